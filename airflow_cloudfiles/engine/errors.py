@@ -1,0 +1,267 @@
+"""What can go wrong, and does trying again help?
+
+One tree. Every error is a `CloudFilesError` whose message says what happened, to which
+object, and what to do about it; `is_retryable` says whether running the same thing again can
+succeed without anybody changing anything.
+
+```
+CloudFilesError                              is_retryable = False
+├── OptionError (ValueError)                 an option has a bad value, or does not go with another
+│   ├── UnknownOptionError                   no such option; names the nearest valid ones
+│   └── UnsupportedOptionError               documented, but not in this version or on this platform
+├── SourceError                              the place the files are read from
+│   ├── SourceNotFoundError                  it does not exist, or is not a folder
+│   └── ListingError                         it could not be listed                       retryable
+├── StateError                               the checkpoint location and its logs
+│   ├── StateLockedError                     another run holds it                         retryable
+│   ├── StateConflictError                   it belongs to another source
+│   ├── IncompatibleStateError               written by a newer version
+│   └── CorruptedStateError                  what is there cannot be read
+├── ReadError                                one file's content
+│   ├── FileMissingError                     deleted between discovery and reading
+│   ├── FileUnreadableError                  permission, bad compression, I/O
+│   ├── FileChangedError                     overwritten while it was being read          retryable
+│   └── CorruptRecordError                   mode FAILFAST met a record that is not valid
+├── SchemaError                              the shape of the data
+│   ├── UnknownFieldException                a field the schema does not have             depends on the mode
+│   ├── SchemaInferenceError                 nothing to infer from
+│   ├── SchemaHintError                      a hint that cannot be parsed or applied
+│   └── IncompatibleSchemaError              a schema that cannot serve this stream
+├── SinkError                                the target table
+│   ├── TargetNotDeltaError                  something else is there already
+│   └── SchemaMismatchError                  Delta's schema enforcement
+└── RunError                                 starting and supervising Spark
+    ├── JavaNotFoundError                    no Java 17 or newer
+    └── RunFailedError                       Spark ended without a report                 retryable
+```
+
+Errors cross from an executor to the driver to the Airflow worker, partly as text in a Java stack
+trace. So each is built from its message alone (picklable), and `from_text` finds one again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import ClassVar
+
+
+class CloudFilesError(Exception):
+    """Base of every error this package raises on purpose.
+
+    Args:
+        message: What happened, to which object, and what to do: one paragraph.
+    """
+
+    is_retryable: ClassVar[bool] | bool = False
+    """Whether the same call can succeed when repeated unchanged."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class OptionError(CloudFilesError, ValueError):
+    """An option has a value that is not valid, or contradicts another option."""
+
+
+class UnknownOptionError(OptionError):
+    """An option that does not exist; the message names the nearest that do."""
+
+
+class UnsupportedOptionError(OptionError):
+    """An option that is documented, but that this version or platform does not offer."""
+
+
+class SourceError(CloudFilesError):
+    """The place the files are read from cannot serve."""
+
+
+class SourceNotFoundError(SourceError):
+    """The source does not exist or is not a folder."""
+
+
+class ListingError(SourceError):
+    """The source could not be listed completely, so nothing was recorded."""
+
+    is_retryable = True
+
+
+class StateError(CloudFilesError):
+    """The checkpoint location, or a log below it, cannot serve."""
+
+
+class StateLockedError(StateError):
+    """Another run is working on the same checkpoint location now."""
+
+    is_retryable = True
+
+
+class StateConflictError(StateError):
+    """The location belongs to another source, format or stream."""
+
+
+class IncompatibleStateError(StateError):
+    """The location was written by a newer version of this package."""
+
+
+class CorruptedStateError(StateError):
+    """Something below the location is not what this package writes."""
+
+
+class ReadError(CloudFilesError):
+    """The content of one file cannot be read."""
+
+
+class FileMissingError(ReadError):
+    """A discovered file was gone when it was to be read."""
+
+
+class FileUnreadableError(ReadError):
+    """A discovered file is there but its bytes cannot be had."""
+
+
+class FileChangedError(ReadError):
+    """A file was overwritten while it was being read."""
+
+    is_retryable = True
+
+
+class CorruptRecordError(ReadError):
+    """A record is not valid in its format and the mode is `FAILFAST`."""
+
+
+class SchemaError(CloudFilesError):
+    """The shape of the data cannot be settled."""
+
+
+class SchemaInferenceError(SchemaError):
+    """There is nothing to infer a schema from, or it cannot be inferred."""
+
+
+class SchemaHintError(SchemaError):
+    """A schema hint cannot be parsed or does not fit the schema."""
+
+
+class IncompatibleSchemaError(SchemaError):
+    """A schema that this stream cannot be read with."""
+
+
+UNKNOWN_FIELD_CLASS = "UNKNOWN_FIELD_EXCEPTION.NEW_FIELDS_IN_RECORD_WITH_FILE_PATH"
+
+
+class UnknownFieldException(SchemaError):  # noqa: N818 - Auto Loader's name, which users match on
+    """A record has fields that the schema of the stream does not have.
+
+    In `addNewColumns` the schema log already holds the evolved schema when this is raised, so
+    running again succeeds (`is_retryable` is true); in `failOnNewColumns` it does not.
+
+    The text follows Databricks' error class `UNKNOWN_FIELD_EXCEPTION` (B66).
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.is_retryable = "automatic retry: true" in message
+
+    @classmethod
+    def of(cls, fields: dict[str, object], *, file: str, retry: bool) -> UnknownFieldException:
+        """Build the error from its evidence.
+
+        Args:
+            fields: The new top-level fields with a sample value of each.
+            file: URI of the file in which they were met.
+            retry: Whether the schema log holds the evolved schema already.
+        """
+        what_to_do = (
+            "The schema log holds the evolved schema; run the stream again."
+            if retry
+            else "Add the fields to the schema (cloudFiles.schemaHints), or remove the file; or "
+            "set cloudFiles.schemaEvolutionMode to addNewColumns or rescue."
+        )
+        sample = json.dumps(fields, ensure_ascii=True, separators=(",", ":"))
+        return cls(
+            f"[{UNKNOWN_FIELD_CLASS}] Encountered unknown fields during parsing: {sample}, "
+            f"which can be fixed by an automatic retry: {str(retry).lower()}. "
+            f"File: {json.dumps(file)}. {what_to_do}"
+        )
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """The new fields with a sample value of each; empty when the text does not tell."""
+        return dict(_json_after(self.message, "during parsing: ") or {})  # type: ignore[call-overload]
+
+    @property
+    def file(self) -> str | None:
+        """URI of the file in which the fields were met."""
+        found = _json_after(self.message, "File: ")
+        return found if isinstance(found, str) else None
+
+
+class SinkError(CloudFilesError):
+    """The target table cannot take the rows."""
+
+
+class TargetNotDeltaError(SinkError):
+    """The target holds something that is not a Delta table."""
+
+
+class SchemaMismatchError(SinkError):
+    """Delta's schema enforcement refuses the rows."""
+
+
+class RunError(CloudFilesError):
+    """Spark could not be started, or did not finish."""
+
+
+class JavaNotFoundError(RunError):
+    """No Java 17 or newer was found."""
+
+
+class RunFailedError(RunError):
+    """The Spark process ended without telling why in its report."""
+
+    is_retryable = True
+
+
+def _json_after(text: str, marker: str) -> object | None:
+    """Read the JSON value that follows a marker in a message."""
+    _, found, rest = text.partition(marker)
+    if not found:
+        return None
+    try:
+        value: object = json.JSONDecoder().raw_decode(rest)[0]
+    except ValueError:
+        return None
+    return value
+
+
+def _tree(root: type[CloudFilesError]) -> dict[str, type[CloudFilesError]]:
+    """Every class of the tree by name."""
+    found = {root.__name__: root}
+    for child in root.__subclasses__():
+        found.update(_tree(child))
+    return found
+
+
+_IN_TRACEBACK = re.compile(r"airflow_cloudfiles\.engine\.errors\.(\w+): (.*)")
+
+
+def from_name(name: str, message: str) -> CloudFilesError:
+    """Rebuild an error from its class name and message; the base class when the name is not ours."""
+    return _tree(CloudFilesError).get(name, CloudFilesError)(message)
+
+
+def from_text(text: str) -> CloudFilesError | None:
+    """Find the last of our errors in a Python traceback that is part of a longer text.
+
+    Args:
+        text: For instance the message of a `StreamingQueryException`.
+
+    Returns:
+        The error, with its class and message; `None` when the text holds none of ours.
+    """
+    matches = _IN_TRACEBACK.findall(text)
+    if not matches:
+        return None
+    name, message = matches[-1]
+    return from_name(name, message.strip())

@@ -1,0 +1,314 @@
+"""What did the user ask for?
+
+The only parser of `cloudFiles.*` keys and of the format options. Keys are compared without regard
+to case (Spark hands them over in lower case); names, defaults and meanings are Auto Loader's.
+Everything wrong with an option is found here, before any file is touched.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from airflow_cloudfiles.engine import option_names
+from airflow_cloudfiles.engine.errors import OptionError, UnknownOptionError, UnsupportedOptionError
+from airflow_cloudfiles.engine.files import ReadLimit
+
+EvolutionMode = Literal["addNewColumns", "rescue", "failOnNewColumns", "none"]
+ParseMode = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
+
+EVOLUTION_MODES: tuple[EvolutionMode, ...] = (
+    "addNewColumns",
+    "rescue",
+    "failOnNewColumns",
+    "none",
+)
+PARSE_MODES: tuple[ParseMode, ...] = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
+DEFAULT_RESCUED_DATA_COLUMN = "_rescued_data"
+
+_Choice = TypeVar("_Choice", bound=str)
+_UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudFilesOptions:
+    """The validated options of one source.
+
+    Build it with `CloudFilesOptions.parse`. Two sources with equal options behave the same.
+    """
+
+    path: str
+    """The folder the files land in, as given to `load`."""
+    format: str
+    """`cloudFiles.format`; required. This version reads `json`."""
+    schema_location: str | None = None
+    """`cloudFiles.schemaLocation`: where `_schemas/` lives."""
+    checkpoint_location: str | None = None
+    """`checkpointLocation`: the state of the stream; usually learnt from `writeStream`."""
+    schema_hints: str | None = None
+    """`cloudFiles.schemaHints`: DDL, applied over the inferred schema."""
+    schema_evolution_mode: EvolutionMode = "addNewColumns"
+    """`cloudFiles.schemaEvolutionMode`; `none` when a schema is given (B56)."""
+    infer_column_types: bool = False
+    """`cloudFiles.inferColumnTypes`: false makes every leaf a string."""
+    max_files_per_trigger: int = 1000
+    """`cloudFiles.maxFilesPerTrigger`: hard limit of files in a micro-batch."""
+    max_bytes_per_trigger: int | None = None
+    """`cloudFiles.maxBytesPerTrigger`: soft limit of bytes in a micro-batch."""
+    partition_columns: tuple[str, ...] | None = None
+    """`cloudFiles.partitionColumns`: `None` infers them, `()` drops them."""
+    sample_bytes: int = 50 * 2**30
+    """`cloudFiles.schemaInference.sampleSize.numBytes`: most bytes looked at to infer."""
+    sample_files: int = 1000
+    """`cloudFiles.schemaInference.sampleSize.numFiles`: most files looked at to infer."""
+    rescued_data_column: str | None = DEFAULT_RESCUED_DATA_COLUMN
+    """`rescuedDataColumn`: `None` when a schema is given without it (B18)."""
+    reader_case_sensitive: bool = True
+    """`readerCaseSensitive`: whether `Foo` in a record is another field than column `foo`."""
+    mode: ParseMode = "PERMISSIVE"
+    """`mode`: what a record that is not valid does."""
+    corrupt_record_column: str = "_corrupt_record"
+    """`columnNameOfCorruptRecord`: filled when the schema (or a hint) has that column."""
+    ignore_missing_files: bool = False
+    """`ignoreMissingFiles`: skip a file deleted between discovery and reading."""
+    has_schema: bool = False
+    """Whether the user gave a schema (`.schema(...)`)."""
+    token: str | None = None
+    """Internal: how `writeStream` tells the source its checkpoint location."""
+    up_to_entry: int | None = None
+    """Internal: read the file log up to this entry and discover nothing."""
+    emit: Literal["rows", "splits"] = "rows"
+    """Internal: whether the source reads the files or only says what to read."""
+    exclude: tuple[str, ...] = ()
+    """Internal: locations below the source that are not sources (the target)."""
+
+    @property
+    def read_limit(self) -> ReadLimit:
+        """How much a micro-batch may take."""
+        return ReadLimit(max_files=self.max_files_per_trigger, max_bytes=self.max_bytes_per_trigger)
+
+    @classmethod
+    def parse(
+        cls, options: Mapping[str, object], *, has_schema: bool = False, path: str | None = None
+    ) -> CloudFilesOptions:
+        """Validate a source's options.
+
+        Args:
+            options: Keys in any case; values as strings, numbers or booleans.
+            has_schema: Whether a schema was given besides.
+            path: The source; default is the option `path`, which Spark's `load(path)` sets.
+
+        Raises:
+            UnknownOptionError: A key nobody documents; the text names the nearest ones.
+            UnsupportedOptionError: A documented key or value this version does not offer.
+            OptionError: A value of the wrong kind, or options that contradict each other.
+        """
+        given = {key.lower(): _text(value) for key, value in options.items()}
+        if path is not None:
+            given["path"] = path
+        _refuse_foreign(given)
+        read = _Values(given)
+        schema_given_mode = "none" if has_schema else "addNewColumns"
+        mode = read.choice("cloudFiles.schemaEvolutionMode", EVOLUTION_MODES, schema_given_mode)
+        if has_schema and mode == "addNewColumns":
+            raise OptionError(
+                "cloudFiles.schemaEvolutionMode=addNewColumns is not allowed with a given schema. "
+                "Give the schema as cloudFiles.schemaHints instead, or choose rescue, "
+                "failOnNewColumns or none."
+            )
+        # B18 and the seed's second example: a given schema has a rescued column only when it is
+        # named, or when the mode is rescue, which adds it by itself.
+        rescues = not has_schema or mode == "rescue"
+        rescued = given.get("rescueddatacolumn", DEFAULT_RESCUED_DATA_COLUMN if rescues else None)
+        if rescued is not None and not rescued.strip():
+            raise OptionError(
+                "rescuedDataColumn must be a column name, got an empty text. Leave the option out "
+                f"for the default {DEFAULT_RESCUED_DATA_COLUMN}."
+            )
+        source = given.get("path", "")
+        if not source:
+            raise OptionError("No source: give the folder to load(path) or as the option `path`.")
+        partitions = given.get("cloudfiles.partitioncolumns")
+        return cls(
+            path=source,
+            format=read.format(),
+            schema_location=given.get("cloudfiles.schemalocation") or None,
+            checkpoint_location=given.get("checkpointlocation") or None,
+            schema_hints=given.get("cloudfiles.schemahints") or None,
+            schema_evolution_mode=mode,
+            infer_column_types=read.boolean("cloudFiles.inferColumnTypes", default=False),
+            max_files_per_trigger=read.positive("cloudFiles.maxFilesPerTrigger", 1000),
+            max_bytes_per_trigger=read.size("cloudFiles.maxBytesPerTrigger", None),
+            partition_columns=None if partitions is None else _names(partitions),
+            sample_bytes=read.size("cloudFiles.schemaInference.sampleSize.numBytes", 50 * 2**30)
+            or 50 * 2**30,
+            sample_files=read.positive("cloudFiles.schemaInference.sampleSize.numFiles", 1000),
+            rescued_data_column=rescued,
+            reader_case_sensitive=read.boolean("readerCaseSensitive", default=True),
+            mode=read.choice("mode", PARSE_MODES, "PERMISSIVE"),
+            corrupt_record_column=given.get("columnnameofcorruptrecord") or "_corrupt_record",
+            ignore_missing_files=read.boolean("ignoreMissingFiles", default=False),
+            has_schema=has_schema,
+            token=given.get("cloudfiles.internal.token") or None,
+            up_to_entry=read.optional_number("cloudFiles.internal.upToEntry"),
+            emit=read.choice("cloudFiles.internal.emit", ("rows", "splits"), "rows"),
+            exclude=tuple(filter(None, given.get("cloudfiles.internal.exclude", "").split("\n"))),
+        )
+
+
+def parse_size(text: str) -> int | None:
+    """Read a byte string as Spark writes them (`10g`, `512 MB`, `1048576`); `None` if it is none."""
+    found = re.fullmatch(r"\s*(\d+)\s*([bkmgtp]?)(?:i?b)?\s*", text.lower())
+    return int(found[1]) * _UNITS[found[2]] if found else None
+
+
+class _Values:
+    """Typed access to the given texts, with errors that name the option."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = given
+
+    def boolean(self, name: str, *, default: bool) -> bool:
+        text = self._given.get(name.lower())
+        if text is None:
+            return default
+        if text.lower() not in {"true", "false"}:
+            raise OptionError(f"{name} must be true or false, got {text!r}.")
+        return text.lower() == "true"
+
+    def choice(self, name: str, choices: tuple[_Choice, ...], default: str) -> _Choice:
+        text = self._given.get(name.lower(), default)
+        for choice in choices:
+            if choice.lower() == text.lower():
+                return choice
+        if name == "cloudFiles.schemaEvolutionMode" and text == "addNewColumnsWithTypeWidening":
+            raise UnsupportedOptionError(
+                f"{name}={text} is not in this version. Use addNewColumns: values that do not fit "
+                "are kept in the rescued data column."
+            )
+        near = difflib.get_close_matches(text, choices, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise OptionError(f"{name} must be one of {', '.join(choices)}; got {text!r}.{hint}")
+
+    def positive(self, name: str, default: int) -> int:
+        text = self._given.get(name.lower())
+        if text is None:
+            return default
+        if not re.fullmatch(r"\d{1,18}", text.strip()) or int(text) < 1:
+            raise OptionError(f"{name} must be a whole number of at least 1, got {text!r}.")
+        return int(text)
+
+    def optional_number(self, name: str) -> int | None:
+        text = self._given.get(name.lower())
+        return int(text) if text else None
+
+    def size(self, name: str, default: int | None) -> int | None:
+        text = self._given.get(name.lower())
+        if text is None:
+            return default
+        size = parse_size(text)
+        if not size:
+            raise OptionError(
+                f"{name} must be a size of at least one byte such as 10g, 512m or 1048576; "
+                f"got {text!r}."
+            )
+        return size
+
+    def format(self) -> str:
+        text = self._given.get("cloudfiles.format")
+        if not text:
+            raise OptionError(
+                "cloudFiles.format is required: one of "
+                f"{', '.join(option_names.SUPPORTED_FORMATS)}."
+            )
+        for name in option_names.SUPPORTED_FORMATS:
+            if name.lower() == text.lower():
+                return name
+        for name in option_names.FORMATS:
+            if name.lower() == text.lower():
+                raise UnsupportedOptionError(
+                    f"cloudFiles.format={name} is not in this version, which reads "
+                    f"{', '.join(option_names.SUPPORTED_FORMATS)}."
+                )
+        near = difflib.get_close_matches(text, option_names.FORMATS, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise OptionError(
+            f"cloudFiles.format must be one of {', '.join(option_names.FORMATS)}; "
+            f"got {text!r}.{hint}"
+        )
+
+
+def _text(value: object) -> str:
+    """An option's value as Spark passes it: booleans in lower case."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Split a comma-separated list of column names."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _refuse_foreign(given: Mapping[str, str]) -> None:
+    """Refuse every key that this version does not obey, each with what to do instead.
+
+    With `cloudFiles.validateOptions=false` keys that nobody documents are accepted (B101);
+    documented ones that would change what is read are refused all the same.
+    """
+    validate = given.get("cloudfiles.validateoptions", "true").lower() != "false"
+    fixed = {name.lower(): (name, value) for name, value in option_names.FIXED.items()}
+    served = {name.lower() for name in (*option_names.SUPPORTED, *option_names.INTERNAL)}
+    for key, value in given.items():
+        if key in served:
+            continue
+        if key in fixed:
+            name, only = fixed[key]
+            if value.lower() != only:
+                raise UnsupportedOptionError(
+                    f"{name}={value} is not in this version; it behaves as {name}={only}."
+                )
+            continue
+        _refuse_documented(key)
+        if validate:
+            raise UnknownOptionError(_unknown(key))
+
+
+def _refuse_documented(key: str) -> None:
+    """Raise for a documented option that this version does not offer."""
+    name = option_names.documented().get(key)
+    if key.startswith("cloudfiles.resourcetag"):
+        name = "cloudFiles.resourceTag"
+    if name in option_names.CREDENTIALS:
+        raise UnsupportedOptionError(
+            f"{name} is refused: credentials never travel as options, which are logged and stored. "
+            "Use an Airflow connection (conn_id), or the environment's own credential chain."
+        )
+    if name in option_names.PLATFORM:
+        raise UnsupportedOptionError(
+            f"{name} belongs to Databricks' platform. Use an Airflow connection (conn_id), or the "
+            "environment's own credential chain."
+        )
+    if name in option_names.FORMAT_ONLY:
+        raise UnsupportedOptionError(
+            f"{name} is an option of format {option_names.FORMAT_ONLY[name]}, which this version "
+            "does not read; remove it."
+        )
+    if name in option_names.PLANNED:
+        raise UnsupportedOptionError(f"{name} is not in this version; remove it.")
+
+
+def _unknown(key: str) -> str:
+    """Say that a key is unknown, and which one was probably meant."""
+    documented = option_names.documented()
+    near = difflib.get_close_matches(key, documented, n=2, cutoff=0.6)
+    if not near:
+        near = difflib.get_close_matches(f"cloudfiles.{key}", documented, n=2, cutoff=0.6)
+    hint = f" Did you mean {' or '.join(documented[name] for name in near)}?" if near else ""
+    return (
+        f"Unknown option {key!r}.{hint} Options are listed in docs/reference/options.md; "
+        "cloudFiles.validateOptions=false accepts unknown ones."
+    )
