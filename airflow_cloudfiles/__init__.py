@@ -1,0 +1,37 @@
+"""An open Auto Loader for Airflow and Spark.
+
+`import airflow_cloudfiles` imports neither Airflow nor Spark: the public names are loaded when they
+are first asked for (PEP 562).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
+    from airflow_cloudfiles.engine.stream.register import register
+
+__version__ = "0.1.0"
+
+__all__ = ["CloudFilesError", "UnknownFieldException", "register"]
+
+_HOMES = {
+    "CloudFilesError": "airflow_cloudfiles.engine.errors",
+    "UnknownFieldException": "airflow_cloudfiles.engine.errors",
+    "register": "airflow_cloudfiles.engine.stream.register",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from the room it lives in."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    """The public names besides what is loaded already."""
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,155 @@
+"""Which stream does a task speak of, and are its arguments valid?
+
+The arguments all tasks have in common, as one frozen value. What is written plainly in a DAG is
+checked when the DAG is parsed; what is templated is checked when it has been rendered.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from airflow_cloudfiles.engine import option_names
+from airflow_cloudfiles.engine.errors import OptionError, StateConflictError, UnsupportedOptionError
+from airflow_cloudfiles.engine.options import CloudFilesOptions
+from airflow_cloudfiles.engine.storage import normalize_uri
+
+_TEMPLATE_MARKS = ("{{", "{%")
+_OPTION_OF_ARGUMENT = {
+    "path": "source",
+    "cloudfiles.format": "format",
+    "checkpointlocation": "checkpoint_location",
+    "cloudfiles.schemalocation": "schema_location",
+}
+_CREDENTIALS = frozenset(name.lower() for name in option_names.CREDENTIALS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamArguments:
+    """One stream, as the arguments of a task describe it."""
+
+    source: str
+    """The folder the files land in."""
+    format: str
+    """The format of the files: `cloudFiles.format`."""
+    checkpoint_location: str
+    """Where the state of the stream lives."""
+    schema_location: str | None = None
+    """Where the schema log lives; the checkpoint location when left out."""
+    target: str | None = None
+    """The table the rows go to."""
+    options: Mapping[str, object] = field(default_factory=dict)
+    """`cloudFiles.*` and format options under Auto Loader's names."""
+
+    def located(self, locate: Callable[[str], str]) -> StreamArguments:
+        """The same stream with every location made absolute by `locate`."""
+        return replace(
+            self,
+            source=locate(self.source),
+            checkpoint_location=locate(self.checkpoint_location),
+            schema_location=locate(self.schema_location) if self.schema_location else None,
+            target=locate(self.target) if self.target else None,
+        )
+
+    def engine_options(self) -> dict[str, str]:
+        """The options as texts, without those that are arguments of the task.
+
+        Raises:
+            OptionError: An option repeats an argument with another value.
+        """
+        texts = {}
+        for name, value in self.options.items():
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            argument = _OPTION_OF_ARGUMENT.get(name.lower())
+            if argument is None:
+                texts[name] = text
+            elif text != getattr(self, argument):
+                raise OptionError(
+                    f"Option {name}={text!r} contradicts the task's argument {argument}="
+                    f"{getattr(self, argument)!r}. Remove it from options."
+                )
+        return texts
+
+    def validated(self) -> StreamArguments:
+        """The same stream, after all options were found valid.
+
+        Raises:
+            OptionError: Of the kind `CloudFilesOptions.parse` raises.
+        """
+        given = {"cloudFiles.format": self.format, **self.engine_options()}
+        CloudFilesOptions.parse(given, path=self.source)
+        return self
+
+
+def check_at_parse(*, source: object, format: str, options: object) -> None:  # noqa: A002 - Spark's word
+    """Refuse what is wrong with the plain arguments of a task when its DAG is parsed.
+
+    A template, an `XComArg` or another value that is only known at run time is left for the
+    execution; the name of an option is never a template, so credentials are refused here always,
+    before a rendered value could be stored.
+
+    Raises:
+        OptionError: An option is unknown, not offered, or has a bad value.
+    """
+    if options is None or not isinstance(options, Mapping):
+        return
+    for name in options:
+        if str(name).lower() in _CREDENTIALS:
+            raise UnsupportedOptionError(
+                f"{name} is refused: options are rendered, logged and stored. Use an Airflow "
+                "connection (conn_id), or the environment's own credential chain."
+            )
+    plain = {name: value for name, value in options.items() if _is_plain(value)}
+    given = {"cloudFiles.format": format, **plain}
+    CloudFilesOptions.parse(given, path=source if _is_plain(source) else "templated")  # type: ignore[arg-type]
+
+
+def check_batch(batch: object, checkpoint_location: str) -> dict[str, object] | None:
+    """Read the reference to a batch that a sensor left in XCom.
+
+    Args:
+        batch: The sensor's dict, its text as a template renders it, or nothing.
+        checkpoint_location: The checkpoint of the task that is to ingest it.
+
+    Returns:
+        The dict; `None` when there is none, which means everything outstanding.
+
+    Raises:
+        OptionError: It is not what a sensor returns.
+        StateConflictError: It belongs to another checkpoint.
+    """
+    if isinstance(batch, str):
+        batch = _from_template(batch)
+    if batch is None:
+        return None
+    if not isinstance(batch, Mapping) or not {"checkpoint_location", "last_entry"} <= set(batch):
+        raise OptionError(
+            f"batch must be what CloudFilesSensor returns (sensor.output), got {batch!r}. Leave it "
+            "out to ingest everything outstanding."
+        )
+    theirs = str(batch["checkpoint_location"])
+    if normalize_uri(theirs) != normalize_uri(checkpoint_location):
+        raise StateConflictError(
+            f"The batch belongs to checkpoint {theirs!r}, but this task ingests with checkpoint "
+            f"{checkpoint_location!r}. Give the sensor and the operator the same "
+            "checkpoint_location."
+        )
+    return dict(batch)
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value is known when the DAG is parsed."""
+    if isinstance(value, str):
+        return not any(mark in value for mark in _TEMPLATE_MARKS)
+    return isinstance(value, bool | int | float)
+
+
+def _from_template(text: str) -> object:
+    """Read the text a template makes of a dict or of `None`; other text is returned as it is."""
+    if not text.strip():
+        return None
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

@@ -1,0 +1,1 @@
+"""The main job on real data in a real Airflow: `make demo`."""
