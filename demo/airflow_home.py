@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from demo.airflow_api import AirflowApi
 
@@ -46,7 +46,7 @@ class AirflowHome:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._sessions: set[int] = set()
 
-    def __enter__(self) -> AirflowHome:
+    def __enter__(self) -> Self:
         """Start it and wait until it answers."""
         try:
             self.start()

@@ -77,8 +77,7 @@ class StreamArguments:
         Raises:
             OptionError: Of the kind `CloudFilesOptions.parse` raises.
         """
-        given = {"cloudFiles.format": self.format, **self.engine_options()}
-        CloudFilesOptions.parse(given, path=self.source)
+        _parse({"cloudFiles.format": self.format, **self.engine_options()}, self.source)
         return self
 
 
@@ -101,8 +100,7 @@ def check_at_parse(*, source: object, format: str, options: object) -> None:  # 
                 "connection (conn_id), or the environment's own credential chain."
             )
     plain = {name: value for name, value in options.items() if _is_plain(value)}
-    given = {"cloudFiles.format": format, **plain}
-    CloudFilesOptions.parse(given, path=source if _is_plain(source) else "templated")  # type: ignore[arg-type]
+    _parse({"cloudFiles.format": format, **plain}, str(source))
 
 
 def check_batch(batch: object, checkpoint_location: str) -> dict[str, object] | None:
@@ -136,6 +134,12 @@ def check_batch(batch: object, checkpoint_location: str) -> dict[str, object] | 
             "checkpoint_location."
         )
     return dict(batch)
+
+
+def _parse(given: Mapping[str, object], source: str) -> None:
+    """Validate options; `mergeSchema` belongs to the sink and is looked at there."""
+    options = {name: value for name, value in given.items() if name.lower() != "mergeschema"}
+    CloudFilesOptions.parse(options, path=source)
 
 
 def _is_plain(value: object) -> bool:

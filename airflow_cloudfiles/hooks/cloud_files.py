@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from airflow.providers.common.compat.sdk import BaseHook
@@ -12,7 +13,7 @@ from airflow.providers.common.compat.sdk import BaseHook
 from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.intake import Intake
-from airflow_cloudfiles.engine.stream.launch import JobSpec, Run, launch
+from airflow_cloudfiles.engine.stream.launch import JobSpec, LocalSpark, Run, launch
 from airflow_cloudfiles.hooks.arguments import StreamArguments
 from airflow_cloudfiles.hooks.spark import SparkArguments, submission
 
@@ -95,7 +96,10 @@ class CloudFilesHook(BaseHook):
             on_log: Called with each line of the job's log as it comes.
         """
         connection = self.get_connection(spark.conn_id) if spark.conn_id else None
-        return launch(spec, submission(spark, connection), on_log=on_log)
+        how = submission(spark, connection)
+        if isinstance(how, LocalSpark):  # a cluster's goes to spark-submit, not into the state
+            spec = replace(spec, spark_conf=dict(spark.conf))
+        return launch(spec, how, on_log=on_log)
 
     def _base_path(self) -> str | None:
         """The folder that relative locations are below."""

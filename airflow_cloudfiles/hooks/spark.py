@@ -7,6 +7,7 @@ cluster. The connection is read here and not by Airflow's Spark provider, which 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,12 +18,8 @@ from airflow_cloudfiles.engine.stream.launch import LocalSpark, SparkSubmit
 DEFAULT_MASTER = "local[*]"
 
 _BINARIES = ("spark-submit", "spark2-submit", "spark3-submit")
-_CONF_OF_EXTRA = {
-    "queue": "spark.yarn.queue",
-    "namespace": "spark.kubernetes.namespace",
-    "principal": "spark.kerberos.principal",
-    "keytab": "spark.kerberos.keytab",
-}
+_CREDENTIAL = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
+"""What Spark itself takes for a credential (`spark.redaction.regex`)."""
 
 
 class SparkConnection(Protocol):
@@ -65,17 +62,22 @@ def submission(
     """Decide how a job is started.
 
     Raises:
-        OptionError: The connection cannot be used.
+        OptionError: The connection or the configuration cannot be used.
     """
     extra = connection.extra_dejson if connection else {}
     master = spark.master or (_master(connection) if connection else DEFAULT_MASTER)
-    deploy_mode = spark.deploy_mode or extra.get("deploy-mode") or extra.get("deploy_mode")
+    deploy_mode = spark.deploy_mode or _extra(extra, "deploy-mode")
     submitted = bool(deploy_mode or spark.packages or spark.files or spark.py_files)
     if master.startswith("local") and not submitted:
+        _refuse_credentials(spark.conf)
         return LocalSpark(master=master, driver_memory=spark.driver_memory)
-    conf = {conf: str(extra[name]) for name, conf in _CONF_OF_EXTRA.items() if extra.get(name)}
-    if spark.driver_memory:
-        conf["spark.driver.memory"] = spark.driver_memory
+    conf = dict(spark.conf)
+    for name, value in (
+        ("spark.driver.memory", spark.driver_memory),
+        ("spark.kubernetes.namespace", _extra(extra, "namespace")),
+    ):
+        if value:
+            conf.setdefault(name, value)
     return SparkSubmit(
         master=master,
         deploy_mode=deploy_mode or "client",
@@ -83,8 +85,27 @@ def submission(
         packages=tuple(spark.packages),
         files=tuple(spark.files),
         py_files=tuple(spark.py_files),
-        binary=_binary(extra.get("spark-binary") or extra.get("spark_binary")),
+        queue=_extra(extra, "queue"),
+        principal=_extra(extra, "principal"),
+        keytab=_extra(extra, "keytab"),
+        binary=_binary(_extra(extra, "spark-binary")),
     )
+
+
+def _extra(extra: Mapping[str, Any], name: str) -> str | None:
+    """An extra field of a connection, which Airflow's form and older ones spell differently."""
+    value = extra.get(name) or extra.get(name.replace("-", "_"))
+    return str(value) if value else None
+
+
+def _refuse_credentials(conf: Mapping[str, str]) -> None:
+    """A local run's configuration is stored beside the state, where no credential belongs."""
+    for name in conf:
+        if _CREDENTIAL.search(name):
+            raise OptionError(
+                f"{name} is refused in spark_conf: it would be stored beside the state. Put it "
+                "into spark-defaults.conf or the environment of the worker."
+            )
 
 
 def _master(connection: SparkConnection) -> str:

@@ -82,7 +82,7 @@ def run_id_of(context: Mapping[str, Any]) -> str:
     if isinstance(map_index, int) and map_index >= 0:
         parts.append(str(map_index))
     full = ".".join([*parts, str(ti.try_number)])
-    name = re.sub(r"[^A-Za-z0-9._-]", "-", full).strip(".-")
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", full).lstrip("._-")
     if name == full and len(name) <= _LONGEST_RUN_ID:
         return name
     digest = hashlib.sha256(full.encode("utf-8", "surrogatepass")).hexdigest()[:8]

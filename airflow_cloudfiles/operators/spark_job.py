@@ -132,7 +132,6 @@ class CloudFilesSparkJobOperator(BaseOperator):
                 options=stream.engine_options(),
                 batch=check_batch(batch, stream.checkpoint_location),
                 run_id=run_id_of(context),
-                spark_conf=dict(self.spark.conf),
             )
             self._run = hook.launch(spec, self.spark, on_log=self._log_line)
             return self._run.wait()
