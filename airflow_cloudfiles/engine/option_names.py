@@ -37,6 +37,7 @@ INTERNAL = (
     "cloudFiles.internal.token",
     "cloudFiles.internal.upToEntry",
     "cloudFiles.internal.emit",
+    "cloudFiles.internal.parallelism",
     "cloudFiles.internal.exclude",
 )
 """Set by this package itself between its own rooms; never by users."""

@@ -82,6 +82,8 @@ class CloudFilesOptions:
     """Internal: read the file log up to this entry and discover nothing."""
     emit: Literal["rows", "splits"] = "rows"
     """Internal: whether the source reads the files or only says what to read."""
+    parallelism: int = 8
+    """Internal: how many tasks can run at once (Spark's default parallelism)."""
     exclude: tuple[str, ...] = ()
     """Internal: locations below the source that are not sources (the target)."""
 
@@ -155,6 +157,7 @@ class CloudFilesOptions:
             token=given.get("cloudfiles.internal.token") or None,
             up_to_entry=read.optional_number("cloudFiles.internal.upToEntry"),
             emit=read.choice("cloudFiles.internal.emit", ("rows", "splits"), "rows"),
+            parallelism=read.optional_number("cloudFiles.internal.parallelism") or 8,
             exclude=tuple(filter(None, given.get("cloudfiles.internal.exclude", "").split("\n"))),
         )
 

@@ -1,0 +1,97 @@
+"""Where may the process be killed without losing or repeating anything?
+
+Every durable step of DESIGN's crash table passes a named point before or after it. The points do
+nothing, unless the environment variable `CLOUDFILES_CRASH_AT` names one: then the process kills
+itself there with SIGKILL, as an out-of-memory killer or a lost machine would. The recovery tests
+use it on real processes; it is also a way to rehearse a failure in one's own deployment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+CRASH_AT = "CLOUDFILES_CRASH_AT"
+"""Environment variable: `<point>` or `<point>:<k>`, to be killed at the k-th passage (from 1)."""
+
+INTAKE_POINTS = (
+    "after-listing",
+    "after-dedupe",
+    "before-file-log-append",
+    "after-file-log-append",
+    "after-ledger-record",
+)
+"""The points that discovering files passes, in this order."""
+
+PLAN_POINTS = ("before-plan-append", "after-plan-append")
+"""The points that planning a micro-batch passes, in this order."""
+
+STREAM_POINTS = (
+    "after-spark-offset",
+    "before-read",
+    "after-data-files",
+    "before-sink-commit",
+    "after-sink-columns",
+    "after-sink-commit",
+    "after-spark-commit",
+    "before-schema-append",
+    "after-schema-append",
+)
+"""The points of planning, reading and committing a micro-batch, and of a schema change."""
+
+DRIVER = "CLOUDFILES_CRASH_DRIVER"
+"""Environment variable: process id of the Spark driver that is to die with its helpers."""
+
+_passages: Counter[str] = Counter()
+
+
+def crash_point(name: str) -> None:
+    """Pass a named point; be killed there when the environment asks for it.
+
+    Args:
+        name: The point, for instance `after-file-log-append`.
+    """
+    wanted = os.environ.get(CRASH_AT)
+    if not wanted:
+        return
+    point, _, passage = wanted.partition(":")
+    if point != name:
+        return
+    _passages[name] += 1
+    if _passages[name] == int(passage or 1):
+        _kill()
+
+
+def be_the_driver() -> None:
+    """Mark this process as the one that dies when one of its Spark helpers passes a crash point.
+
+    Planning, reading and committing happen in Python processes beside the driver. Killing only
+    the helper would be an error that Spark sees and reports; a lost machine is not.
+    """
+    if os.environ.get(CRASH_AT):
+        os.environ[DRIVER] = str(os.getpid())
+
+
+def _kill() -> None:
+    """Kill this process, and before it the driver and the JVM it was started by."""
+    driver = int(os.environ.get(DRIVER, "0"))
+    if driver and driver != os.getpid():
+        chain = _ancestors(driver)
+        for pid in [driver, *chain]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _ancestors(driver: int) -> list[int]:
+    """The processes between the driver and this one; none when this one is not below it."""
+    chain: list[int] = []
+    pid = os.getppid()
+    while pid > 1 and pid != driver:
+        chain.append(pid)
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        pid = int(status.rpartition(")")[2].split()[1])
+    return chain if pid == driver else []

@@ -1,0 +1,191 @@
+"""What is this stream: which schema, which state?
+
+Settles the schema when a DataFrame is defined, and ties the definition to a checkpoint location
+when a query starts. A definition older than the schema log is refused, not silently read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql.types import StructType
+
+from airflow_cloudfiles.engine.discovery.listing import DirectoryListing
+from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, OptionError
+from airflow_cloudfiles.engine.intake import Intake
+from airflow_cloudfiles.engine.ledger.run_lock import RunLock
+from airflow_cloudfiles.engine.options import CloudFilesOptions
+from airflow_cloudfiles.engine.schema.schema_log import SchemaLog
+from airflow_cloudfiles.engine.storage import normalize_uri, open_store
+from airflow_cloudfiles.engine.stream.inference import Inferred, infer_files
+from airflow_cloudfiles.engine.stream.split_reader import output_schema
+
+_log = logging.getLogger(__name__)
+GIVEN = -1
+"""Schema version of a schema that the user gave."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledSchema:
+    """The schema one query is read with.
+
+    Attributes:
+        version: Its number in the schema log; `GIVEN` when the user gave the schema.
+        schema_uri: Location of the schema log; `None` when there is none (yet).
+        data_schema: Columns found in the records.
+        partition_schema: Columns found in the paths.
+        created: Whether the version was written by this definition.
+        sampled_files: Files the schema was inferred from, when it was inferred now.
+        sampled_bytes: Their bytes.
+    """
+
+    version: int
+    schema_uri: str | None
+    data_schema: StructType
+    partition_schema: StructType
+    created: bool = False
+    sampled_files: int = 0
+    sampled_bytes: int = 0
+
+    def full_schema(self, rescued_data_column: str | None) -> StructType:
+        """The schema of the DataFrame."""
+        return output_schema(self.data_schema, self.partition_schema, rescued_data_column)
+
+
+def settle_schema(options: CloudFilesOptions) -> SettledSchema:
+    """Read the newest schema version, or infer the first and write it.
+
+    A second start reads the log and samples nothing (B21). Two definitions at once write one
+    version: the loser reads the winner's.
+
+    Raises:
+        SchemaInferenceError: No schema yet and no file with a record to infer it from (B4).
+        StateConflictError: The schema location belongs to another source (B22).
+    """
+    location = options.schema_location or options.checkpoint_location
+    if location is None:
+        inferred = _infer(options)
+        return _settled(0, None, inferred)
+    uri = normalize_uri(location)
+    log = SchemaLog(open_store(uri), normalize_uri(options.path))
+    latest = log.latest()
+    if latest is None:
+        inferred = _infer(options)
+        written = log.append(
+            0,
+            data_schema=inferred.data_schema,
+            partition_schema=inferred.partition_schema,
+            reason={"change": "inferred", "files": inferred.files, "bytes": inferred.bytes},
+        )
+        settled = _settled(written.version, uri, inferred)
+        return replace(
+            settled, data_schema=written.data_schema, partition_schema=written.partition_schema
+        )
+    return SettledSchema(
+        version=latest.version,
+        schema_uri=uri,
+        data_schema=latest.data_schema,
+        partition_schema=latest.partition_schema,
+    )
+
+
+def given_schema(schema: StructType, options: CloudFilesOptions) -> SettledSchema:
+    """Take apart a schema that the user gave: data, partition and rescued data columns."""
+    partitions = {name.lower() for name in options.partition_columns or ()}
+    rescued = options.rescued_data_column
+    data, partition = [], []
+    for column in schema.fields:
+        if column.name == rescued:
+            continue
+        (partition if column.name.lower() in partitions else data).append(column)
+    missing = partitions - {column.name.lower() for column in partition}
+    if missing:
+        raise OptionError(
+            f"cloudFiles.partitionColumns names {', '.join(sorted(missing))}, which the given "
+            "schema lacks. Add the columns to the schema (B44)."
+        )
+    return SettledSchema(
+        version=GIVEN,
+        schema_uri=None,
+        data_schema=StructType(data),
+        partition_schema=StructType(partition),
+    )
+
+
+def bind(settled: SettledSchema, options: CloudFilesOptions, checkpoint: str) -> SettledSchema:
+    """Tie a definition to the checkpoint location that its query was started with.
+
+    Raises:
+        IncompatibleSchemaError: The schema log has a newer version than the DataFrame.
+    """
+    if settled.version == GIVEN:
+        return settled
+    uri = settled.schema_uri or normalize_uri(checkpoint)
+    log = SchemaLog(open_store(uri), normalize_uri(options.path))
+    latest = log.latest()
+    if latest is None and settled.schema_uri is None:
+        latest = log.append(
+            0,
+            data_schema=settled.data_schema,
+            partition_schema=settled.partition_schema,
+            reason={"change": "inferred", "files": settled.sampled_files},
+        )
+    same = latest is not None and (
+        latest.version == settled.version
+        if settled.schema_uri
+        else latest.data_schema == settled.data_schema
+    )
+    if latest is None or not same:
+        raise IncompatibleSchemaError(
+            f"The schema log in {uri} is at version {latest.version if latest else 'none'}, but "
+            "this DataFrame was defined with another schema. Call load() again to define it with "
+            "the newest one; set cloudFiles.schemaLocation if it is not set."
+        )
+    return replace(settled, schema_uri=uri, version=latest.version)
+
+
+def open_intake(
+    options: CloudFilesOptions, checkpoint: str, patience_seconds: float
+) -> tuple[Intake, RunLock]:
+    """Open the state of a query and take its run lock.
+
+    Raises:
+        StateLockedError: Another run holds the checkpoint location.
+        StateConflictError: It belongs to another source.
+    """
+    intake = Intake.open(
+        source=options.path,
+        format=options.format,
+        checkpoint_location=checkpoint,
+        exclude=own_locations(options, checkpoint),
+    )
+    lock = RunLock(intake.state)
+    lock.acquire(timeout_seconds=patience_seconds)
+    return intake, lock
+
+
+def own_locations(options: CloudFilesOptions, checkpoint: str | None) -> Sequence[str]:
+    """Locations that may lie below the source and are not input."""
+    own = (checkpoint, options.checkpoint_location, options.schema_location, *options.exclude)
+    return tuple(dict.fromkeys(normalize_uri(location) for location in own if location))
+
+
+def _infer(options: CloudFilesOptions) -> Inferred:
+    store = open_store(options.path)
+    _log.info("Listing %s to infer its schema", store.uri)
+    files = DirectoryListing(store, own_locations(options, None)).discover()
+    return infer_files(store, files, options)
+
+
+def _settled(version: int, uri: str | None, inferred: Inferred) -> SettledSchema:
+    return SettledSchema(
+        version=version,
+        schema_uri=uri,
+        data_schema=inferred.data_schema,
+        partition_schema=inferred.partition_schema,
+        created=True,
+        sampled_files=inferred.files,
+        sampled_bytes=inferred.bytes,
+    )

@@ -1,0 +1,209 @@
+"""How does Spark write the stream to a Delta table without jars?
+
+`writeStream.format("deltalake")` (and `format("delta")` where no Delta jar is): tasks write
+Parquet files, one process beside the driver commits each micro-batch (`delta_table`). When the
+source emits splits instead of rows, the tasks read, parse and write in one process, and no row
+enters the JVM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.ledger.metadata import read_metadata
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
+from airflow_cloudfiles.engine.stream import delta_table, progress
+from airflow_cloudfiles.engine.stream.data_files import DataFile, DataFileWriter
+from airflow_cloudfiles.engine.stream.source import SPLIT_COLUMN, log_to_stderr
+from airflow_cloudfiles.engine.stream.split_reader import SplitCounts, SplitReader
+from airflow_cloudfiles.engine.stream.splits import Split
+from airflow_cloudfiles.engine.types import to_arrow
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class TaskWritten(WriterCommitMessage):
+    """What one task of a micro-batch has written."""
+
+    files: list[DataFile]
+    schema: pa.Schema
+    counts: dict[str, int] = field(default_factory=dict)
+    schema_version: int | None = None
+
+
+class DeltaLakeDataSource(DataSource):
+    """The sink `deltalake`.
+
+    Options: `path` (the table), `checkpointLocation`, `mergeSchema` (false), `txnAppId` (default:
+    the id of the stream whose state is in the checkpoint location).
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name to give to `format`."""
+        return "deltalake"
+
+    def streamWriter(  # type: ignore[override]  # noqa: N802
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: FBT001
+    ) -> DeltaStreamWriter:
+        """The writer of one query.
+
+        Raises:
+            OptionError: No path, or an output mode other than append.
+        """
+        options = {key.lower(): value for key, value in dict(self.options).items()}
+        target = options.get("path")
+        if not target:
+            raise OptionError("No target: give the table's folder to start(path).")
+        if overwrite:
+            raise OptionError("The deltalake sink appends: use outputMode append.")
+        return DeltaStreamWriter(target, options, schema)
+
+
+class DeltaDataSource(DeltaLakeDataSource):
+    """The same sink under Delta's own name, for sessions without the Delta jars."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name to give to `format`."""
+        return "delta"
+
+
+class DeltaStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of one query to one table."""
+
+    def __init__(self, target: str, options: dict[str, str], schema: StructType) -> None:
+        merge = options.get("mergeschema", "false").lower()
+        if merge not in {"true", "false"}:
+            raise OptionError(f"mergeSchema must be true or false, got {merge!r}.")
+        self._target = target
+        self._merge_schema = merge == "true"
+        self._checkpoint = options.get("checkpointlocation")
+        self._app_id = options.get("txnappid")
+        self._schema = schema
+        self._reads_splits = schema.fieldNames() == [SPLIT_COLUMN]
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
+        """Write this task's rows to data files nobody sees yet."""
+        folder = delta_table.local_folder(self._target)
+        if self._reads_splits:
+            return self._write_splits(folder, iterator)
+        schema = to_arrow(self._schema)
+        files = DataFileWriter(folder, schema).write(
+            pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in iterator
+        )
+        crash_point("after-data-files")
+        return TaskWritten(files, schema, {"rows": sum(file.rows for file in files)})
+
+    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        """Commit a micro-batch; a batch the table has is recognised and dropped."""
+        log_to_stderr()
+        written = [message for message in messages if isinstance(message, TaskWritten)]
+        schema = written[0].schema if written else to_arrow(self._schema)
+        if not written and self._reads_splits:
+            return
+        files = [file for message in written for file in message.files]
+        committed = delta_table.commit(
+            self._target,
+            app_id=self._application(),
+            batch_id=batchId,
+            files=files,
+            schema=schema,
+            merge_schema=self._merge_schema,
+        )
+        counts = _total(written)
+        _log.info(
+            "Batch %s: %s files, %s rows, %s rescued; table version %s%s",
+            batchId,
+            counts.get("files", 0),
+            counts.get("rows", 0),
+            counts.get("rescued_rows", 0),
+            committed.version,
+            "" if committed.is_new else " (was there already)",
+        )
+        if self._reads_splits and self._checkpoint:
+            progress.note(
+                self._checkpoint,
+                progress.BatchDone(
+                    batch_id=batchId,
+                    table_version=committed.version,
+                    is_new=committed.is_new,
+                    schema_version=written[0].schema_version if written else None,
+                    counts=counts,
+                ),
+            )
+
+    def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        """Remove the data files of a batch that failed; a killed task's stay until vacuum."""
+        written = [message for message in messages if isinstance(message, TaskWritten)]
+        files = [file for message in written for file in message.files]
+        delta_table.remove(self._target, files)
+        _log.info("Batch %s was given up; %s data files removed", batchId, len(files))
+
+    def _write_splits(self, folder: str, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
+        """Read, parse and write in this task."""
+        log_to_stderr()
+        splits: list[Split] = [
+            pickle.loads(row.as_py())  # noqa: S301 - written by this package's source a moment ago
+            for batch in iterator
+            for row in batch.column(0)
+        ]
+        files: list[DataFile] = []
+        counts: dict[str, int] = {}
+        schema: pa.Schema | None = None
+        for split in splits:
+            reader = SplitReader(split)
+            schema = reader.arrow_schema
+            files += DataFileWriter(folder, schema).write(reader.read())
+            counts = _added(counts, _flat(reader.counts))
+        crash_point("after-data-files")
+        version = splits[0].context.schema_version if splits else None
+        return TaskWritten(files, schema or pa.schema([]), counts, version)
+
+    def _application(self) -> str:
+        """Which stream writes: the id in the state, or else Spark's own id of the query."""
+        if self._app_id:
+            return self._app_id
+        if self._checkpoint:
+            store = open_store(self._checkpoint)
+            stream = read_metadata(store)
+            if stream is not None:
+                return stream.stream_id
+            with contextlib.suppress(ObjectNotFoundError):
+                return str(json.loads(store.get("metadata"))["id"])
+        raise OptionError(
+            "The deltalake sink cannot tell which stream is writing. Set the option "
+            "checkpointLocation, or txnAppId to a name no other stream uses."
+        )
+
+
+def _flat(counts: SplitCounts) -> dict[str, int]:
+    numbers = asdict(counts)
+    fetched: dict[str, int] = numbers.pop("fetched")
+    return {**numbers, **fetched}
+
+
+def _added(left: dict[str, int], right: dict[str, int]) -> dict[str, int]:
+    return {key: left.get(key, 0) + right.get(key, 0) for key in {**left, **right}}
+
+
+def _total(written: Sequence[TaskWritten]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for message in written:
+        total = _added(total, message.counts)
+    return total

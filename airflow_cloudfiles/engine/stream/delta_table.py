@@ -1,0 +1,270 @@
+"""How does a micro-batch become one version of a Delta table?
+
+1. The data files are there already, invisible.
+2. If the table has seen this batch of this stream, they are removed and nothing else happens.
+3. Columns the table lacks are added (`mergeSchema`), or the batch is refused.
+4. One commit adds the files and notes `(application id, batch id)`. Two committers of the same
+   batch conflict in Delta's own log; the loser finds the batch there and is at step 2.
+
+Enforcement and merging follow Delta's rules. No jar and no Spark: this is `deltalake`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable, Field, Schema
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.transaction import AddAction, CommitProperties, Transaction
+
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError, TargetNotDeltaError
+from airflow_cloudfiles.engine.storage import normalize_uri
+from airflow_cloudfiles.engine.stream.data_files import DataFile
+
+COMMIT_TRIES = 20
+"""How often a commit is tried against other writers before giving up."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a commit amounted to: the table's version, and whether this call made it."""
+
+    version: int
+    is_new: bool
+
+
+def local_folder(target: str) -> str:
+    """The folder of a target on this machine's file system.
+
+    Raises:
+        UnsupportedOptionError: The target is in an object store, which this version cannot write.
+    """
+    return normalize_uri(target).removeprefix("file://") or "/"
+
+
+def open_table(target: str) -> DeltaTable | None:
+    """Open a table; `None` when there is nothing yet.
+
+    Raises:
+        TargetNotDeltaError: The folder holds something else, or is no folder.
+    """
+    folder = Path(local_folder(target))
+    if folder.exists() and not folder.is_dir():
+        raise TargetNotDeltaError(
+            f"The target {target} is a file, not a folder. Choose another target."
+        )
+    if not folder.is_dir():
+        return None
+    if not (folder / "_delta_log").is_dir():
+        foreign = [p.name for p in folder.iterdir() if not _is_ours(p)]
+        if foreign:
+            raise TargetNotDeltaError(
+                f"The target {target} is not a Delta table: it has no _delta_log but holds "
+                f"{foreign[0]!r}. Choose an empty folder or a Delta table."
+            )
+        return None
+    try:
+        return DeltaTable(str(folder))
+    except TableNotFoundError:
+        return None
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a path is a data file that a killed task may have left before the first commit."""
+    return path.name.startswith((".", "_")) or (
+        path.name.startswith("part-") and path.name.endswith(".parquet")
+    )
+
+
+def seen_batch(target: str, app_id: str) -> int:
+    """The newest batch of a stream that the table holds; -1 when there is none."""
+    table = open_table(target)
+    version = table.transaction_version(app_id) if table else None
+    return -1 if version is None else version
+
+
+def commit(
+    target: str,
+    *,
+    app_id: str,
+    batch_id: int,
+    files: Sequence[DataFile],
+    schema: pa.Schema,
+    merge_schema: bool,
+) -> Committed:
+    """Make a micro-batch visible, exactly once however often it is called.
+
+    Args:
+        target: Path or URI of the table; created when absent.
+        app_id: Which stream this is.
+        batch_id: Which of its micro-batches; grows, never means other files.
+        files: Data files in the table's folder; may be empty.
+        schema: Schema of the files.
+        merge_schema: Whether columns the table lacks are added to it.
+
+    Raises:
+        SchemaMismatchError: A column the table lacks (without `merge_schema`), or of another type.
+        SinkError: Other writers won every race.
+    """
+    for _ in range(COMMIT_TRIES):
+        table = open_table(target)
+        if table is None:
+            table = _create(target, schema)
+        seen = table.transaction_version(app_id)
+        if seen is not None and seen >= batch_id:
+            _log.info("Batch %s is in %s already; its files are dropped", batch_id, target)
+            remove(target, files)
+            return Committed(table.version(), is_new=False)
+        try:
+            table = _with_columns(table, target, schema, merge_schema=merge_schema)
+            crash_point("before-sink-commit")
+            table.create_write_transaction(
+                actions=[_action(file) for file in files],
+                mode="append",
+                schema=table.schema(),
+                commit_properties=CommitProperties(
+                    app_transactions=[Transaction(app_id, batch_id)],
+                    custom_metadata={"cloudfiles": f"stream {app_id}, batch {batch_id}"},
+                ),
+            )
+        except CommitFailedError as error:
+            _log.info("Another writer was first (%s); looking again", error)
+            continue
+        crash_point("after-sink-commit")
+        table.update_incremental()
+        return Committed(table.version(), is_new=True)
+    raise SinkError(
+        f"Batch {batch_id} could not be committed to {target}: other writers won {COMMIT_TRIES} "
+        "times. Run again when fewer are writing."
+    )
+
+
+def check(target: str, schema: pa.Schema, *, merge_schema: bool) -> None:
+    """Find out before the stream starts whether a table can take rows of this schema.
+
+    Raises:
+        TargetNotDeltaError: There is something else.
+        SchemaMismatchError: Its columns do not fit.
+    """
+    table = open_table(target)
+    if table is not None:
+        _missing(table, target, schema, merge_schema=merge_schema)
+
+
+def _create(target: str, schema: pa.Schema) -> DeltaTable:
+    """Create an empty table, or open the one that somebody else created meanwhile."""
+    folder = local_folder(target)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    DeltaTable.create(folder, schema=_nullable(schema), mode="ignore")
+    return DeltaTable(folder)
+
+
+def _with_columns(
+    table: DeltaTable, target: str, schema: pa.Schema, *, merge_schema: bool
+) -> DeltaTable:
+    """Add the columns that the table lacks; adding a column twice is harmless."""
+    missing = _missing(table, target, schema, merge_schema=merge_schema)
+    if missing:
+        _log.info("Adding columns to %s: %s", target, ", ".join(field.name for field in missing))
+        table.alter.add_columns(missing)
+        crash_point("after-sink-columns")
+        table = DeltaTable(local_folder(target))
+    return table
+
+
+def _missing(
+    table: DeltaTable, target: str, schema: pa.Schema, *, merge_schema: bool
+) -> list[Field]:
+    """Fields to add so that the table can take the schema; refuses what cannot be."""
+    if table.metadata().partition_columns:
+        raise SinkError(
+            f"{target} is partitioned by {', '.join(table.metadata().partition_columns)}; "
+            "partitioned Delta tables cannot be written in this version. Use one without."
+        )
+    wanted = {field.name: field for field in Schema.from_arrow(_nullable(schema)).fields}
+    have = {field.name: field for field in table.schema().fields}
+    missing: list[Field] = []
+    for name, field in wanted.items():
+        if name in have:
+            grown = _compare(have[name], field, target, name)
+            if grown:
+                missing.append(field)
+            continue
+        twin = next((other for other in have if other.lower() == name.lower()), None)
+        if twin is not None:
+            raise SchemaMismatchError(
+                f"Column {name} differs only in case from {twin} of {target}. Name it {twin} with "
+                "a schema hint (cloudFiles.schemaHints)."
+            )
+        missing.append(field)
+    if missing and not merge_schema:
+        raise SchemaMismatchError(
+            f"{target} lacks {', '.join(field.name for field in missing)} (or fields below). "
+            "Set mergeSchema=true to add them to the table."
+        )
+    return missing
+
+
+def _compare(have: Field, want: Field, target: str, path: str) -> bool:
+    """Whether a column must grow nested fields; refuses another type."""
+    left, right = have.type, want.type
+    if left == right:
+        return False
+    kinds = (getattr(left, "type", None), getattr(right, "type", None))
+    if kinds == ("struct", "struct"):
+        inner = {field.name: field for field in left.fields}  # type: ignore[union-attr]
+        grows = False
+        for field in right.fields:  # type: ignore[union-attr]
+            if field.name not in inner:
+                grows = True
+            elif _compare(inner[field.name], field, target, f"{path}.{field.name}"):
+                grows = True
+        return grows
+    for kind, parts in (("array", ("element_type",)), ("map", ("key_type", "value_type"))):
+        if kinds == (kind, kind):
+            return any(
+                _compare(
+                    Field(part, getattr(left, part)),
+                    Field(part, getattr(right, part)),
+                    target,
+                    f"{path}.{part.removesuffix('_type')}",
+                )
+                for part in parts
+            )
+    raise SchemaMismatchError(
+        f"Failed to merge fields: {path} is {_kind(left)} in {target} but {_kind(right)} in the "
+        "stream. Give the column the table's type with a schema hint (cloudFiles.schemaHints), or "
+        "choose another target."
+    )
+
+
+def _kind(kind: object) -> str:
+    return str(getattr(kind, "type", kind))
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    """Every column may be null: a later file may lack it."""
+    return pa.schema([field.with_nullable(True).remove_metadata() for field in schema])
+
+
+def _action(file: DataFile) -> AddAction:
+    return AddAction(
+        path=file.name,
+        size=file.size,
+        partition_values={},
+        modification_time=file.modification_time_ms,
+        data_change=True,
+        stats=file.statistics,
+    )
+
+
+def remove(target: str, files: Sequence[DataFile]) -> None:
+    """Remove data files of a batch that is in the table already."""
+    for file in files:
+        Path(local_folder(target), file.name).unlink(missing_ok=True)

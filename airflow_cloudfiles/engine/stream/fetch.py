@@ -1,0 +1,293 @@
+"""How do the bytes of a split get here?
+
+Yields blocks of complete lines: small files whole, large ones in pieces of `BLOCK_BYTES`. What is
+compressed is decompressed, whatever its name says; a byte order mark is taken off. A file that
+changed since it was discovered is read in its present version if that can be done consistently,
+and refused otherwise.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import logging
+import lzma
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO
+
+from airflow_cloudfiles.engine.errors import (
+    FileChangedError,
+    FileMissingError,
+    FileUnreadableError,
+)
+from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
+from airflow_cloudfiles.engine.stream.splits import FileRange
+
+BLOCK_BYTES = 16 * 2**20
+"""Size of the blocks a large file is read in: large enough to vectorise, small enough for memory."""
+MAX_RECORD_BYTES = 1 * 2**30
+"""A line longer than this is refused: it would not fit the columns it goes to."""
+_NEWLINE = b"\n"
+_UTF8_BOM = b"\xef\xbb\xbf"
+_WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class FetchCounts:
+    """What was fetched so far."""
+
+    files: int = 0
+    bytes: int = 0
+    missing_files: int = 0
+    changed_files: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Complete lines of one file."""
+
+    file: FileEntry
+    data: bytes
+
+
+def fetch(
+    store: ObjectStore, part: FileRange, counts: FetchCounts, *, ignore_missing: bool
+) -> Iterator[Block]:
+    """Read one part of a file in blocks of complete lines.
+
+    Raises:
+        FileMissingError: The file is gone and `ignore_missing` is false.
+        FileChangedError: The file was overwritten while it was read, or since a large file was
+            cut into ranges. Nothing of it was committed; trying again reads the new version.
+        FileUnreadableError: Permission, I/O, a damaged compression, an encoding that is not UTF-8.
+    """
+    try:
+        found = store.head(part.file.path)
+        if found is None:
+            raise ObjectNotFoundError(part.file.path)
+        if _version(found) != _version(part.file):
+            _accept_change(store, part, found, counts)
+        yield from _blocks(store, part, found)
+        if part.start == 0:
+            counts.files += 1
+        counts.bytes += part.size if not part.is_whole else found.size
+        after = store.head(part.file.path)
+        if after is not None and _version(after) != _version(found):
+            raise FileChangedError(
+                f"{store.child_uri(part.file.path)} was overwritten while it was being read. "
+                "Nothing of it was committed: run again. Write files under another name and rename "
+                "them when they are complete."
+            )
+    except (ObjectNotFoundError, FileNotFoundError) as error:
+        if not ignore_missing:
+            raise FileMissingError(
+                f"{store.child_uri(part.file.path)} was discovered but is gone. Put it back, or set "
+                "ignoreMissingFiles=true to go on without it."
+            ) from error
+        _log.warning("Skipped, because it is gone: %s", store.child_uri(part.file.path))
+        counts.missing_files += 1
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise FileUnreadableError(
+            f"{store.child_uri(part.file.path)} cannot be read: {reason}. Mend its permissions or "
+            "its content and run again, or remove it and set ignoreMissingFiles=true."
+        ) from error
+
+
+def _version(file: FileEntry) -> tuple[int, int, str]:
+    return (file.size, file.modification_time_us, file.etag)
+
+
+def _accept_change(
+    store: ObjectStore, part: FileRange, found: FileEntry, counts: FetchCounts
+) -> None:
+    """Go on with a file that is not the version that was discovered, if it is read as a whole."""
+    uri = store.child_uri(part.file.path)
+    if not part.is_whole:
+        raise FileChangedError(
+            f"{uri} changed after it was cut into ranges ({part.file.size} bytes then, "
+            f"{found.size} now). Nothing of it was committed: run again."
+        )
+    _log.warning(
+        "%s changed since it was discovered (%s bytes then, %s now); its present content is read",
+        uri,
+        part.file.size,
+        found.size,
+    )
+    counts.changed_files += 1
+
+
+def _blocks(store: ObjectStore, part: FileRange, found: FileEntry) -> Iterator[Block]:
+    """Blocks of a part, decompressed and without a byte order mark."""
+    uri = store.child_uri(part.file.path)
+    if not part.is_whole:
+        yield from _range_blocks(store, part, found, uri)
+        return
+    head = store.get_range(part.file.path, 0, min(found.size, BLOCK_BYTES))
+    if len(head) == found.size:
+        stream: IO[bytes] = io.BytesIO(head)
+    else:
+        stream = io.BufferedReader(_StoreFile(store, part.file.path, found.size), 2**20)
+    opened = _decompressed(stream, head, uri)
+    yield from _lines_of(opened, part.file, uri)
+
+
+def _lines_of(stream: IO[bytes], file: FileEntry, uri: str) -> Iterator[Block]:
+    """Cut a stream into blocks of complete lines."""
+    rest: list[bytes] = []
+    held = 0
+    first = True
+    while True:
+        try:
+            chunk = stream.read(BLOCK_BYTES)
+        except (EOFError, zlib.error, lzma.LZMAError) as error:
+            raise FileUnreadableError(
+                f"{uri} is damaged or truncated: its compressed content ends early or is invalid "
+                f"({error}). Replace it and run again, or remove it and set ignoreMissingFiles=true."
+            ) from error
+        if first:
+            chunk = _without_mark(chunk, uri)
+            first = False
+        if not chunk:
+            break
+        cut = chunk.rfind(_NEWLINE) + 1
+        if cut:
+            yield Block(file, b"".join([*rest, chunk[:cut]]))
+            rest, held = [], 0
+        if cut < len(chunk):
+            rest.append(chunk[cut:])
+            held += len(chunk) - cut
+            _refuse_huge(held, uri)
+    if rest:
+        yield Block(file, b"".join(rest))
+
+
+def _range_blocks(
+    store: ObjectStore, part: FileRange, found: FileEntry, uri: str
+) -> Iterator[Block]:
+    """Blocks of the lines that start within `[start, end)` of an uncompressed file.
+
+    A line belongs to the range its first byte is in: a range skips to the first line start (it
+    looks at the byte before its own first to see whether that is one) and reads past its end to
+    finish its last line.
+    """
+    end = found.size if part.end is None else part.end
+    position = part.start
+    if position:
+        position = _after_newline(store, part.file.path, position - 1, found.size)
+    rest: list[bytes] = []
+    held = 0
+    while position < end:
+        chunk = store.get_range(part.file.path, position, min(BLOCK_BYTES, end - position))
+        if not chunk:
+            break
+        if position == 0:
+            _refuse_compressed(chunk, uri)
+        position += len(chunk)
+        cut = chunk.rfind(_NEWLINE) + 1
+        if cut:
+            data = b"".join([*rest, chunk[:cut]])
+            yield Block(part.file, data.removeprefix(_UTF8_BOM) if part.start == 0 else data)
+            rest, held = [], 0
+        if cut < len(chunk):
+            rest.append(chunk[cut:])
+            held += len(chunk) - cut
+            _refuse_huge(held, uri)
+    if rest:
+        tail_end = _after_newline(store, part.file.path, end, found.size)
+        _refuse_huge(held + tail_end - end, uri)
+        rest.append(store.get_range(part.file.path, end, tail_end - end))
+        yield Block(part.file, b"".join(rest))
+
+
+def _after_newline(store: ObjectStore, path: str, position: int, size: int) -> int:
+    """Position after the first newline at or behind `position`; the size when there is none."""
+    while position < size:
+        chunk = store.get_range(path, position, min(2**16, size - position))
+        if not chunk:
+            return size
+        found = chunk.find(_NEWLINE)
+        if found >= 0:
+            return position + found + 1
+        position += len(chunk)
+    return size
+
+
+def _decompressed(stream: IO[bytes], head: bytes, uri: str) -> IO[bytes]:
+    """Open what is compressed, by its first bytes; a JSON text never begins like that."""
+    lower = uri.lower()
+    if head.startswith(b"\x1f\x8b"):
+        return gzip.GzipFile(fileobj=stream)
+    if head.startswith(b"BZh") and lower.endswith(".bz2"):
+        return bz2.BZ2File(stream)
+    if head.startswith(b"\xfd7zXZ\x00"):
+        return lzma.LZMAFile(stream)
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        import pyarrow as pa  # noqa: PLC0415 - only files in zstd pay for it
+
+        return pa.input_stream(stream, compression="zstd")  # type: ignore[no-any-return]
+    for ending in (".gz", ".bz2", ".zst", ".xz"):
+        if head and lower.endswith(ending):
+            raise FileUnreadableError(
+                f"{uri} is damaged: its name ends in {ending} but its content is not of that kind. "
+                "Replace it, or name it for what it is."
+            )
+    for ending in (".deflate", ".lz4", ".snappy", ".zip"):
+        if lower.endswith(ending):
+            raise FileUnreadableError(
+                f"{uri}: compression {ending} is not in this version, which reads gzip, bzip2, xz "
+                "and zstd. Compress the file in one of these."
+            )
+    return stream
+
+
+def _without_mark(chunk: bytes, uri: str) -> bytes:
+    """Take off a UTF-8 byte order mark; refuse the marks of other encodings."""
+    if chunk.startswith(_WIDE_BOMS):
+        raise FileUnreadableError(
+            f"{uri} is in UTF-16 or UTF-32; this version reads UTF-8. Convert the file."
+        )
+    return chunk.removeprefix(_UTF8_BOM)
+
+
+def _refuse_compressed(chunk: bytes, uri: str) -> None:
+    """A compressed file cannot be cut; its name must say so, or it is read wrongly."""
+    if chunk.startswith((b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")):
+        raise FileUnreadableError(
+            f"{uri} is compressed but its name does not say so, and it is too large to be read by "
+            "one task. Name it with the ending .gz, .xz or .zst."
+        )
+    _without_mark(chunk, uri)
+
+
+def _refuse_huge(size: int, uri: str) -> None:
+    if size > MAX_RECORD_BYTES:
+        raise FileUnreadableError(
+            f"{uri} has a line of more than {MAX_RECORD_BYTES} bytes, which is the largest record "
+            "that can be read. Is it JSON Lines, one record a line?"
+        )
+
+
+class _StoreFile(io.RawIOBase):
+    """A file of a store as a raw stream, read front to back by ranges."""
+
+    def __init__(self, store: ObjectStore, path: str, size: int) -> None:
+        super().__init__()
+        self._store, self._path, self._size, self._position = store, path, size, 0
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fill the buffer from the present position."""
+        wanted = min(len(buffer), self._size - self._position)
+        data = self._store.get_range(self._path, self._position, wanted) if wanted else b""
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)

@@ -1,0 +1,61 @@
+"""How does the source learn where its state is?
+
+Spark tells a Python source its options, but not the `checkpointLocation` of the query that runs
+it. So `load()` gives the source the name of a file to look at, and `start()` writes the checkpoint
+location there before Spark starts the query. The planning process takes the file away when it has
+read it; `start()` waits for that, so that one DataFrame may be started several times.
+
+The file lies in a directory that only this user can enter, and holds a location, nothing secret.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+import uuid
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def _folder() -> Path:
+    """This process' hand-over directory, removed when it ends."""
+    folder = Path(tempfile.mkdtemp(prefix="airflow-cloudfiles-"))
+    owner = os.getpid()
+    atexit.register(lambda: os.getpid() == owner and shutil.rmtree(folder, ignore_errors=True))
+    return folder
+
+
+def new_token() -> str:
+    """Name a hand-over; the name is the path of its file."""
+    return str(_folder() / uuid.uuid4().hex)
+
+
+def hand_over(token: str, checkpoint_location: str) -> None:
+    """Say the checkpoint location to whoever holds the token."""
+    draft = Path(f"{token}.draft")
+    draft.write_text(checkpoint_location, encoding="utf-8")
+    draft.rename(token)
+
+
+def receive(token: str) -> str | None:
+    """Take what was handed over; `None` when nothing was."""
+    path = Path(token)
+    try:
+        location = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    path.unlink(missing_ok=True)
+    return location
+
+
+def is_received(token: str) -> bool:
+    """Whether what was handed over has been taken."""
+    return not Path(token).exists()
+
+
+def withdraw(token: str) -> None:
+    """Take back what was handed over, if it is still there."""
+    Path(token).unlink(missing_ok=True)

@@ -1,0 +1,74 @@
+"""What does a sample of the files look like?
+
+Introduces the files that discovery found to the format that infers their schema, and what it
+infers to the rules that settle it. Runs wherever it is called: in the process that defines the
+DataFrame, or in a task that met a new field.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pyspark.sql.types import StructType
+
+from airflow_cloudfiles.engine.errors import SchemaInferenceError
+from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.formats.json_infer import JsonInference
+from airflow_cloudfiles.engine.options import CloudFilesOptions
+from airflow_cloudfiles.engine.schema.inference import choose_sample, settle
+from airflow_cloudfiles.engine.storage import ObjectStore
+from airflow_cloudfiles.engine.stream.fetch import FetchCounts, fetch
+from airflow_cloudfiles.engine.stream.splits import FileRange
+
+PROGRESS_SECONDS = 5.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """A settled schema and what it was inferred from."""
+
+    data_schema: StructType
+    partition_schema: StructType
+    files: int
+    bytes: int
+
+
+def infer_files(
+    store: ObjectStore, files: Iterable[FileEntry], options: CloudFilesOptions
+) -> Inferred:
+    """Infer and settle the schema of the newest files, within the sample limits (B1, B2).
+
+    Raises:
+        SchemaInferenceError: There is no file, or none holds a record (B4).
+        SchemaHintError: `cloudFiles.schemaHints` does not fit.
+    """
+    sample = choose_sample(files, options.sample_files, options.sample_bytes)
+    if not sample:
+        raise SchemaInferenceError(
+            f"There is no file in {store.uri} to infer a schema from. Give a schema with "
+            ".schema(...), or start when the first files have arrived."
+        )
+    inference = JsonInference(typed=options.infer_column_types)
+    counts = FetchCounts()
+    last = time.monotonic()
+    for number, file in enumerate(sample, start=1):
+        for block in fetch(store, FileRange(file), counts, ignore_missing=True):
+            inference.add(block.data)
+        if time.monotonic() - last > PROGRESS_SECONDS:
+            last = time.monotonic()
+            _log.info(
+                "Inferring: %s of %s files, %s MB", number, len(sample), counts.bytes // 10**6
+            )
+    observed = inference.result()
+    data, partitions = settle(observed, options=options, paths=[file.path for file in sample])
+    if not data.fields:
+        raise SchemaInferenceError(
+            f"None of the {len(sample)} sampled files in {store.uri} holds a JSON record with a "
+            "field. Give a schema with .schema(...) or cloudFiles.schemaHints, or start when files "
+            "with records have arrived."
+        )
+    return Inferred(data, partitions, counts.files, counts.bytes)

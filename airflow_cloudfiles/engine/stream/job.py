@@ -1,0 +1,222 @@
+"""How does one run go, from its specification to its report?
+
+1. Read the specification, start Spark, make `cloudFiles` known.
+2. Settle the schema (and stop there, for `infer`).
+3. Start an available-now query from the source to the Delta table; the tasks read, parse and
+   write, so no row enters the JVM.
+4. Follow it: a line whenever something moved, at least every few seconds.
+5. Write the report beside the state, whatever happened. An error is in it by class and message.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import time
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_cloudfiles.engine import errors
+from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
+from airflow_cloudfiles.engine.intake import Intake
+from airflow_cloudfiles.engine.options import CloudFilesOptions
+from airflow_cloudfiles.engine.storage import normalize_uri, open_store
+from airflow_cloudfiles.engine.stream import definition, delta_table, progress
+from airflow_cloudfiles.engine.stream.spec import JobSpec
+from airflow_cloudfiles.engine.types import simple_ddl, to_arrow
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+PROGRESS_SECONDS = 10.0
+_log = logging.getLogger(__name__)
+
+
+def run(spec: JobSpec) -> dict[str, Any]:
+    """Carry out one run and write its report.
+
+    Returns:
+        The report; `outcome` is `succeeded` or `failed`, and then `error` says why.
+    """
+    started = datetime.now(tz=UTC)
+    clock = time.monotonic()
+    durations: dict[str, float] = {}
+    report: dict[str, Any] = {"run_id": spec.run_id, "kind": spec.kind}
+    try:
+        body = _infer(spec) if spec.kind == "infer" else _ingest(spec, durations)
+        report |= {"outcome": "succeeded", **body}
+    except Exception as error:
+        ours = _as_ours(error)
+        _log.log(
+            logging.ERROR, "%s: %s", type(ours).__name__, ours, exc_info=ours is not error and error
+        )
+        report |= {
+            "outcome": "failed",
+            "error": {
+                "class": type(ours).__name__,
+                "message": ours.message,
+                "is_retryable": ours.is_retryable,
+            },
+        }
+    durations["total_seconds"] = round(time.monotonic() - clock, 3)
+    store = open_store(spec.checkpoint_location)
+    report |= {
+        "durations": durations,
+        "started": started.isoformat(),
+        "ended": datetime.now(tz=UTC).isoformat(),
+        "report_uri": store.child_uri(spec.report_key),
+    }
+    store.put(spec.report_key, json.dumps(report, indent=1).encode())
+    return report
+
+
+def _as_ours(error: Exception) -> CloudFilesError:
+    """The error of ours that caused a failure; else one that carries the reason in a sentence."""
+    if isinstance(error, CloudFilesError):
+        return error
+    found = errors.from_text(str(error))
+    if found is not None:
+        return found
+    first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return RunFailedError(f"Spark failed: {type(error).__name__}: {first[:500]}. See the log above.")
+
+
+def _infer(spec: JobSpec) -> dict[str, Any]:
+    """Write the first schema version, unless there is one."""
+    options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
+    settled = definition.settle_schema(options)
+    schema = settled.full_schema(options.rescued_data_column)
+    return {
+        "schema_version": settled.version,
+        "schema": simple_ddl(schema),
+        "created": settled.created,
+        "sampled_files": settled.sampled_files,
+        "sampled_bytes": settled.sampled_bytes,
+    }
+
+
+def _ingest(spec: JobSpec, durations: dict[str, float]) -> dict[str, Any]:
+    """Run the query until everything that was there is in the table."""
+    options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
+    settled = definition.settle_schema(options)
+    schema = to_arrow(settled.full_schema(options.rescued_data_column))
+    target = str(spec.target)
+    delta_table.check(target, schema, merge_schema=spec.merge_schema)
+    before = _last_batch(spec)
+    clock = time.monotonic()
+    spark = session(spec)
+    durations["spark_start_seconds"] = round(time.monotonic() - clock, 3)
+    clock = time.monotonic()
+    try:
+        query = _start(spark, spec)
+        _follow(query, spec)
+    finally:
+        durations["query_seconds"] = round(time.monotonic() - clock, 3)
+        spark.stop()
+    return _summary(spec, before, settled.version)
+
+
+def session(spec: JobSpec) -> SparkSession:
+    """A Spark session for a run, with `cloudFiles` registered.
+
+    The master comes from `spark-submit` or the specification; the default is `local[*]`.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    from airflow_cloudfiles.engine.stream.register import register  # noqa: PLC0415
+
+    builder = SparkSession.builder.appName(f"cloudfiles-{spec.run_id}")
+    defaults = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.streaming.metricsEnabled": "false",
+        # A micro-batch is one Spark job of a few tasks; the sketch of its plan is not worth disk.
+        "spark.sql.ui.retainedExecutions": "10",
+    }
+    if "SPARK_ENV_LOADED" not in os.environ and "spark.master" not in spec.spark_conf:
+        defaults["spark.master"] = "local[*]"
+    for key, value in {**defaults, **spec.spark_conf}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel(os.environ.get("CLOUDFILES_SPARK_LOG_LEVEL", "FATAL"))
+    register(spark)
+    return spark
+
+
+def _start(spark: SparkSession, spec: JobSpec) -> StreamingQuery:
+    options = {**spec.source_options(), "cloudFiles.internal.emit": "splits"}
+    reader = spark.readStream.format("cloudFiles").options(**options)
+    writer = (
+        reader.load(spec.source)
+        .writeStream.format("deltalake")
+        .option("checkpointLocation", spec.checkpoint_location)
+        .option("mergeSchema", str(spec.merge_schema).lower())
+        .trigger(availableNow=True)
+    )
+    return writer.start(str(spec.target))
+
+
+def _follow(query: StreamingQuery, spec: JobSpec) -> None:
+    """Wait for the end, saying how far it is; a termination signal stops the query cleanly."""
+    stopped: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        stopped.append(number)
+        query.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    opened = Intake.open(
+        source=spec.source, format=spec.format, checkpoint_location=spec.checkpoint_location
+    )
+    with closing(opened) as intake:
+        while not query.awaitTermination(PROGRESS_SECONDS):
+            left = intake.outstanding()
+            _log.info("Still to ingest: %s files, %s bytes", left.files, left.bytes)
+    if stopped:
+        raise RunFailedError(
+            f"The run was stopped by signal {stopped[0]}. What was committed stays; run again for "
+            "the rest."
+        )
+
+
+def _last_batch(spec: JobSpec) -> int:
+    """The last micro-batch that Spark has committed; -1 before the first."""
+    store = open_store(spec.checkpoint_location)
+    names = [file.path.rpartition("/")[2] for file in store.list("commits/")]
+    return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
+def _summary(spec: JobSpec, before: int, schema_version: int) -> dict[str, Any]:
+    """Add up what the micro-batches of this run noted."""
+    done = progress.notes(spec.checkpoint_location, range(before + 1, _last_batch(spec) + 1))
+    total: dict[str, int] = {}
+    for batch in done:
+        for key, value in batch.counts.items():
+            total[key] = total.get(key, 0) + value
+    warnings = []
+    if total.get("missing_files"):
+        warnings.append(f"{total['missing_files']} files were gone and were skipped.")
+    if total.get("changed_files"):
+        warnings.append(f"{total['changed_files']} files had changed since they were discovered.")
+    if total.get("dropped_records"):
+        warnings.append(f"{total['dropped_records']} invalid records were dropped (DROPMALFORMED).")
+    table = delta_table.open_table(str(spec.target))
+    return {
+        "source": normalize_uri(spec.source),
+        "target": normalize_uri(str(spec.target)),
+        "files": total.get("files", 0),
+        "bytes": total.get("bytes", 0),
+        "rows": total.get("rows", 0),
+        "rescued_rows": total.get("rescued_rows", 0),
+        "corrupt_records": total.get("corrupt_records", 0),
+        "dropped_records": total.get("dropped_records", 0),
+        "batches": len(done),
+        "batches_recovered": sum(not batch.is_new for batch in done),
+        "schema_version": schema_version,
+        "target_version": table.version() if table else None,
+        "warnings": warnings,
+    }

@@ -1,0 +1,55 @@
+"""What did each micro-batch do?
+
+A note a batch, written beside the state when the sink has committed it (`_source/batches/<b>`).
+The run's report is their sum. Notes inform; nothing is decided by them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
+
+PREFIX = "_source/batches"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchDone:
+    """A committed micro-batch.
+
+    Attributes:
+        batch_id: Its number.
+        table_version: Version of the table that holds it.
+        is_new: False when an earlier, killed run had committed it already.
+        schema_version: Version of the schema it was read with; -1 for a given schema.
+        counts: rows, rescued_rows, corrupt_records, dropped_records, files, bytes, missing_files,
+            changed_files.
+    """
+
+    batch_id: int
+    table_version: int
+    is_new: bool
+    schema_version: int | None
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def note(state: str, done: BatchDone) -> None:
+    """Write the note of a batch; a batch committed again overwrites its note."""
+    body = json.dumps(asdict(done), indent=1).encode()
+    open_store(state).put(f"{PREFIX}/{done.batch_id}", body)
+
+
+def notes(state: str, batch_ids: Iterable[int]) -> list[BatchDone]:
+    """Read the notes of some batches; one that was never written is left out."""
+    store = open_store(state)
+    found = []
+    for batch_id in batch_ids:
+        try:
+            loaded: dict[str, Any] = json.loads(store.get(f"{PREFIX}/{batch_id}"))
+        except ObjectNotFoundError:
+            continue
+        found.append(BatchDone(**loaded))
+    return found

@@ -1,0 +1,318 @@
+"""How does a Spark session learn `format("cloudFiles")`?
+
+`register(spark)` adds the data source and the Delta sink, and four small things around PySpark's
+own reader and writer that Spark's Python data sources cannot do by themselves:
+
+1. `load()` raises our errors as themselves, not as a Java stack trace.
+2. `load()` adds the rescued data column to a given schema in mode `rescue`, and passes on the
+   sample limits that Databricks keeps in SQL configurations.
+3. `start()` tells the source the query's `checkpointLocation` (see `handoff`), and where no
+   `cloudFiles.schemaLocation` is given lets the checkpoint serve as one.
+4. `awaitTermination()` raises `UnknownFieldException` (which is then also a
+   `StreamingQueryException`) instead of a text that contains the word.
+
+Other formats are not touched.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.errors.exceptions.base import PySparkException
+from pyspark.sql.types import StringType, StructField, StructType
+
+from airflow_cloudfiles.engine import errors
+from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
+from airflow_cloudfiles.engine.options import CloudFilesOptions
+from airflow_cloudfiles.engine.stream import handoff
+from airflow_cloudfiles.engine.stream.delta_sink import DeltaDataSource, DeltaLakeDataSource
+from airflow_cloudfiles.engine.stream.source import CloudFilesDataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RECEIVE_SECONDS = 60.0
+"""How long `start()` waits for the planning process to take the checkpoint location."""
+TOKEN = "cloudFiles.internal.token"
+SAMPLE_CONFS = {
+    "spark.databricks.cloudFiles.schemaInference.sampleSize.numBytes": (
+        "cloudFiles.schemaInference.sampleSize.numBytes"
+    ),
+    "spark.databricks.cloudFiles.schemaInference.sampleSize.numFiles": (
+        "cloudFiles.schemaInference.sampleSize.numFiles"
+    ),
+}
+_DELTA_JAR_CLASS = "io.delta.sql.DeltaSparkSessionExtension"
+
+
+def register(spark: SparkSession) -> None:
+    """Make `cloudFiles` and the jar-less Delta sink known to a Spark session.
+
+    Calling it again, or for another session, is harmless.
+
+    Args:
+        spark: A session of Spark 4.2 or later. Over Spark Connect the data sources work, but the
+            reader must be told the `checkpointLocation` too.
+    """
+    spark.dataSource.register(CloudFilesDataSource)
+    spark.dataSource.register(DeltaLakeDataSource)
+    if not _has_delta_jar(spark):
+        spark.dataSource.register(DeltaDataSource)
+    _wrap_pyspark()
+
+
+def _has_delta_jar(spark: SparkSession) -> bool:
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is None:
+        return False
+    try:
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        loader.loadClass(_DELTA_JAR_CLASS)
+    except Exception as error:  # noqa: BLE001 - py4j wraps whatever Java throws
+        if "ClassNotFoundException" in str(error):
+            return False
+        raise
+    return True
+
+
+@functools.cache
+def _wrap_pyspark() -> None:
+    """Wrap PySpark's classes once a process."""
+    from pyspark.sql.streaming.query import StreamingQuery  # noqa: PLC0415
+    from pyspark.sql.streaming.readwriter import (  # noqa: PLC0415
+        DataStreamReader,
+        DataStreamWriter,
+    )
+
+    for name in ("format", "schema", "option", "options"):
+        _wrap(DataStreamReader, name, _remember)
+    _wrap(DataStreamReader, "load", _load)
+    for name in _WRITER_CALLS:
+        if hasattr(DataStreamWriter, name):
+            _wrap(DataStreamWriter, name, _remember)
+    _wrap(DataStreamWriter, "start", _start)
+    _wrap(DataStreamWriter, "toTable", _start)
+    _wrap(StreamingQuery, "awaitTermination", _await)
+    _wrap(StreamingQuery, "processAllAvailable", _await)
+
+
+_WRITER_CALLS = (
+    "format",
+    "outputMode",
+    "option",
+    "options",
+    "partitionBy",
+    "clusterBy",
+    "queryName",
+    "trigger",
+    "foreach",
+    "foreachBatch",
+)
+
+
+def _wrap(owner: type, name: str, around: Callable[..., Any]) -> None:
+    """Put a function around a method; it gets the original, its name and the call."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return around(original, name, self, args, kwargs)
+
+    setattr(owner, name, wrapped)
+
+
+def _calls(builder: Any) -> list[tuple[str, tuple[Any, ...], dict[str, Any]]]:
+    """The calls made so far on a reader or writer, kept on the object itself."""
+    calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = builder.__dict__.setdefault(
+        "_cloudfiles_calls", []
+    )
+    return calls
+
+
+def _remember(
+    original: Callable[..., Any], name: str, self: Any, args: Any, kwargs: Any
+) -> Any:
+    result = original(self, *args, **kwargs)
+    _calls(self).append((name, args, kwargs))
+    return result
+
+
+def _options_of(builder: Any, extra: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The options set so far, keyed in lower case (Spark's rule), the last one winning."""
+    found: dict[str, Any] = {}
+    for name, args, kwargs in _calls(builder):
+        if name == "option":
+            pair = dict(zip(("key", "value"), args, strict=False)) | kwargs
+            found[str(pair["key"]).lower()] = pair["value"]
+        elif name == "options":
+            found.update({key.lower(): value for key, value in kwargs.items()})
+    found.update({key.lower(): value for key, value in (extra or {}).items()})
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _last(builder: Any, name: str) -> Any:
+    """The argument of the last call of a one-argument method; `None` when never called."""
+    values = [[*args, *kwargs.values()][0] for n, args, kwargs in _calls(builder) if n == name]
+    return values[-1] if values else None
+
+
+def _load(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs: Any) -> Any:
+    """`DataStreamReader.load` for `cloudFiles`; other formats pass through."""
+    names = ("path", "format", "schema")
+    call = dict(zip(names, args, strict=False)) | kwargs
+    source = call.get("format") or _last(self, "format")
+    if not isinstance(source, str) or source.lower() != "cloudfiles":
+        return original(self, *args, **kwargs)
+    schema = call.pop("schema", None) or _last(self, "schema")
+    given = {key: value for key, value in call.items() if key not in names}
+    said = _options_of(self, given)
+    path = call.get("path") or said.get("path")
+    options = CloudFilesOptions.parse(
+        said, has_schema=schema is not None, path=None if path is None else str(path)
+    )
+    if schema is not None:
+        self.schema(_with_rescued(schema, options.rescued_data_column))
+    for conf, option in SAMPLE_CONFS.items():
+        value = self._spark.conf.get(conf, None)
+        if value is not None and option.lower() not in said:
+            self.option(option, value)
+    self.option("cloudFiles.internal.parallelism", self._spark.sparkContext.defaultParallelism)
+    self.option(TOKEN, handoff.new_token())
+    try:
+        frame = original(self, **call)
+        frame.schema  # noqa: B018 - Spark resolves the source only when it is asked for the schema
+    except PySparkException as error:
+        raise (errors.from_text(str(error)) or error) from None
+    if options.schema_location is None and schema is None and options.checkpoint_location is None:
+        # Only this very frame, not one derived from it, can be defined again in `_start`.
+        frame._cloudfiles_reader = (self, call)  # noqa: SLF001
+    return frame
+
+
+def _with_rescued(schema: Any, column: str | None) -> Any:
+    """A given schema with the rescued data column behind it, if it has none yet."""
+    if column is None:
+        return schema
+    if isinstance(schema, str):
+        schema = StructType.fromDDL(schema)
+    if column in schema.fieldNames():
+        return schema
+    return StructType([*schema.fields, StructField(column, StringType(), nullable=True)])
+
+
+def _start(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs: Any) -> Any:
+    """`DataStreamWriter.start` and `toTable`: hand the checkpoint location over to the source."""
+    tokens = tokens_of(self._df)
+    if not tokens:
+        return original(self, *args, **kwargs)
+    named = ("path", "tableName", "format", "outputMode", "partitionBy", "queryName")
+    extra = {key: value for key, value in kwargs.items() if key not in named}
+    checkpoint = _options_of(self, extra).get("checkpointlocation")
+    if not checkpoint:
+        raise OptionError(
+            "A cloudFiles stream needs .option('checkpointLocation', ...) on writeStream: that is "
+            "where it remembers which files it has read."
+        )
+    reader = getattr(self._df, "_cloudfiles_reader", None)
+    if reader is not None:
+        return _defined_again(reader, self, str(checkpoint), name, args, kwargs)
+    if len(tokens) > 1:
+        raise OptionError(
+            "A query with several cloudFiles sources must say where each keeps its state: give "
+            "each readStream an .option('checkpointLocation', ...) of its own."
+        )
+    return _handed_over(original, self, args, kwargs, tokens[0], str(checkpoint))
+
+
+def _handed_over(
+    original: Callable[..., Any], self: Any, args: Any, kwargs: Any, token: str, checkpoint: str
+) -> Any:
+    handoff.hand_over(token, checkpoint)
+    try:
+        query = original(self, *args, **kwargs)
+        deadline = time.monotonic() + RECEIVE_SECONDS
+        while not handoff.is_received(token) and query.isActive and time.monotonic() < deadline:
+            time.sleep(0.01)
+    finally:
+        handoff.withdraw(token)
+    return query
+
+
+def _defined_again(
+    reader: Any, writer: Any, checkpoint: str, name: str, args: Any, kwargs: Any
+) -> Any:
+    """Define the DataFrame again with the checkpoint as its schema location, and start that.
+
+    The documentation's third example has no schema location; with it the stream evolves over
+    restarts like any other.
+    """
+    defining, call = reader
+    defining.option("cloudFiles.schemaLocation", checkpoint)
+    again = defining.load(**call).writeStream
+    for call, call_args, call_kwargs in _calls(writer):
+        getattr(again, call)(*call_args, **call_kwargs)
+    return getattr(again, name)(*args, **kwargs)
+
+
+def tokens_of(frame: DataFrame) -> list[str]:
+    """The hand-over tokens of the cloudFiles sources in a query that were not told their state."""
+    plan = getattr(frame, "_jdf", None)
+    if plan is None:
+        return []
+    leaves = plan.queryExecution().logical().collectLeaves()
+    tokens: list[str] = []
+    for index in range(leaves.size()):
+        options = _leaf_options(leaves.apply(index))
+        token = options.get(TOKEN.lower())
+        if token and not options.get("checkpointlocation"):
+            tokens.append(token)
+    return list(dict.fromkeys(tokens))
+
+
+def _leaf_options(leaf: Any) -> dict[str, str]:
+    """The reader options of a leaf of a logical plan, keyed in lower case."""
+    kind = leaf.getClass().getSimpleName()
+    if kind == "UnresolvedDataSource":  # Spark 4.3
+        entries = leaf.options()
+        iterator = entries.iterator()
+        pairs = []
+        while iterator.hasNext():
+            pair = iterator.next()
+            pairs.append((pair._1(), pair._2()))
+    elif kind == "StreamingRelationV2":  # Spark 4.2
+        pairs = list(dict(leaf.extraOptions().asCaseSensitiveMap()).items())
+    else:
+        return {}
+    return {str(key).lower(): str(value) for key, value in pairs}
+
+
+def _await(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs: Any) -> Any:
+    """Raise the error that a task or the planning process raised, as itself."""
+    try:
+        return original(self, *args, **kwargs)
+    except StreamingQueryException as error:
+        ours = errors.from_text(str(error))
+        if ours is None:
+            raise
+        raise as_query_exception(ours, error) from None
+
+
+def as_query_exception(ours: CloudFilesError, query: StreamingQueryException) -> CloudFilesError:
+    """One exception that is both: caught by `except StreamingQueryException` and by our class."""
+    kind = type(ours).__name__
+    both = type(
+        kind, (type(ours), type(query)), {"__module__": "airflow_cloudfiles", "__str__": _message}
+    )
+    error: CloudFilesError = both.__new__(both)
+    error.__dict__.update(query.__dict__)
+    error.__dict__.update(ours.__dict__)
+    error.args = ours.args
+    return error
+
+
+def _message(error: CloudFilesError) -> str:
+    return error.message

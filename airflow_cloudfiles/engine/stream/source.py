@@ -1,0 +1,247 @@
+"""How does Spark read the files as a stream?
+
+`spark.readStream.format("cloudFiles")`: a Python data source. Three processes meet here, and each
+opens for itself what it needs:
+
+1. The *defining* process (`load()`): validates the options, settles the schema.
+2. The *planning* process beside the driver: discovers files, plans micro-batches, cuts splits. It
+   holds the run lock of the checkpoint location while the query runs.
+3. The *tasks*: read one split each (`split_reader`).
+
+Spark's offset is a position in the file log. A planned range is in the plan log before Spark
+learns of it, so a batch id means the same files for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.streaming.datasource import ReadLimit as SparkReadLimit
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
+from airflow_cloudfiles.engine.options import CloudFilesOptions
+from airflow_cloudfiles.engine.stream import handoff
+from airflow_cloudfiles.engine.stream.splits import BatchContext, Split, pack
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_cloudfiles.engine.intake import Intake
+    from airflow_cloudfiles.engine.ledger.run_lock import RunLock
+
+SPLIT_COLUMN = "__cloudfiles_split"
+SPLIT_SCHEMA = StructType([StructField(SPLIT_COLUMN, BinaryType(), nullable=False)])
+"""What the source emits when the sink reads the files itself (`cloudFiles.internal.emit`)."""
+LOCK_PATIENCE_SECONDS = 20.0
+"""How long a query waits for the planning process of its predecessor to go away."""
+_log = logging.getLogger(__name__)
+
+
+class CloudFilesDataSource(DataSource):
+    """The data source `cloudFiles`.
+
+    Options are Auto Loader's (docs/reference/options.md); `path` is the folder to read. The schema
+    is the newest version in the schema log, or is inferred and written there.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name to give to `format`."""
+        return "cloudFiles"
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.options: dict[str, str] = dict(options)  # type: ignore[assignment]
+        self._settled: Any = None
+
+    def schema(self) -> StructType:
+        """The schema of the stream when the user gave none.
+
+        Raises:
+            OptionError: The options are not valid.
+            SchemaInferenceError: There is nothing to infer from (B4).
+        """
+        from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
+
+        log_to_stderr()
+        options = CloudFilesOptions.parse(self.options)
+        self._settled = definition.settle_schema(options)
+        if options.emit == "splits":
+            return SPLIT_SCHEMA
+        return self._settled.full_schema(options.rescued_data_column)  # type: ignore[no-any-return]
+
+    def streamReader(self, schema: StructType) -> CloudFilesStreamReader:  # noqa: N802
+        """The reader of one query; cheap, since Spark builds one for every micro-batch."""
+        from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
+
+        options = CloudFilesOptions.parse(self.options, has_schema=self._settled is None)
+        settled = self._settled or definition.given_schema(schema, options)
+        return CloudFilesStreamReader(options, settled)
+
+
+class SplitPartition(InputPartition):
+    """A split on its way to a task."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(split)
+
+
+class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans and reads the micro-batches of one query.
+
+    Everything it opens stays in the planning process; what is sent to the tasks is the options and
+    the schema.
+    """
+
+    def __init__(self, options: CloudFilesOptions, settled: Any) -> None:
+        self._options = options
+        self._settled = settled
+        self._intake: Intake | None = None
+        self._lock: RunLock | None = None
+        self._target: Offset | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what only the planning process may hold."""
+        return {**self.__dict__, "_intake": None, "_lock": None}
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        """Before the first file."""
+        return START.to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Discover once; files that arrive later wait for the next run (B113)."""
+        intake = self._opened()
+        if self._options.up_to_entry is None:
+            intake.discover()
+            self._target = intake.head()
+        else:
+            self._target = Offset(self._options.up_to_entry + 1, 0)
+
+    def getDefaultReadLimit(self) -> SparkReadLimit:  # noqa: N802
+        """`cloudFiles.maxFilesPerTrigger`; bytes are limited beside it in `latestOffset`."""
+        return ReadMaxFiles(self._options.max_files_per_trigger)
+
+    def latestOffset(self, start: dict[str, int], limit: SparkReadLimit) -> dict[str, int]:  # noqa: N802
+        """Plan the next micro-batch; `start` itself when there is nothing left."""
+        intake = self._opened()
+        if self._target is None:
+            intake.discover()
+        target = self._target or intake.head()
+        unlimited = isinstance(limit, ReadAllAvailable)
+        read_limit = ReadLimit() if unlimited else self._options.read_limit
+        end = intake.plans.plan(intake.files, Offset.from_json(start), read_limit, target)
+        return end.to_json()
+
+    def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
+        """Where the file log ends; Spark shows it in the progress of the query."""
+        return self._opened().head().to_json()
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """Cut the planned files into splits."""
+        intake = self._opened()
+        crash_point("after-spark-offset")
+        first, last = Offset.from_json(start), Offset.from_json(end)
+        files = list(intake.files.slice(first, last))
+        context = self._context(intake, first, last)
+        packed = pack(files, parallelism=self._options.parallelism)
+        _log.info("Micro-batch %s to %s: %s files, %s splits", start, end, len(files), len(packed))
+        return [SplitPartition(Split(context, ranges)) for ranges in packed]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        """Read one split in a task; with `emit=splits` only pass it on."""
+        split: Split = partition.value
+        crash_point("before-read")
+        if self._options.emit == "splits":
+            return _emit(split)
+        from airflow_cloudfiles.engine.stream.split_reader import SplitReader  # noqa: PLC0415
+
+        return SplitReader(split).read()
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Spark has committed up to `end`; its own log holds that, so there is nothing to add."""
+        crash_point("after-spark-commit")
+        _log.debug("Committed up to %s", end)
+
+    def stop(self) -> None:
+        """Free what the planning process holds; the OS does it when the process is killed."""
+        if self._intake is not None:
+            self._intake.close()
+            self._intake = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _opened(self) -> Intake:
+        """Open the state on first use, in the planning process only."""
+        if self._intake is None:
+            from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
+
+            log_to_stderr()
+            checkpoint = self._checkpoint_location()
+            self._settled = definition.bind(self._settled, self._options, checkpoint)
+            self._intake, self._lock = definition.open_intake(
+                self._options, checkpoint, LOCK_PATIENCE_SECONDS
+            )
+        return self._intake
+
+    def _checkpoint_location(self) -> str:
+        """Where the state is: said to the reader, or handed over by `writeStream`."""
+        said = self._options.checkpoint_location
+        handed = handoff.receive(self._options.token) if self._options.token else None
+        location = said or handed
+        if location is None:
+            raise OptionError(
+                "The source does not know its checkpoint location. Give the one of writeStream to "
+                "readStream too: .option('checkpointLocation', ...). (After "
+                "airflow_cloudfiles.register(spark) it is passed on by itself, except over Spark "
+                "Connect and for queries with several cloudFiles sources.)"
+            )
+        return location
+
+    def _context(self, intake: Intake, start: Offset, end: Offset) -> BatchContext:
+        return BatchContext(
+            source_uri=intake.source.uri,
+            state_uri=intake.state.uri,
+            schema_uri=self._settled.schema_uri,
+            schema_version=self._settled.version,
+            data_schema=self._settled.data_schema.json(),
+            partition_schema=self._settled.partition_schema.json(),
+            start=start,
+            end=end,
+            options=self._options,
+        )
+
+
+def _emit(split: Split) -> Iterator[pa.RecordBatch]:
+    """One row: the split itself, for a sink that reads the files in its own tasks."""
+    import pickle  # noqa: PLC0415
+
+    import pyarrow as pa  # noqa: PLC0415
+
+    from airflow_cloudfiles.engine.types import to_arrow  # noqa: PLC0415
+
+    row = pa.array([pickle.dumps(split)], type=pa.binary())
+    yield pa.RecordBatch.from_arrays([row], schema=to_arrow(SPLIT_SCHEMA))
+
+
+def log_to_stderr() -> None:
+    """Show this package's progress: Spark passes on what its Python processes print to stderr."""
+    logger = logging.getLogger("airflow_cloudfiles")
+    if not logger.handlers and not logging.getLogger().handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(os.environ.get("CLOUDFILES_LOG_LEVEL", "INFO"))
