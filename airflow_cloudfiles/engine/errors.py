@@ -16,7 +16,8 @@ CloudFilesError                              is_retryable = False
 │   ├── StateLockedError                     another run holds it                         retryable
 │   ├── StateConflictError                   it belongs to another source
 │   ├── IncompatibleStateError               written by a newer version
-│   └── CorruptedStateError                  what is there cannot be read
+│   ├── CorruptedStateError                  what is there cannot be read
+│   └── LedgerError                          the local index of the file log cannot be used  retryable
 ├── ReadError                                one file's content
 │   ├── FileMissingError                     deleted between discovery and reading
 │   ├── FileUnreadableError                  permission, bad compression, I/O
@@ -107,6 +108,12 @@ class IncompatibleStateError(StateError):
 
 class CorruptedStateError(StateError):
     """Something below the location is not what this package writes."""
+
+
+class LedgerError(StateError):
+    """The local index of the file log cannot be used; it is only a cache and gets rebuilt."""
+
+    is_retryable = True
 
 
 class ReadError(CloudFilesError):

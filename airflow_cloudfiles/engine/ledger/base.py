@@ -1,0 +1,78 @@
+"""What must a ledger be able to tell?
+
+A ledger is an index over the file log: path to entry. It is not the truth and can be deleted at any
+time; the file log gives it back. One process writes it; other processes have their own, and meet
+only in the file log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.ledger.file_log import FileBatch, FileLog
+
+
+class Ledger(Protocol):
+    """The files of one source that are in its file log."""
+
+    @property
+    def caught_up(self) -> int:
+        """Number of the last entry of the file log that is in the index; -1 for none."""
+
+    @property
+    def caught_up_id(self) -> str:
+        """Id of the writing of that entry; empty for none."""
+
+    def unseen(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
+        """Give the files that are in no entry up to `caught_up`.
+
+        Args:
+            entries: In ascending byte order of their paths, as stores list.
+
+        Raises:
+            ValueError: They are not in ascending order.
+        """
+
+    def record(self, number: int, entry_id: str, batch: FileBatch) -> None:
+        """Add an entry of the file log: its files and the new `caught_up`, or neither.
+
+        Args:
+            number: One more than `caught_up`.
+            entry_id: The id of its writing.
+            batch: Its files.
+        """
+
+    def clear(self) -> None:
+        """Forget everything."""
+
+    def close(self) -> None:
+        """Release the index; closing twice does nothing."""
+
+
+def catch_up(ledger: Ledger, files: FileLog) -> int:
+    """Bring a ledger to the end of the file log.
+
+    A ledger that does not fit the log (it is ahead of it, or knows another entry under the
+    same number: a log of another life) is cleared and built anew.
+
+    Returns:
+        How many entries were added.
+    """
+    latest = files.latest()
+    if not _fits(ledger, files, latest):
+        ledger.clear()
+    first = ledger.caught_up + 1
+    for number in range(first, latest + 1):
+        batch = files.read(number)
+        ledger.record(number, files.summary(number).id, batch)
+    return max(0, latest + 1 - first)
+
+
+def _fits(ledger: Ledger, files: FileLog, latest: int) -> bool:
+    """Whether what the ledger knows is the beginning of this log."""
+    known = ledger.caught_up
+    if known < 0:
+        return True
+    return known <= latest and files.summary(known).id == ledger.caught_up_id

@@ -1,0 +1,129 @@
+"""Whose state is this?
+
+`_source/metadata.json` is written once, by the first discovery. It ties a checkpoint location to
+one source and one format, and gives the stream the id under which its ledger is cached and its
+batches are committed to a target.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_cloudfiles.engine.errors import CorruptedStateError, StateConflictError, StateError
+from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.log import check_version
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
+
+KEY = "_source/metadata.json"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMetadata:
+    """Who a checkpoint location belongs to.
+
+    Attributes:
+        stream_id: Random, fixed for the life of the state.
+        source: Canonical URI of the folder the files land in.
+        format: `cloudFiles.format`.
+        format_version: Version of the layout below the checkpoint location.
+    """
+
+    stream_id: str
+    source: str
+    format: str
+    format_version: int = FORMAT_VERSION
+
+
+def open_metadata(state: ObjectStore, source_uri: str, format: str) -> StreamMetadata:  # noqa: A002
+    """Take a checkpoint location for a source, or check that it is this source's.
+
+    Of any number of callers at once, one decides what is written; the others check against it.
+
+    Args:
+        state: The checkpoint location.
+        source_uri: Canonical URI of the source.
+        format: `cloudFiles.format`.
+
+    Raises:
+        StateConflictError: It belongs to another source or format.
+        IncompatibleStateError: A newer version of this package wrote it.
+        CorruptedStateError: The metadata cannot be read.
+        StateError: The location cannot be written.
+    """
+    found = read_metadata(state)
+    if found is None and next(state.list("_source/files/"), None) is not None:
+        # Another first discovery may just have begun; it writes its metadata before anything else.
+        found = read_metadata(state)
+        if found is None:
+            raise _damaged(state.child_uri(KEY))
+    if found is None:
+        mine = StreamMetadata(uuid.uuid4().hex, source_uri, format)
+        try:
+            state.put_if_absent(KEY, encode_metadata(mine))
+        except (NotADirectoryError, FileExistsError, PermissionError) as failure:
+            msg = (
+                f"The checkpoint location {state.uri} cannot be written: {failure}. It must be a "
+                f"folder that this user may write in."
+            )
+            raise StateError(msg) from failure
+        found = read_metadata(state) or mine
+    if (found.source, found.format) != (source_uri, format):
+        msg = (
+            f"The checkpoint location {printable_path(state.uri)} belongs to the source "
+            f"{printable_path(found.source)} with format {found.format}, not to "
+            f"{printable_path(source_uri)} with format {format}. Give every source a checkpoint "
+            f"location of its own."
+        )
+        raise StateConflictError(msg)
+    return found
+
+
+def read_metadata(state: ObjectStore) -> StreamMetadata | None:
+    """Read who a checkpoint location belongs to; `None` when it is new."""
+    try:
+        content = state.get(KEY)
+    except ObjectNotFoundError:
+        return None
+    return decode_metadata(content, name=state.child_uri(KEY))
+
+
+def encode_metadata(metadata: StreamMetadata) -> bytes:
+    """Build the bytes of the metadata file."""
+    value = {
+        "streamId": metadata.stream_id,
+        "source": metadata.source,
+        "format": metadata.format,
+    }
+    text = json.dumps(value, ensure_ascii=True, indent=2)
+    return f"v{metadata.format_version}\n{text}\n".encode("ascii")
+
+
+def decode_metadata(content: bytes, *, name: str) -> StreamMetadata:
+    """Read the bytes of the metadata file."""
+    version, _, text = content.partition(b"\n")
+    check_version(version, name=name, format_version=FORMAT_VERSION)
+    try:
+        value: dict[str, Any] = json.loads(text)
+        fields = (value["streamId"], value["source"], value["format"])
+    except (ValueError, TypeError, KeyError) as failure:
+        raise _damaged(name) from failure
+    if not all(isinstance(field, str) for field in fields) or not _is_id(fields[0]):
+        raise _damaged(name)
+    return StreamMetadata(*fields, format_version=int(version[1:]))
+
+
+def _is_id(text: str) -> bool:
+    """Whether a stream id can be what `uuid4().hex` gives; it becomes a directory name."""
+    return len(text) == 32 and all(char in "0123456789abcdef" for char in text)  # noqa: PLR2004
+
+
+def _damaged(name: str) -> CorruptedStateError:
+    return CorruptedStateError(
+        f"{name} cannot be read: it does not say which source this checkpoint location belongs to. "
+        f"Restore the checkpoint location as a whole from a backup, or start with a new one, which "
+        f"ingests everything anew."
+    )

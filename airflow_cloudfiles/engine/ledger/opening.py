@@ -1,0 +1,154 @@
+"""On which disk, and in which directory, is this process's ledger?
+
+`<cache>/<stream id>/<slot>/`, with the lock file `<slot>.lock` beside it. The first process takes
+slot 0, a second one at the same time slot 1, and so on; each builds its own index from the file log,
+and finds it again the next time. Whatever is wrong with an index, it is deleted and built anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from itertools import count
+from pathlib import Path
+
+from airflow_cloudfiles.engine.errors import LedgerError
+from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up
+from airflow_cloudfiles.engine.ledger.file_lock import FileLock
+from airflow_cloudfiles.engine.ledger.file_log import FileBatch, FileLog
+
+logger = logging.getLogger(__name__)
+
+CACHE_DIR = "CLOUDFILES_CACHE_DIR"
+"""Environment variable: directory on a local disk for the indexes of seen files."""
+
+
+def open_ledger(stream_id: str, files: FileLog) -> Ledger:
+    """Open this process's index of the file log and bring it up to date.
+
+    Args:
+        stream_id: Of the stream's metadata.
+        files: The file log it indexes.
+
+    Raises:
+        LedgerError: No index can be built; the cause is the local disk.
+    """
+    folder = cache_folder() / stream_id
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock, directory = _take_slot(folder)
+    except OSError as failure:
+        msg = (
+            f"No index of seen files can be kept in {folder}: {failure}. Set {CACHE_DIR} to a "
+            f"directory on a local disk that this user may write in."
+        )
+        raise LedgerError(msg) from failure
+    try:
+        return _open_in(directory, lock, files)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def cache_folder() -> Path:
+    """Tell where indexes are kept.
+
+    `CLOUDFILES_CACHE_DIR`, or else `airflow_cloudfiles` below `XDG_CACHE_HOME` or `~/.cache`; for a
+    user without a home that can be written, a directory of this user below the temporary one.
+    """
+    chosen = os.environ.get(CACHE_DIR)
+    if chosen:
+        return Path(chosen).absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    try:
+        folder = Path(base).expanduser().absolute() / "airflow_cloudfiles"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return _temporary_folder()
+    return folder if os.access(folder, os.W_OK | os.X_OK) else _temporary_folder()
+
+
+def _temporary_folder() -> Path:
+    """Directory below the temporary one that nobody else can have prepared."""
+    folder = Path(tempfile.gettempdir()) / f"airflow_cloudfiles-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        msg = f"{folder} belongs to somebody else. Set {CACHE_DIR} to a directory of your own."
+        raise LedgerError(msg)
+    return folder
+
+
+def _take_slot(folder: Path) -> tuple[FileLock, Path]:
+    """Lock the first directory that no other ledger uses."""
+    for slot in count():
+        lock = FileLock(str(folder / f"{slot}.lock"))
+        if lock.try_acquire():
+            return lock, folder / str(slot)
+    raise AssertionError
+
+
+def _open_in(directory: Path, lock: FileLock, files: FileLog) -> Ledger:
+    """Open and catch up; what cannot be used is deleted and built once more."""
+    from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger  # noqa: PLC0415 - heavy
+
+    try:
+        database = RocksDBLedger(directory)
+    except LedgerError as failure:
+        logger.warning("%s Rebuilding it from the file log.", failure)
+        _delete(directory)
+        database = RocksDBLedger(directory)
+    ledger = _SlotLedger(database, lock)
+    try:
+        catch_up(ledger, files)
+    except LedgerError as failure:
+        logger.warning("%s Rebuilding it from the file log.", failure)
+        ledger.clear()
+        catch_up(ledger, files)
+    return ledger
+
+
+def _delete(directory: Path) -> None:
+    """Remove an index, be it a directory or a file in its place."""
+    if directory.is_dir() and not directory.is_symlink():
+        shutil.rmtree(directory, ignore_errors=True)
+    else:
+        directory.unlink(missing_ok=True)
+
+
+class _SlotLedger:
+    """A ledger together with the lock of its directory."""
+
+    def __init__(self, ledger: Ledger, lock: FileLock) -> None:
+        self._ledger = ledger
+        self._lock = lock
+
+    @property
+    def caught_up(self) -> int:
+        """Number of the last entry in the index; -1 for none."""
+        return self._ledger.caught_up
+
+    @property
+    def caught_up_id(self) -> str:
+        """Id of the writing of that entry."""
+        return self._ledger.caught_up_id
+
+    def unseen(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
+        """Give the files that are in no entry."""
+        return self._ledger.unseen(entries)
+
+    def record(self, number: int, entry_id: str, batch: FileBatch) -> None:
+        """Add an entry of the file log."""
+        self._ledger.record(number, entry_id, batch)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._ledger.clear()
+
+    def close(self) -> None:
+        """Close the ledger, then free its directory."""
+        self._ledger.close()
+        self._lock.release()

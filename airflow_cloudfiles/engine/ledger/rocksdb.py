@@ -1,0 +1,188 @@
+"""How are hundreds of millions of seen paths kept on a small machine?
+
+In RocksDB, on a local disk: sorted, compressed, written in batches. A sorted listing is merged with
+a sorted scan of the index; where few files are asked for, the scan leaps from one to the next.
+
+Every entry of the file log is one atomic write of its files and of the mark that says how far the
+index goes. The write is not forced to the disk: after a power failure RocksDB comes back with some
+earlier mark, and the file log has the rest.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from rocksdict import Options, Rdict, RdictIter, WriteBatch
+
+from airflow_cloudfiles.engine.errors import LedgerError
+from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.ledger.file_log import FileBatch
+from airflow_cloudfiles.engine.ledger.format import (
+    AFTER_FILES,
+    FILE_PREFIX,
+    MARK_KEY,
+    Mark,
+    decode_mark,
+    encode_entry_number,
+    encode_mark,
+    path_key,
+)
+
+_STEPS_BEFORE_LEAP = 16
+_WRITE_BUFFER_BYTES = 32 * 2**20
+
+_T = TypeVar("_T")
+
+
+class RocksDBLedger:
+    """A `Ledger` in a RocksDB directory, which it owns; opening creates it.
+
+    Args:
+        directory: The directory; nothing else may be in it.
+
+    Raises:
+        LedgerError: It cannot be opened: damaged, or in use.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._database: Rdict | None = None
+        self._mark: Mark | None = None
+        self._open()
+
+    @property
+    def caught_up(self) -> int:
+        """Number of the last entry in the index; -1 for none."""
+        return -1 if self._mark is None else self._mark.entry
+
+    @property
+    def caught_up_id(self) -> str:
+        """Id of the writing of that entry."""
+        return "" if self._mark is None else self._mark.entry_id
+
+    def unseen(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
+        """Give the files that are in no entry.
+
+        Files recorded after the first one is asked for may count as unseen.
+
+        Raises:
+            LedgerError: The index turns out to be damaged.
+            ValueError: The files are not in ascending order.
+        """
+        scan = _Scan(self._call(lambda database: database.iter()))
+        before = b""
+        for entry in entries:
+            key = path_key(entry.path)
+            if key <= before:
+                msg = f"not in ascending order: {entry.path!r}"
+                raise ValueError(msg)
+            before = key
+            if scan.at_or_after(key) != key:
+                yield entry
+
+    def record(self, number: int, entry_id: str, batch: FileBatch) -> None:
+        """Add an entry of the file log: its files and the mark, in one atomic write."""
+        if number != self.caught_up + 1:
+            msg = f"entry {number} does not follow entry {self.caught_up}"
+            raise ValueError(msg)
+        mark = Mark(number, entry_id)
+        write = WriteBatch(raw_mode=True)
+        value = encode_entry_number(number)
+        for file in batch.files:
+            write.put(path_key(file.path), value)
+        write.put(MARK_KEY, encode_mark(mark))
+        self._call(lambda database: database.write(write))
+        self._mark = mark
+
+    def clear(self) -> None:
+        """Delete the directory and begin with an empty one."""
+        self.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+        self._open()
+
+    def close(self) -> None:
+        """Release the directory; closing twice does nothing."""
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
+
+    def _open(self) -> None:
+        """Open the database and read the mark; one of another version is begun anew."""
+        try:
+            self._database = Rdict(str(self._directory), options=_options())
+        except Exception as failure:  # RocksDB raises nothing more specific
+            raise self._unusable(failure) from failure
+        value = self._call(lambda database: database.get(MARK_KEY))
+        self._mark = None if value is None else decode_mark(value)
+        is_foreign = self._mark is None and self._call(lambda database: _has_files(database.iter()))
+        if is_foreign:
+            self.clear()
+
+    def _call(self, ask: Callable[[Rdict], _T]) -> _T:
+        """Ask the database; whatever it raises makes the index unusable."""
+        if self._database is None:
+            msg = f"The index in {self._directory} is closed."
+            raise LedgerError(msg)
+        try:
+            return ask(self._database)
+        except Exception as failure:  # RocksDB raises nothing more specific
+            raise self._unusable(failure) from failure
+
+    def _unusable(self, failure: Exception) -> LedgerError:
+        return LedgerError(
+            f"The index of seen files in {self._directory} cannot be used: {failure}. It is a "
+            f"cache and can be deleted; make sure that its disk is not full, or set "
+            f"CLOUDFILES_CACHE_DIR to a directory on another local disk."
+        )
+
+
+class _Scan:
+    """A scan of the files in the index, in order, that only moves forward."""
+
+    def __init__(self, iterator: RdictIter) -> None:
+        self._iterator = iterator
+        self._iterator.seek(FILE_PREFIX)
+        self._current = self._key()
+
+    def at_or_after(self, key: bytes) -> bytes:
+        """Move to the first key that is not before the given one."""
+        steps = 0
+        while self._current < key:
+            if steps < _STEPS_BEFORE_LEAP:
+                self._iterator.next()
+                steps += 1
+            else:
+                self._iterator.seek(key)
+            self._current = self._key()
+        return self._current
+
+    def _key(self) -> bytes:
+        """Key at the scan's place; a scan that cannot go on must not look like one at its end."""
+        if self._iterator.valid():
+            key: bytes = self._iterator.key()
+            return key
+        try:
+            self._iterator.status()
+        except Exception as failure:  # RocksDB raises nothing more specific
+            msg = f"The index of seen files is damaged: {failure}. It will be rebuilt."
+            raise LedgerError(msg) from failure
+        return AFTER_FILES
+
+
+def _has_files(iterator: RdictIter) -> bool:
+    """Whether there is anything at all in the database."""
+    iterator.seek_to_first()
+    return bool(iterator.valid())
+
+
+def _options() -> Options:
+    """Raw bytes, little memory, no history of its own log files."""
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)  # noqa: FBT003 - RocksDB's API
+    options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
+    options.set_keep_log_file_num(2)
+    options.set_paranoid_checks(True)  # noqa: FBT003 - RocksDB's API
+    return options

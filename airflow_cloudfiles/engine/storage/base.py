@@ -1,0 +1,120 @@
+"""What must a place that holds objects be able to do?
+
+One protocol for landing folders and for state. An object has a key: its path relative to the
+root, `/` between the parts, no part empty, `.` or `..`. Bytes of a local name that are not UTF-8
+appear in keys as lone surrogates (Python's `surrogateescape`), so every name there is can be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from airflow_cloudfiles.engine.files import FileEntry
+
+SkipRule = Callable[[str, bool], bool]
+"""`skip(key, is_folder)`: true leaves a file, or a folder with all that is below it, unlisted."""
+
+
+class ObjectNotFoundError(LookupError):
+    """There is no object under the key."""
+
+
+class ObjectStore(Protocol):
+    """A root under which objects are listed, read and written.
+
+    Whatever an implementation cannot do raises `OSError`; a call that raises may have happened
+    (a lost answer), so callers that write look again before they decide.
+    """
+
+    @property
+    def uri(self) -> str:
+        """Canonical URI of the root, without a trailing slash."""
+
+    def is_folder(self) -> bool:
+        """Whether the root can be listed: for a local path, that it is a directory.
+
+        Object stores have no folders: for them it is true wherever listing is allowed.
+        """
+
+    def list(
+        self, prefix: str = "", *, start_after: str = "", skip: SkipRule | None = None
+    ) -> Iterator[FileEntry]:
+        """List the objects below the root, in byte order of their keys.
+
+        The listing is lazy. An object that is there from the first to the last step is listed
+        exactly once; one that comes or goes meanwhile may or may not be.
+
+        Args:
+            prefix: Only keys that start with this text.
+            start_after: Only keys that come after this one.
+            skip: Leaves out files, and whole folders, without looking into them.
+
+        Yields:
+            The objects; their `path` is the key.
+
+        Raises:
+            OSError: Something below the root cannot be listed. Nothing is skipped silently.
+        """
+
+    def head(self, key: str) -> FileEntry | None:
+        """Look at an object without reading it; `None` when there is none."""
+
+    def get(self, key: str) -> bytes:
+        """Read an object.
+
+        Raises:
+            ObjectNotFoundError: There is no such object.
+        """
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Read part of an object; shorter, or empty, where the object ends before.
+
+        Raises:
+            ObjectNotFoundError: There is no such object.
+        """
+
+    def put(self, key: str, content: bytes) -> None:
+        """Create or replace an object: readers see the old or the new one, never a mixture."""
+
+    def put_if_absent(self, key: str, content: bytes) -> bool:
+        """Create an object unless there is one: of any number of callers, one creates it.
+
+        When it returns, the object survives a power failure. A crash leaves the whole object or
+        none.
+
+        Returns:
+            Whether this call created the object.
+        """
+
+    def delete(self, key: str) -> None:
+        """Remove an object; nothing happens when there is none."""
+
+    def child_uri(self, key: str) -> str:
+        r"""Give the URI of an object, for people to read: not UTF-8 becomes `\xNN`."""
+
+    def key_of(self, uri: str) -> str | None:
+        """Tell under which key another location appears below this root.
+
+        Returns:
+            The key; `""` when it is the root itself; `None` when it is not below the root.
+        """
+
+
+def check_key(key: str) -> str:
+    """Refuse keys that do not name one object below the root."""
+    parts = key.split("/")
+    if "\0" in key or any(part in {"", ".", ".."} for part in parts):
+        msg = f"not a key of an object: {key!r}"
+        raise ValueError(msg)
+    return key
+
+
+def key_bytes(key: str) -> bytes:
+    """Encode a key; the order of the result is the order of listings."""
+    return key.encode("utf-8", "surrogateescape")
+
+
+def key_text(name: bytes) -> str:
+    """Decode what `key_bytes` encodes, and any file name."""
+    return name.decode("utf-8", "surrogateescape")

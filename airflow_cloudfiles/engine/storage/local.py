@@ -1,0 +1,210 @@
+"""How does a local disk serve as an object store?
+
+A key is a path below the root; folders exist only as parts of keys. What is written is on the disk
+(fsync of the file and of the folder that names it) when the call returns.
+
+An object is created in three steps, so that a crash leaves all of it or nothing:
+
+1. Its bytes go to a temporary file in the same folder, and to the disk.
+2. `put_if_absent` makes a hard link under the real name, which fails if the name is taken (so one of
+   any number of processes, on any number of hosts, wins); `put` renames, which replaces.
+3. The folder goes to the disk, and the temporary name goes away. A crash before that leaves a
+   file whose name starts with `.cloudfiles-`; it is never listed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+
+from airflow_cloudfiles.engine.errors import StateError
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
+from airflow_cloudfiles.engine.storage.base import (
+    ObjectNotFoundError,
+    SkipRule,
+    check_key,
+    key_bytes,
+    key_text,
+)
+from airflow_cloudfiles.engine.storage.uri import local_path, normalize_uri
+from airflow_cloudfiles.engine.storage.walk import TEMPORARY, Walk, file_entry
+
+_NO_OBJECT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+_NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+
+
+class LocalStore:
+    """An `ObjectStore` on a local (or mounted) file system.
+
+    Symbolic links are followed, to files and to folders; a link back to a folder above it is not
+    entered. Broken links, sockets, pipes and devices are no objects.
+
+    Args:
+        uri: Path or `file:` URI of the root. It need not exist; writing creates it.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self._uri = normalize_uri(uri)
+        self._root = key_bytes(local_path(self._uri))
+
+    @property
+    def uri(self) -> str:
+        """Canonical URI of the root."""
+        return self._uri
+
+    def is_folder(self) -> bool:
+        """Whether the root is a directory."""
+        try:
+            return stat.S_ISDIR(os.stat(self._root).st_mode)  # noqa: PTH116 - bytes path
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def list(
+        self, prefix: str = "", *, start_after: str = "", skip: SkipRule | None = None
+    ) -> Iterator[FileEntry]:
+        """List the objects, in byte order of their keys; the names of one folder at a time."""
+        walk = Walk(self._root, key_bytes(prefix), key_bytes(start_after), skip)
+        yield from walk.files()
+
+    def head(self, key: str) -> FileEntry | None:
+        """Look at an object; `None` when there is none."""
+        try:
+            found = os.stat(self._path(key))  # noqa: PTH116 - bytes path
+        except _NO_OBJECT:
+            return None
+        return file_entry(key, found) if stat.S_ISREG(found.st_mode) else None
+
+    def get(self, key: str) -> bytes:
+        """Read an object."""
+        try:
+            with open(self._path(key), "rb") as file:  # noqa: PTH123 - bytes path
+                return file.read()
+        except _NO_OBJECT as failure:
+            raise ObjectNotFoundError(self.child_uri(key)) from failure
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Read part of an object."""
+        if start < 0 or length < 0:
+            msg = f"not a range: {start}, {length}"
+            raise ValueError(msg)
+        try:
+            with open(self._path(key), "rb") as file:  # noqa: PTH123 - bytes path
+                file.seek(start)
+                return file.read(length)
+        except _NO_OBJECT as failure:
+            raise ObjectNotFoundError(self.child_uri(key)) from failure
+
+    def put(self, key: str, content: bytes) -> None:
+        """Create or replace an object."""
+        path = self._path(key)
+        temporary = self._write_temporary(path, content)
+        try:
+            os.replace(temporary, path)  # noqa: PTH105 - bytes path
+        except BaseException:
+            _remove(temporary)
+            raise
+        _sync_folder(os.path.dirname(path))  # noqa: PTH120 - bytes path
+
+    def put_if_absent(self, key: str, content: bytes) -> bool:
+        """Create an object unless there is one."""
+        path = self._path(key)
+        if os.path.lexists(path):
+            return False
+        temporary = self._write_temporary(path, content)
+        try:
+            os.link(temporary, path)  # noqa: PTH200 - bytes path
+            _sync_folder(os.path.dirname(path))  # noqa: PTH120 - bytes path
+        except FileExistsError:
+            return False
+        except OSError as failure:
+            if failure.errno not in _NO_HARD_LINKS:
+                raise
+            msg = (
+                f"The file system of {self._uri} cannot make hard links ({failure.strerror}), "
+                f"which keep two writers apart. Put the checkpoint location on one that can."
+            )
+            raise StateError(msg) from failure
+        finally:
+            _remove(temporary)
+        return True
+
+    def delete(self, key: str) -> None:
+        """Remove an object, if there is one."""
+        path = self._path(key)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(path)  # noqa: PTH108 - bytes path
+            _sync_folder(os.path.dirname(path))  # noqa: PTH120 - bytes path
+
+    def child_uri(self, key: str) -> str:
+        """Give the URI of an object."""
+        return f"{printable_path(self._uri).removesuffix('/')}/{printable_path(key)}"
+
+    def key_of(self, uri: str) -> str | None:
+        """Tell under which key another location appears below this root, links resolved."""
+        other = normalize_uri(uri)
+        if not other.startswith("file://"):
+            return None
+        root = os.path.realpath(self._root)
+        path = os.path.realpath(key_bytes(local_path(other)))
+        if path == root:
+            return ""
+        folder = root.rstrip(b"/") + b"/"
+        return key_text(path[len(folder) :]) if path.startswith(folder) else None
+
+    def local_path(self, key: str) -> str:
+        """Give the local path of an object, for locks and for readers that need a real file."""
+        return key_text(self._path(key))
+
+    def make_folder(self, key: str) -> None:
+        """Create the folder in which an object will be, and put it on the disk."""
+        _make_folders(os.path.dirname(self._path(key)))  # noqa: PTH120 - bytes path
+
+    def _path(self, key: str) -> bytes:
+        return self._root.rstrip(b"/") + b"/" + key_bytes(check_key(key))
+
+    def _write_temporary(self, path: bytes, content: bytes) -> bytes:
+        """Write and fsync a file beside `path`; its name is never listed."""
+        folder = os.path.dirname(path)  # noqa: PTH120 - bytes path
+        _make_folders(folder)
+        temporary = folder + b"/" + TEMPORARY + uuid.uuid4().hex.encode()
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+        try:
+            with open(os.open(temporary, flags, 0o666), "wb") as file:  # noqa: PTH123 - descriptor
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            _remove(temporary)
+            raise
+        return temporary
+
+
+def _make_folders(folder: bytes) -> None:
+    """Create missing folders from the top down, each put on the disk by its parent's fsync."""
+    missing = []
+    while not os.path.isdir(folder):  # noqa: PTH112 - bytes path
+        missing.append(folder)
+        folder = os.path.dirname(folder)  # noqa: PTH120 - bytes path
+    for name in reversed(missing):
+        with suppress(FileExistsError):
+            os.mkdir(name)  # noqa: PTH102 - bytes path
+        _sync_folder(os.path.dirname(name))  # noqa: PTH120 - bytes path
+
+
+def _sync_folder(folder: bytes) -> None:
+    """Put the names in a folder on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: bytes) -> None:
+    """Remove a temporary name; that it is gone already is as good."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)  # noqa: PTH108 - bytes path

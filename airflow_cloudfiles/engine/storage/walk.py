@@ -1,0 +1,135 @@
+"""In which order, and how cheaply, can a local tree be listed?
+
+In byte order of the full keys, as object stores list. A folder `a` sorts as `a/`, that is between
+the files `a-b` and `a0`. So each folder's names are sorted once, folders with their slash, and
+folders are entered where they stand: memory holds the names of the folders on the way down only.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+
+from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.storage.base import SkipRule, key_text
+
+TEMPORARY = b".cloudfiles-"
+"""Start of the names of unfinished writes, which no listing shows."""
+
+_Identity = tuple[int, int]
+
+
+def file_entry(key: str, found: os.stat_result) -> FileEntry:
+    """Describe a local file; local disks have no etags."""
+    return FileEntry(key, found.st_size, found.st_mtime_ns // 1000)
+
+
+class Walk:
+    """One listing of a local tree.
+
+    Args:
+        root: Absolute path of the tree.
+        prefix: Only keys that start with these bytes.
+        start_after: Only keys after these bytes.
+        skip: Leaves out files and folders.
+    """
+
+    def __init__(
+        self, root: bytes, prefix: bytes, start_after: bytes, skip: SkipRule | None
+    ) -> None:
+        self._root = root.rstrip(b"/")
+        self._prefix = prefix
+        self._start_after = start_after
+        self._skip = skip
+
+    def files(self) -> Iterator[FileEntry]:
+        """List the files in byte order of their keys.
+
+        Raises:
+            OSError: A folder or file is there but cannot be looked at.
+        """
+        top, _, _ = self._prefix.rpartition(b"/")
+        stack: list[tuple[_Identity, Iterator[bytes]]] = []
+        if self._skips_above(top):
+            return
+        self._enter(top + b"/" if top else b"", stack)
+        while stack:
+            key = next(stack[-1][1], None)
+            if key is None:
+                stack.pop()
+            elif key.endswith(b"/"):
+                self._enter(key, stack)
+            else:
+                found = _look(self._root + b"/" + key)
+                if found is not None and stat.S_ISREG(found.st_mode):
+                    yield file_entry(key_text(key), found)
+
+    def _enter(self, folder: bytes, stack: list[tuple[_Identity, Iterator[bytes]]]) -> None:
+        """Put a folder's keys on the stack, unless it is one of those it was reached through."""
+        path = self._root + b"/" + folder
+        found = _look(path)
+        if found is None or not stat.S_ISDIR(found.st_mode):
+            return
+        identity = (found.st_dev, found.st_ino)
+        if any(identity == above for above, _ in stack):
+            return
+        stack.append((identity, iter(self._keys(path, folder))))
+
+    def _keys(self, path: bytes, folder: bytes) -> list[bytes]:
+        """Sorted keys in one folder, those of folders with a slash at the end."""
+        keys = []
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    is_folder = _is_folder(entry)
+                    key = folder + entry.name + (b"/" if is_folder else b"")
+                    if self._wanted(key, entry.name, is_folder=is_folder):
+                        keys.append(key)
+        except FileNotFoundError:
+            return []
+        keys.sort()
+        return keys
+
+    def _skips_above(self, top: bytes) -> bool:
+        """Whether the rule leaves out a folder above everything that has the prefix."""
+        if self._skip is None or not top:
+            return False
+        parts = key_text(top).split("/")
+        folders = ("/".join(parts[: depth + 1]) for depth in range(len(parts)))
+        return any(self._skip(folder, True) for folder in folders)  # noqa: FBT003 - the protocol
+
+    def _wanted(self, key: bytes, name: bytes, *, is_folder: bool) -> bool:
+        """Whether a key, or anything below it, may be listed."""
+        prefix, after = self._prefix, self._start_after
+        if not (key.startswith(prefix) or (is_folder and prefix.startswith(key))):
+            return False
+        if key <= after and not (is_folder and after.startswith(key)):
+            return False
+        if name.startswith(TEMPORARY):
+            return False
+        skip = self._skip
+        return skip is None or not skip(key_text(key.removesuffix(b"/")), is_folder)
+
+
+def _is_folder(entry: os.DirEntry[bytes]) -> bool:
+    """Whether a name is a folder, links followed; a link to itself is not."""
+    try:
+        return entry.is_dir()
+    except OSError as failure:
+        if failure.errno == errno.ELOOP:
+            return False
+        raise
+
+
+def _look(path: bytes) -> os.stat_result | None:
+    """Stat, links followed; `None` when it is gone, or a link that leads nowhere."""
+    try:
+        return os.stat(path)  # noqa: PTH116 - bytes path
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as failure:
+        if failure.errno == errno.ELOOP:
+            return None
+        raise
