@@ -1,0 +1,314 @@
+"""Which fields do these JSON records have, and of which types?
+
+What is known so far is compiled into a check that whole blocks of records either pass (then they
+have nothing to add and are done with at the speed of parsing) or fail (then the records that fail
+are walked, one by one, and widen what is known). The result does not depend on how the records
+were cut into blocks.
+
+Types follow `spark.read.json` without `inferTimestamp` and `prefersDecimal`, in string mode with
+`primitivesAsString`: null and the empty string say nothing about a type; whole numbers past 64
+bits are decimals; whatever clashes is a string. Ours: the order of first appearance, names equal
+but for case are one column (B15), and what is not a JSON object (or an array of them) is passed
+over here; the reader accounts for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Final, Literal, Union
+
+import msgspec
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, fold, is_column_name, merge_types
+
+_NULL: Final = NullType()
+_STRING: Final = StringType()
+_BOOLEAN: Final = BooleanType()
+_LONG: Final = LongType()
+_DOUBLE: Final = DoubleType()
+_LONG_DIGITS: Final = 20
+"""Digits of the decimal that holds every long, in Spark's arithmetic of types."""
+
+_CHUNK_BYTES: Final = 64 * 1024
+"""Checked at once: small enough for the processor's cache, large enough to spread the call."""
+_WALKED_BEFORE_COMPILING: Final = 64
+"""Compiling a check costs as much as walking some dozens of records of as many fields."""
+_MOST_FIELDS_COMPILED: Final = 4000
+"""Past this the keys are likely data (ids as keys), and every compiled check is soon outdated."""
+MAX_DEPTH: Final = 100
+"""Objects and arrays nested deeper are kept as text in a string column."""
+
+_NOT_JSON: Final = object()
+_UNPARSABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_NOTHING: Final[Any] = Literal["", None]
+_ANY_LONG: Final[Any] = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _Field:
+    """What is known of one field: the first spelling of its name, and its kind."""
+
+    __slots__ = ("kind", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.kind: _Kind = _NULL
+
+
+class _Object:
+    """What is known of the objects in one place: their fields by every spelling met."""
+
+    __slots__ = ("fields", "spellings")
+
+    def __init__(self) -> None:
+        self.fields: dict[str, _Field] = {}
+        self.spellings: dict[str, _Field | None] = {}
+
+
+class _Array:
+    """What is known of the elements of the arrays in one place."""
+
+    __slots__ = ("element",)
+
+    def __init__(self) -> None:
+        self.element: _Kind = _NULL
+
+
+_Kind = Union[DataType, _Object, _Array]
+
+
+class JsonInference:
+    """Learns the schema of line-delimited JSON.
+
+    Args:
+        typed: Infer booleans, longs and doubles (`cloudFiles.inferColumnTypes`, B6); otherwise
+            every leaf is a string (B5).
+    """
+
+    def __init__(self, *, typed: bool) -> None:
+        self._typed = typed
+        self._root = _Object()
+        self._size = 0
+        self._check: msgspec.json.Decoder[Any] | None = None
+        self._is_outdated = True
+        self._walked = 0
+
+    def add(self, data: bytes) -> None:
+        """Learn from complete lines, without a byte order mark, in UTF-8."""
+        for chunk in _chunks(data):
+            if not self._passes(chunk):
+                self._learn(chunk.splitlines())
+
+    def result(self) -> StructType:
+        """What is known: `NullType` where no value told the type, possibly empty structs."""
+        return _struct_type(self._root)
+
+    def _passes(self, chunk: bytes) -> bool:
+        """Whether all records of a chunk fit what is known, so that there is nothing to learn."""
+        if self._check is None:
+            return False
+        try:
+            self._check.decode_lines(chunk)
+        except _UNPARSABLE:
+            return False
+        return True
+
+    def _learn(self, lines: Iterable[bytes]) -> None:
+        """Walk the records that do not fit what is known; renew the check as it pays."""
+        for line in lines:
+            if self._check is not None and self._fits(self._check, line):
+                continue
+            self._walk(parse_line(line))
+            self._walked += 1
+            if self._is_outdated and self._walked >= max(_WALKED_BEFORE_COMPILING, self._size):
+                self._compile()
+
+    @staticmethod
+    def _fits(check: msgspec.json.Decoder[Any], line: bytes) -> bool:
+        try:
+            check.decode(line)
+        except _UNPARSABLE:
+            return False
+        return True
+
+    def _compile(self) -> None:
+        self._walked = 0
+        self._is_outdated = False
+        too_many = self._size > _MOST_FIELDS_COMPILED
+        self._check = None if too_many else msgspec.json.Decoder(_checked_object(self._root))
+
+    def _walk(self, record: object) -> None:
+        """Learn from one line: an object, or (as Spark reads it) an array of objects."""
+        for each in record if isinstance(record, list) else (record,):
+            if isinstance(each, dict):
+                self._widen_object(self._root, each, 1)
+
+    def _widen_object(self, known: _Object, value: dict[str, object], depth: int) -> None:
+        for name, child in value.items():
+            field = known.spellings[name] if name in known.spellings else self._spell(known, name)
+            if field is None or field.kind is _STRING:
+                continue
+            kind = self._widen(field.kind, child, depth + 1)
+            if kind is not field.kind:
+                field.kind = kind
+                self._is_outdated = True
+
+    def _spell(self, known: _Object, name: str) -> _Field | None:
+        """Take down a new spelling: of a new field, or of one known under another."""
+        field = known.fields.get(fold(name))
+        if field is None and is_column_name(name):
+            field = known.fields[fold(name)] = _Field(name)
+        known.spellings[name] = field
+        self._size += 1
+        self._is_outdated = True
+        return field
+
+    def _widen(self, kind: _Kind, value: object, depth: int) -> _Kind:
+        """The kind that also holds a value; the same object when it already does."""
+        if value is None or value == "" or kind is _STRING:
+            return kind
+        if isinstance(value, dict) and depth <= MAX_DEPTH:
+            known = _Object() if kind is _NULL else kind
+            if not isinstance(known, _Object):
+                return _STRING
+            self._widen_object(known, value, depth)
+            return known
+        if isinstance(value, list) and depth <= MAX_DEPTH:
+            return self._widen_array(kind, value, depth)
+        leaf = self._leaf(value)
+        if kind is _NULL or kind is leaf:
+            return leaf
+        return _STRING if isinstance(kind, _Object | _Array) else _widen_leaf(kind, leaf)
+
+    def _widen_array(self, kind: _Kind, value: list[object], depth: int) -> _Kind:
+        known = _Array() if kind is _NULL else kind
+        if not isinstance(known, _Array):
+            return _STRING
+        for each in value:
+            element = self._widen(known.element, each, depth + 1)
+            if element is not known.element:
+                known.element = element
+                self._is_outdated = True
+        return known
+
+    def _leaf(self, value: object) -> DataType:
+        """The type of one value that is neither null, nor empty, nor (shallowly) nested."""
+        if not self._typed or isinstance(value, str | dict | list):
+            return _STRING
+        if isinstance(value, bool):
+            return _BOOLEAN
+        if isinstance(value, int):
+            return _integer_type(value)
+        return _DOUBLE
+
+
+def parse_line(line: bytes) -> object:
+    """Parse one line as leniently as Spark does by default.
+
+    Returns:
+        The value; a private object when the line is empty or not JSON.
+    """
+    try:
+        return msgspec.json.decode(line)
+    except _UNPARSABLE:
+        try:
+            return json.loads(line.decode(), parse_int=_integer)
+        except (ValueError, RecursionError):
+            return _NOT_JSON
+
+
+def _integer(digits: str) -> int | float:
+    """A whole number; as a float where it is too long for any decimal (and slow to convert)."""
+    return int(digits) if len(digits) <= MAX_DECIMAL_PRECISION + 1 else float(digits)
+
+
+def _integer_type(value: int) -> DataType:
+    """Long, or the decimal of just its digits, or double past 38 digits: as Spark infers it."""
+    if -(2**63) <= value < 2**63:
+        return _LONG
+    if abs(value) >= 10**MAX_DECIMAL_PRECISION:
+        return _DOUBLE
+    return DecimalType(len(str(abs(value))), 0)
+
+
+def _widen_leaf(kind: DataType, leaf: DataType) -> DataType:
+    """Merge two leaves; the very same object when nothing changes, and for all strings."""
+    merged = merge_types(kind, leaf)
+    if merged == kind:
+        return kind
+    return _STRING if isinstance(merged, StringType) else merged
+
+
+def _chunks(data: bytes) -> Iterator[bytes]:
+    """Cut at line ends, after about `_CHUNK_BYTES`."""
+    start = 0
+    while start < len(data):
+        newline = data.find(b"\n", start + _CHUNK_BYTES)
+        end = len(data) if newline < 0 else newline + 1
+        yield data[start:end]
+        start = end
+
+
+def _struct_type(known: _Object) -> StructType:
+    return StructType(
+        [StructField(field.name, _data_type(field.kind)) for field in known.fields.values()]
+    )
+
+
+def _data_type(kind: _Kind) -> DataType:
+    if isinstance(kind, _Object):
+        return _struct_type(kind)
+    if isinstance(kind, _Array):
+        return ArrayType(_data_type(kind.element))
+    return kind
+
+
+def _checked_object(known: _Object) -> Any:  # noqa: ANN401 - a type made at run time
+    """A msgspec type that takes the objects which have nothing to add to what is known.
+
+    A name that msgspec cannot have is left out: records with it never pass and are walked.
+    """
+    fields: list[tuple[str, Any, None]] = []
+    names: dict[str, str] = {}
+    for name, field in known.spellings.items():
+        if field is None or not is_column_name(name) or _has_escapes(name):
+            continue
+        names[f"f{len(fields)}"] = name
+        fields.append((f"f{len(fields)}", _checked(field.kind), None))
+    return msgspec.defstruct(
+        "Checked", fields, rename=names, forbid_unknown_fields=True, gc=False, frozen=False
+    )
+
+
+def _has_escapes(name: str) -> bool:
+    return any(character in '"\\' or character < " " for character in name)
+
+
+def _checked(kind: _Kind) -> Any:  # noqa: ANN401 - a type made at run time
+    """A msgspec type that takes the values which have nothing to add to a kind."""
+    if kind is _STRING:
+        return msgspec.Raw
+    if isinstance(kind, _Object):
+        return Union[_checked_object(kind), _NOTHING]
+    if isinstance(kind, _Array):
+        return Union[list[_checked(kind.element)], _NOTHING]  # type: ignore[misc]
+    if isinstance(kind, BooleanType):
+        return Union[bool, _NOTHING]
+    if isinstance(kind, DoubleType):
+        return Union[float, _NOTHING]
+    holds_longs = isinstance(kind, DecimalType) and kind.precision >= _LONG_DIGITS
+    if isinstance(kind, LongType) or holds_longs:
+        return Union[_ANY_LONG, _NOTHING]
+    return _NOTHING

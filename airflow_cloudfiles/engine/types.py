@@ -1,0 +1,294 @@
+"""How do the types of two records become one?
+
+The common language of schemas is `pyspark.sql.types`, which imports without a JVM. The laws are
+those of Spark's JSON inference (`JsonInferSchema` and `TypeCoercion.findTightestCommonType`),
+with two differences of ours: names are matched without regard to case, and columns stay in the
+order of their first appearance (Spark sorts them by name).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
+
+MAX_DECIMAL_PRECISION: Final = 38
+_NUMERIC_ORDER: Final = (ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType)
+_INTEGRAL_DIGITS: Final[dict[type[DataType], int]] = {
+    ByteType: 3,
+    ShortType: 5,
+    IntegerType: 10,
+    LongType: 20,
+}
+"""Digits of the decimal that holds every value of an integral type (Spark's `DecimalType.forType`)."""
+
+
+def fold(name: str) -> str:
+    """The form of a field name under which two spellings of one column are equal."""
+    return name.lower()
+
+
+def is_column_name(name: str) -> bool:
+    r"""Whether a field can be a column: a lone surrogate (`"\ud800"`) has no UTF-8."""
+    return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
+
+
+def field_positions(schema: StructType) -> dict[str, int]:
+    """Where each field is, by its folded name; the first wins when two differ only in case."""
+    positions: dict[str, int] = {}
+    for position, field in enumerate(schema.fields):
+        positions.setdefault(fold(field.name), position)
+    return positions
+
+
+def find_field(schema: StructType, name: str) -> StructField | None:
+    """The field of that name without regard to case; `None` when there is none."""
+    position = field_positions(schema).get(fold(name))
+    return None if position is None else schema.fields[position]
+
+
+def merge_types(left: DataType, right: DataType) -> DataType:
+    """The narrowest type that holds the values of both: Spark's rule for JSON.
+
+    Nothing (`NullType`) gives way to anything; numbers meet in the wider one; structs are merged
+    field by field, arrays by their elements; whatever else meets becomes a string. Associative,
+    and commutative but for the order and the spelling of fields, which follow `left`.
+    """
+    if left == right or isinstance(right, NullType):
+        return left
+    if isinstance(left, NullType):
+        return right
+    if isinstance(left, StructType) and isinstance(right, StructType):
+        return merge_structs(left, right)
+    if isinstance(left, ArrayType) and isinstance(right, ArrayType):
+        element = merge_types(left.elementType, right.elementType)
+        return ArrayType(element, left.containsNull or right.containsNull)
+    return _merge_numbers(left, right) or StringType()
+
+
+def merge_structs(left: StructType, right: StructType) -> StructType:
+    """Every field of both, once; the fields of `left` first, the new ones of `right` after them.
+
+    A field that only one side has is nullable in the result: the other side's records lack it.
+    """
+    merged = {fold(field.name): field for field in left.fields}
+    shared = set()
+    for field in right.fields:
+        known = merged.get(fold(field.name))
+        if known is None:
+            merged[fold(field.name)] = StructField(field.name, field.dataType, True, field.metadata)
+            continue
+        shared.add(fold(field.name))
+        merged[fold(field.name)] = StructField(
+            known.name,
+            merge_types(known.dataType, field.dataType),
+            known.nullable or field.nullable,
+            known.metadata,
+        )
+    return StructType(
+        [
+            field
+            if name in shared or field.nullable
+            else StructField(field.name, field.dataType, True, field.metadata)
+            for name, field in merged.items()
+        ]
+    )
+
+
+def _merge_numbers(left: DataType, right: DataType) -> DataType | None:
+    """The wider of two number types; `None` when one of them is no number."""
+    if isinstance(left, _NUMERIC_ORDER) and isinstance(right, _NUMERIC_ORDER):
+        return max(left, right, key=lambda each: _NUMERIC_ORDER.index(type(each)))
+    one, other = _as_decimal(left), _as_decimal(right)
+    if one is not None and other is not None:
+        return _merge_decimals(one, other)
+    fractions = (FloatType, DoubleType, DecimalType)
+    if isinstance(left, fractions) and isinstance(right, fractions):
+        return DoubleType()
+    return None
+
+
+def _as_decimal(kind: DataType) -> DecimalType | None:
+    """The decimal that holds every value of an exact number type; `None` for other types."""
+    if isinstance(kind, DecimalType):
+        return kind
+    digits = _INTEGRAL_DIGITS.get(type(kind))
+    return None if digits is None else DecimalType(digits, 0)
+
+
+def _merge_decimals(left: DecimalType, right: DecimalType) -> DataType:
+    """A decimal with the digits of both before and after the point; a double past 38 digits."""
+    scale = max(left.scale, right.scale)
+    digits = max(left.precision - left.scale, right.precision - right.scale)
+    if digits + scale > MAX_DECIMAL_PRECISION:
+        return DoubleType()
+    return DecimalType(digits + scale, scale)
+
+
+def canonical(kind: DataType) -> DataType | None:
+    """What inference settles on: never-seen values are strings, empty structs are gone.
+
+    Returns:
+        `None` when nothing is left: a struct without fields (SPARK-8093), or an array of them.
+    """
+    if isinstance(kind, NullType):
+        return StringType()
+    if isinstance(kind, ArrayType):
+        element = canonical(kind.elementType)
+        return None if element is None else ArrayType(element, kind.containsNull)
+    if isinstance(kind, StructType):
+        settled = canonical_struct(kind)
+        return settled if settled.fields else None
+    return kind
+
+
+def canonical_struct(schema: StructType) -> StructType:
+    """`canonical` for a whole schema, which may end up without columns."""
+    fields = ((field, canonical(field.dataType)) for field in schema.fields)
+    return StructType(
+        [
+            StructField(field.name, kind, field.nullable, field.metadata)
+            for field, kind in fields
+            if kind is not None
+        ]
+    )
+
+
+def all_strings(kind: DataType) -> DataType:
+    """The same shape with every leaf a string (Auto Loader's default for text formats, B5)."""
+    if isinstance(kind, StructType):
+        return StructType(
+            [
+                StructField(field.name, all_strings(field.dataType), field.nullable, field.metadata)
+                for field in kind.fields
+            ]
+        )
+    if isinstance(kind, ArrayType):
+        return ArrayType(all_strings(kind.elementType), kind.containsNull)
+    if isinstance(kind, MapType):
+        return MapType(
+            all_strings(kind.keyType), all_strings(kind.valueType), kind.valueContainsNull
+        )
+    return StringType()
+
+
+def to_arrow(schema: StructType) -> pa.Schema:
+    """The Arrow schema Spark expects record batches of `schema` to have.
+
+    Identical to what PySpark's own `to_arrow_schema(schema, timezone="UTC")` gives, which Spark
+    compares with `equals`; written out here because that function is private and its signature
+    moves between releases.
+
+    Raises:
+        IncompatibleSchemaError: A column has a type that no file format here can be read into.
+    """
+    return pa.schema([_arrow_field(field, field.name) for field in schema.fields])
+
+
+_METADATA_KEY: Final = b"SPARK::metadata::json"
+"""Under which Spark keeps the metadata of a field (`ArrowUtils.metadataKey`)."""
+
+_ARROW_LEAVES: Final[dict[type[DataType], pa.DataType]] = {
+    BooleanType: pa.bool_(),
+    ByteType: pa.int8(),
+    ShortType: pa.int16(),
+    IntegerType: pa.int32(),
+    LongType: pa.int64(),
+    FloatType: pa.float32(),
+    DoubleType: pa.float64(),
+    StringType: pa.string(),
+    BinaryType: pa.binary(),
+    DateType: pa.date32(),
+    TimestampType: pa.timestamp("us", tz="UTC"),
+    TimestampNTZType: pa.timestamp("us"),
+    NullType: pa.null(),
+}
+
+
+def _arrow_field(field: StructField, where: str) -> pa.Field:
+    """One field, with its metadata in the form Spark gives it."""
+    metadata = {_METADATA_KEY: json.dumps(field.metadata).encode()} if field.metadata else None
+    return pa.field(
+        field.name,
+        _arrow_type(field.dataType, where),
+        nullable=field.nullable,
+        metadata=metadata,
+    )
+
+
+def _arrow_type(kind: DataType, where: str) -> pa.DataType:
+    """One type; `where` is its place in the schema, for the error."""
+    leaf = _ARROW_LEAVES.get(type(kind))
+    if leaf is not None:
+        return leaf
+    if isinstance(kind, DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    if isinstance(kind, StructType):
+        return pa.struct([_arrow_field(each, f"{where}.{each.name}") for each in kind.fields])
+    if isinstance(kind, ArrayType):
+        element = _arrow_type(kind.elementType, f"{where}.element")
+        return pa.list_(pa.field("element", element, nullable=kind.containsNull))
+    if isinstance(kind, MapType):
+        return pa.map_(
+            pa.field("key", _arrow_type(kind.keyType, f"{where}.key"), nullable=False),
+            pa.field(
+                "value",
+                _arrow_type(kind.valueType, f"{where}.value"),
+                nullable=kind.valueContainsNull,
+            ),
+        )
+    raise IncompatibleSchemaError(
+        f"Column {where} has type {kind.simpleString()}, which files cannot be read into here. "
+        "Give it another type, for instance string."
+    )
+
+
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def simple_ddl(schema: StructType) -> str:
+    """The schema on one line, in Spark's DDL, for people and for error texts."""
+    return ", ".join(_ddl_field(field, " ") for field in schema.fields)
+
+
+def _ddl_field(field: StructField, between: str) -> str:
+    """One field of a DDL text: name, type and whether it may be null."""
+    plain = _PLAIN_NAME.fullmatch(field.name)
+    name = field.name if plain else f"`{field.name.replace('`', '``')}`"
+    return f"{name}{between}{_ddl_type(field.dataType)}{'' if field.nullable else ' NOT NULL'}"
+
+
+def _ddl_type(kind: DataType) -> str:
+    """One type of a DDL text."""
+    if isinstance(kind, StructType):
+        return f"STRUCT<{', '.join(_ddl_field(field, ': ') for field in kind.fields)}>"
+    if isinstance(kind, ArrayType):
+        return f"ARRAY<{_ddl_type(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"MAP<{_ddl_type(kind.keyType)}, {_ddl_type(kind.valueType)}>"
+    return kind.simpleString().upper()
