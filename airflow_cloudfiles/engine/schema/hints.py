@@ -1,0 +1,152 @@
+"""What does the user know better than inference?
+
+A hint names a column, or something inside one, and its type. Hints are applied in the order they
+are written, over what was inferred; what they do not name stays as it is (B26 to B31, B35).
+
+- `a INT` sets the type of column `a`, whatever it was, and its spelling (B15).
+- `a.b INT` sets the field `b` of the struct `a`; `.element` is the inside of an array, `.key` and
+  `.value` are those of a map.
+- What is not there yet is added at the end: of the columns, or of the struct it is in.
+
+Hinted columns are always nullable, whatever the hint says, as in every file source of Spark: a
+record may lack them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
+
+from airflow_cloudfiles.engine.errors import SchemaHintError
+from airflow_cloudfiles.engine.schema.ddl import ColumnDefinition
+from airflow_cloudfiles.engine.types import field_positions, fold
+
+_INSIDES = ("element", "key", "value")
+
+
+def apply_hints(schema: StructType, hints: Sequence[ColumnDefinition]) -> StructType:
+    """Put what the hints say over an inferred schema.
+
+    Args:
+        schema: What was inferred; `NullType` marks what no record had a value for.
+        hints: As `ddl.parse_columns` reads them.
+
+    Raises:
+        SchemaHintError: A path leads through something that has no such inside, the same path
+            is hinted twice, or a hinted type cannot hold anything.
+    """
+    seen: dict[tuple[str, ...], ColumnDefinition] = {}
+    for hint in hints:
+        path = tuple(fold(part) for part in hint.path)
+        if path in seen:
+            raise SchemaHintError(
+                f"cloudFiles.schemaHints names {'.'.join(hint.path)} twice, at characters "
+                f"{seen[path].position} and {hint.position}. Keep one."
+            )
+        seen[path] = hint
+        schema = _in_struct(schema, hint, 0)
+    return schema
+
+
+def _in_struct(struct: StructType, hint: ColumnDefinition, depth: int) -> StructType:
+    """The struct with the hint applied to the field that the path names at this depth."""
+    name = hint.path[depth]
+    is_last = depth == len(hint.path) - 1
+    fields = list(struct.fields)
+    position = field_positions(struct).get(fold(name))
+    if position is None:
+        kind = _hinted(hint) if is_last else _new_struct(hint, depth + 1)
+        fields.append(StructField(name, kind, True, _metadata(hint) if is_last else None))
+        return StructType(fields)
+    known = fields[position]
+    if is_last:
+        fields[position] = StructField(name, _hinted(hint), True, _metadata(hint, known))
+    else:
+        kind = _inside(known.dataType, hint, depth + 1)
+        fields[position] = StructField(known.name, kind, known.nullable, known.metadata)
+    return StructType(fields)
+
+
+def _inside(kind: DataType, hint: ColumnDefinition, depth: int) -> DataType:
+    """The type with the hint applied to the part of it that the path names at this depth."""
+    if isinstance(kind, NullType):
+        return _new_struct(hint, depth)
+    if isinstance(kind, StructType):
+        return _in_struct(kind, hint, depth)
+    part = fold(hint.path[depth])
+    if isinstance(kind, ArrayType) and part == "element":
+        return ArrayType(_part(kind.elementType, hint, depth), kind.containsNull)
+    if isinstance(kind, MapType) and part == "key":
+        return MapType(_part(kind.keyType, hint, depth), kind.valueType, kind.valueContainsNull)
+    if isinstance(kind, MapType) and part == "value":
+        return MapType(kind.keyType, _part(kind.valueType, hint, depth), kind.valueContainsNull)
+    where = ".".join(hint.path[:depth])
+    if isinstance(kind, ArrayType):
+        advice = f"{where} is an array: write {where}.element"
+    elif isinstance(kind, MapType):
+        advice = f"{where} is a map: write {where}.key or {where}.value"
+    else:
+        advice = f"{where} is of type {kind.simpleString()}: hint it as a whole"
+    raise SchemaHintError(
+        f"cloudFiles.schemaHints names {'.'.join(hint.path)} (at character {hint.position}), but "
+        f"{advice}."
+    )
+
+
+def _part(kind: DataType, hint: ColumnDefinition, depth: int) -> DataType:
+    """The inside of an array or a map: the hinted type, or what the path leads to further in."""
+    is_last = depth == len(hint.path) - 1
+    return _hinted(hint) if is_last else _inside(kind, hint, depth + 1)
+
+
+def _new_struct(hint: ColumnDefinition, depth: int) -> StructType:
+    """A struct for the rest of a path that leads to where nothing is yet."""
+    if fold(hint.path[depth]) in _INSIDES:
+        where = ".".join(hint.path[:depth])
+        raise SchemaHintError(
+            f"cloudFiles.schemaHints names {'.'.join(hint.path)} (at character {hint.position}), "
+            f"but no record of the sample has a value for {where}. Hint {where} as a whole, for "
+            f"instance {where} ARRAY<STRING>."
+        )
+    return _in_struct(StructType([]), hint, depth)
+
+
+def _hinted(hint: ColumnDefinition) -> DataType:
+    """The type a hint gives, nullable all through."""
+    return _as_nullable(hint.data_type, ".".join(hint.path))
+
+
+def _as_nullable(kind: DataType, where: str) -> DataType:
+    """The type without `NOT NULL`; a struct without fields is refused."""
+    if isinstance(kind, ArrayType):
+        return ArrayType(_as_nullable(kind.elementType, f"{where}.element"))
+    if isinstance(kind, MapType):
+        key = _as_nullable(kind.keyType, f"{where}.key")
+        return MapType(key, _as_nullable(kind.valueType, f"{where}.value"))
+    if not isinstance(kind, StructType):
+        return kind
+    if not kind.fields:
+        raise SchemaHintError(
+            f"cloudFiles.schemaHints gives {where} the type STRUCT<>, which holds nothing. Name "
+            "its fields, or leave the hint out."
+        )
+    return StructType(
+        [
+            StructField(
+                field.name,
+                _as_nullable(field.dataType, f"{where}.{field.name}"),
+                True,
+                field.metadata,
+            )
+            for field in kind.fields
+        ]
+    )
+
+
+def _metadata(hint: ColumnDefinition, known: StructField | None = None) -> dict[str, object] | None:
+    """The metadata of a hinted field: its comment, as Spark keeps it."""
+    metadata = dict(known.metadata or {}) if known else {}
+    if hint.comment is not None:
+        metadata["comment"] = hint.comment
+    return metadata or None

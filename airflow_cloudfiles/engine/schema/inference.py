@@ -1,0 +1,124 @@
+"""From which files is a schema inferred, and what is settled in the end?
+
+The sample is the newest files (B1 to B3). What a format observed in them becomes the schema of
+the stream in this order: hints, then strings for what never had a value, then the partition
+columns of the sampled paths.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+
+from airflow_cloudfiles.engine.errors import (
+    IncompatibleSchemaError,
+    SchemaHintError,
+    SchemaInferenceError,
+)
+from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.options import CloudFilesOptions
+from airflow_cloudfiles.engine.schema.ddl import ColumnDefinition, parse_columns
+from airflow_cloudfiles.engine.schema.hints import apply_hints
+from airflow_cloudfiles.engine.schema.partitions import beside, partition_schema
+from airflow_cloudfiles.engine.types import canonical_struct, field_positions, find_field, fold
+
+
+def choose_sample(files: Iterable[FileEntry], max_files: int, max_bytes: int) -> list[FileEntry]:
+    """Choose the newest files, until one of the limits is reached.
+
+    The file that reaches `max_bytes` is the last one, so there is at least one if there is any.
+    Memory is bounded by `max_files`, however many files are offered.
+
+    Args:
+        files: Candidates, in any order.
+        max_files: Most files.
+        max_bytes: No further file once this many bytes are in the sample.
+
+    Returns:
+        The sample, newest first by modification time, then by path backwards.
+    """
+    newest = heapq.nlargest(
+        max_files, files, key=lambda file: (file.modification_time_us, file.path)
+    )
+    total = 0
+    for position, file in enumerate(newest):
+        total += file.size
+        if total >= max_bytes:
+            return newest[: position + 1]
+    return newest
+
+
+def settle(
+    observed: StructType, *, options: CloudFilesOptions, paths: Sequence[str]
+) -> tuple[StructType, StructType]:
+    """Make the schema of a stream from what a format observed in a sample.
+
+    Args:
+        observed: Fields in order of appearance; `NullType` where no value told the type.
+        options: The stream's options: hints, partition columns, column names it reserves.
+        paths: Paths of the sample, relative to the source.
+
+    Returns:
+        The columns of the records and the columns of the paths.
+
+    Raises:
+        SchemaInferenceError: The sample is empty (B4).
+        SchemaHintError: A hint cannot be parsed, or does not fit.
+        IncompatibleSchemaError: Records have a field named as the rescued data column.
+    """
+    if not paths:
+        raise SchemaInferenceError(
+            f"There is no file in {options.path} to infer a schema from. Give a schema with "
+            ".schema(...), or start when the first files have arrived."
+        )
+    hints = parse_columns(options.schema_hints) if options.schema_hints else []
+    _check_reserved(observed, hints, options)
+    found = partition_schema(
+        paths, columns=options.partition_columns, typed=options.infer_column_types
+    )
+    partitions = beside(canonical_struct(observed), found)
+    keys = field_positions(partitions)
+    for_paths = [hint for hint in hints if fold(hint.path[0]) in keys]
+    for_records = [hint for hint in hints if fold(hint.path[0]) not in keys]
+    return (
+        canonical_struct(apply_hints(observed, for_records)),
+        _hinted_partitions(partitions, for_paths),
+    )
+
+
+def _hinted_partitions(partitions: StructType, hints: Sequence[ColumnDefinition]) -> StructType:
+    """Give partition columns the hinted types, which must be atomic: a path holds only text."""
+    hinted = apply_hints(partitions, hints)
+    for field in hinted.fields:
+        if isinstance(field.dataType, StructType | ArrayType | MapType):
+            raise SchemaHintError(
+                f"cloudFiles.schemaHints gives the partition column {field.name} the type "
+                f"{field.dataType.simpleString()}. A path holds text: hint an atomic type."
+            )
+    return hinted
+
+
+def _check_reserved(
+    observed: StructType, hints: Sequence[ColumnDefinition], options: CloudFilesOptions
+) -> None:
+    """Refuse what would clash with the columns that the reader itself fills."""
+    rescued = options.rescued_data_column
+    if rescued is not None and find_field(observed, rescued) is not None:
+        raise IncompatibleSchemaError(
+            f"Records in {options.path} have a field {rescued!r}, which is the name of the "
+            "rescued data column. Set rescuedDataColumn to a name that no record has."
+        )
+    for hint in hints:
+        if rescued is not None and fold(hint.path[0]) == fold(rescued):
+            raise SchemaHintError(
+                f"cloudFiles.schemaHints names {rescued!r}, which is the rescued data column and "
+                "always a string. Remove the hint."
+            )
+        corrupt = fold(hint.path[0]) == fold(options.corrupt_record_column)
+        if corrupt and (len(hint.path) > 1 or not isinstance(hint.data_type, StringType)):
+            raise SchemaHintError(
+                f"cloudFiles.schemaHints gives {hint.path[0]!r}, which takes records that are not "
+                "valid as they are, another type than STRING. Hint it as STRING."
+            )

@@ -1,0 +1,182 @@
+"""Which columns are in the paths?
+
+A folder named `key=value` below the source is a Hive partition. Without `cloudFiles.partitionColumns`
+the keys are columns when all sampled paths have the same ones in the same order, and otherwise
+none is (B36 to B39); with it, the named keys are looked for in every path, wherever they
+stand (B40, B42). A partition that appears later is not a column (B41).
+
+Decided here: a record's own field wins over a key of the same name (Spark lets the path win): the
+path repeats what the record says, and no value of a record is lost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import date
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.types import field_positions, fold, to_arrow
+
+NULL_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def path_partitions(path: str) -> list[tuple[str, str | None]]:
+    """Take the partitions out of a path relative to the source, in order.
+
+    Returns:
+        Pairs of key and value, percent-decoded; Hive's name for null is `None`.
+    """
+    found = []
+    for part in path.split("/")[:-1]:
+        key, equals, value = part.partition("=")
+        if key and equals:
+            found.append((_decode(key), None if value == NULL_VALUE else _decode(value)))
+    return found
+
+
+def partition_schema(
+    paths: Iterable[str], *, columns: Sequence[str] | None, typed: bool
+) -> StructType:
+    """Settle the partition columns of a source.
+
+    Args:
+        paths: Sampled paths relative to the source.
+        columns: `cloudFiles.partitionColumns`: `None` infers them, empty drops them (B43).
+        typed: Infer `int`, `bigint` and `date` (B37); otherwise they are strings (B36).
+
+    Returns:
+        The columns, all nullable; no columns when the paths contradict each other (B38).
+    """
+    if columns is not None and not columns:
+        return StructType([])
+    kinds: dict[str, DataType] = {fold(name): NullType() for name in columns or ()}
+    names = None if columns is None else list({fold(name): name for name in columns}.values())
+    for path in paths:
+        pairs = path_partitions(path)
+        if names is None:
+            names = [key for key, _ in pairs]
+            kinds = {fold(key): NullType() for key in names}
+        if columns is None and [fold(key) for key, _ in pairs] != [fold(key) for key in names]:
+            return StructType([])
+        if typed:
+            _learn(kinds, pairs)
+    if len(kinds) != len(names or ()):
+        return StructType([])
+    return StructType([StructField(name, _settled(kinds[fold(name)])) for name in names or ()])
+
+
+def partition_values(path: str, columns: Iterable[str]) -> dict[str, str | None]:
+    """Look up the named partitions in one path: text, `None` where absent or null (B40).
+
+    Keys are compared without regard to case; of several equal ones the last, deepest one counts.
+    """
+    found = {fold(key): value for key, value in path_partitions(path)}
+    return {name: found.get(fold(name)) for name in columns}
+
+
+def partition_arrays(path: str, partitions: StructType, rows: int) -> list[pa.Array]:
+    """Make the partition columns of the rows of one file.
+
+    A value that does not fit its column's type is null; `misfits` names it.
+    """
+    values = partition_values(path, partitions.names)
+    return [
+        pa.repeat(_scalar(values[field.name], field.type) or pa.scalar(None, field.type), rows)
+        for field in to_arrow(partitions)
+    ]
+
+
+def misfits(path: str, partitions: StructType) -> dict[str, str]:
+    """The partition values of a path that do not fit the type of their column, as text."""
+    values = partition_values(path, partitions.names)
+    return {
+        field.name: text
+        for field in to_arrow(partitions)
+        if (text := values[field.name]) is not None and _scalar(text, field.type) is None
+    }
+
+
+def beside(data_schema: StructType, partitions: StructType) -> StructType:
+    """The partition columns that the records do not have themselves."""
+    own = field_positions(data_schema)
+    return StructType([field for field in partitions.fields if fold(field.name) not in own])
+
+
+def _decode(text: str) -> str:
+    """Undo percent-encoding where the result is UTF-8; other text stays as it is."""
+    printable = printable_path(text)
+    if "%" not in printable:
+        return printable
+    try:
+        return unquote_to_bytes(printable).decode()
+    except UnicodeDecodeError:
+        return printable
+
+
+def _learn(kinds: dict[str, DataType], pairs: Sequence[tuple[str, str | None]]) -> None:
+    """Widen the types by the values of one path."""
+    for key, value in dict(pairs).items():
+        known = kinds.get(fold(key))
+        if known is not None and value is not None:
+            kinds[fold(key)] = _wider(known, _kind_of(value))
+
+
+def _kind_of(value: str) -> DataType:
+    """Whole numbers and dates, as Spark infers them; all other text keeps its form as a string."""
+    if _INTEGER.fullmatch(value):
+        number = int(value)
+        if -(2**31) <= number < 2**31:
+            return IntegerType()
+        return LongType() if -(2**63) <= number < 2**63 else StringType()
+    return DateType() if _as_date(value) is not None else StringType()
+
+
+def _wider(left: DataType, right: DataType) -> DataType:
+    if isinstance(left, NullType) or left == right:
+        return right
+    whole = (IntegerType, LongType)
+    return LongType() if isinstance(left, whole) and isinstance(right, whole) else StringType()
+
+
+def _settled(kind: DataType) -> DataType:
+    return StringType() if isinstance(kind, NullType) else kind
+
+
+def _as_date(value: str) -> date | None:
+    if not _DATE.fullmatch(value):
+        return None
+    try:
+        return date.fromisoformat(value)
+    except ValueError:
+        return None
+
+
+def _scalar(value: str | None, kind: pa.DataType) -> pa.Scalar | None:
+    """The value in an Arrow type; `None` when there is none, or it does not fit."""
+    if value is None:
+        return None
+    text = value.removeprefix("+") if pa.types.is_integer(kind) else value
+    try:
+        if pa.types.is_timestamp(kind):
+            moment = pa.scalar(text).cast(pa.timestamp("us"))
+            return moment.cast(pa.int64()).cast(kind)
+        return pa.scalar(text).cast(kind)
+    except pa.ArrowInvalid:
+        return None

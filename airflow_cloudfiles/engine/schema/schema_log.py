@@ -1,0 +1,144 @@
+"""Which schemas has this stream had?
+
+Version `n` is the entry `_schemas/<n>` of a numbered log below the schema location: the highest
+is the one to read with (B67). Nothing is ever rewritten, so a version says for ever what the
+micro-batches planned under it were read with. The entry's body is JSON for people to read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.types import StringType, StructField, StructType
+
+from airflow_cloudfiles.engine.errors import CorruptedStateError, StateConflictError
+from airflow_cloudfiles.engine.log import NumberedLog
+from airflow_cloudfiles.engine.schema.partitions import beside
+from airflow_cloudfiles.engine.storage import ObjectStore
+
+PREFIX = "_schemas"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """One version of a stream's schema.
+
+    Attributes:
+        version: Its number, from 0.
+        data_schema: Columns found in the records.
+        partition_schema: Columns found in the paths, none of which is also in the records.
+        reason: Why it was written: JSON values, for people.
+    """
+
+    version: int
+    data_schema: StructType
+    partition_schema: StructType
+    reason: Mapping[str, Any]
+
+
+class SchemaLog:
+    """The schema versions of one source.
+
+    Args:
+        store: The schema location.
+        source_uri: Canonical URI of the source; a log holds the versions of one source only.
+    """
+
+    def __init__(self, store: ObjectStore, source_uri: str) -> None:
+        self._log = NumberedLog(store, PREFIX, format_version=FORMAT_VERSION, width=0)
+        self._uri = store.uri
+        self._source = source_uri
+
+    def latest(self) -> SchemaVersion | None:
+        """Read the newest version; `None` when there is none yet.
+
+        Raises:
+            StateConflictError: The log belongs to another source (B22).
+            IncompatibleStateError: A newer version of this package wrote it.
+            CorruptedStateError: It is not a schema log, or damaged.
+        """
+        number = self._log.latest()
+        return None if number < 0 else self.read(number)
+
+    def versions(self) -> list[int]:
+        """List the numbers of all versions, in order."""
+        return self._log.numbers()
+
+    def read(self, version: int) -> SchemaVersion:
+        """Read one version.
+
+        Raises:
+            StateConflictError: The log belongs to another source (B22).
+            IncompatibleStateError: A newer version of this package wrote it.
+            CorruptedStateError: There is no such version, or it is damaged.
+        """
+        entry = self._log.read(version)
+        try:
+            body = json.loads(entry.body)
+            source = body["source"]
+            found = SchemaVersion(
+                version,
+                StructType.fromJson(body["dataSchemaJson"]),
+                StructType.fromJson(body["partitionSchemaJson"]),
+                body["reason"],
+            )
+        except (ValueError, LookupError, TypeError) as failure:
+            msg = (
+                f"{self._log.name(version)} is not a schema version: {failure}. Restore the schema "
+                "location from a backup, or start the stream with a new one."
+            )
+            raise CorruptedStateError(msg) from failure
+        if source != self._source:
+            msg = (
+                f"The schema location {self._uri} belongs to the source {source}, not to "
+                f"{self._source}. Give each source a cloudFiles.schemaLocation of its own."
+            )
+            raise StateConflictError(msg)
+        return found
+
+    def append(
+        self,
+        version: int,
+        *,
+        data_schema: StructType,
+        partition_schema: StructType,
+        reason: Mapping[str, Any],
+    ) -> SchemaVersion:
+        """Write a version, unless another writer has its number.
+
+        A partition column that the records have as well by now is left out: the record's field
+        holds it from this version on.
+
+        Args:
+            version: One more than the newest; 0 in an empty log.
+            data_schema: Columns found in the records.
+            partition_schema: Columns found in the paths.
+            reason: Why: JSON values, for people.
+
+        Returns:
+            The version that has the number now: this one, or the winner's.
+
+        Raises:
+            StateConflictError: The winner writes for another source (B22).
+        """
+        body = {
+            "source": self._source,
+            "reason": dict(reason),
+            "dataSchemaJson": data_schema.jsonValue(),
+            "partitionSchemaJson": beside(data_schema, partition_schema).jsonValue(),
+        }
+        text = json.dumps(body, indent=1, ensure_ascii=True) + "\n"
+        self._log.append(version, {}, text.encode("ascii"))
+        return self.read(version)
+
+
+def full_schema(version: SchemaVersion, rescued_data_column: str | None) -> StructType:
+    """All columns of the stream: data, partitions, and the rescued data column last (B17)."""
+    fields = [*version.data_schema.fields, *version.partition_schema.fields]
+    if rescued_data_column is not None:
+        fields.append(StructField(rescued_data_column, StringType(), nullable=True))
+    return StructType(fields)
