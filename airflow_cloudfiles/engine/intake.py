@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.listing import DirectoryListing
@@ -33,6 +33,9 @@ from airflow_cloudfiles.engine.ledger.metadata import open_metadata
 from airflow_cloudfiles.engine.ledger.opening import open_ledger
 from airflow_cloudfiles.engine.ledger.plan_log import PlanLog
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 logger = logging.getLogger(__name__)
 

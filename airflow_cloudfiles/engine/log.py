@@ -22,13 +22,15 @@ import json
 import re
 import uuid
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _VERSION = re.compile(rb"v([0-9]{1,9})")
 _CHECKSUM = re.compile(rb', "crc32": "([0-9a-f]{8})"}$')

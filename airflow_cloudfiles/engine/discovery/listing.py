@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import ListingError, OptionError, SourceNotFoundError
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
-from airflow_cloudfiles.engine.storage import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from airflow_cloudfiles.engine.storage import ObjectStore
 
 logger = logging.getLogger(__name__)
 

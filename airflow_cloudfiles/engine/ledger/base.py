@@ -7,11 +7,13 @@ only in the file log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.ledger.file_log import FileBatch, FileLog
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from airflow_cloudfiles.engine.files import FileEntry
+    from airflow_cloudfiles.engine.ledger.file_log import FileBatch, FileLog
 
 
 class Ledger(Protocol):

@@ -5,11 +5,15 @@ The reference implementation: a dictionary. For tests, and for states in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.ledger.file_log import FileBatch
 from airflow_cloudfiles.engine.ledger.format import path_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from airflow_cloudfiles.engine.files import FileEntry
+    from airflow_cloudfiles.engine.ledger.file_log import FileBatch
 
 
 class MemoryLedger:

@@ -1,8 +1,9 @@
 """On which disk, and in which directory, is this process's ledger?
 
 `<cache>/<stream id>/<slot>/`, with the lock file `<slot>.lock` beside it. The first process takes
-slot 0, a second one at the same time slot 1, and so on; each builds its own index from the file log,
-and finds it again the next time. Whatever is wrong with an index, it is deleted and built anew.
+slot 0, a second one at the same time slot 1, and so on; each builds its own index from the file
+log, and finds it again the next time. Whatever is wrong with an index, it is deleted and built
+anew.
 """
 
 from __future__ import annotations
@@ -11,15 +12,19 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import LedgerError
-from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up
 from airflow_cloudfiles.engine.ledger.file_lock import FileLock
-from airflow_cloudfiles.engine.ledger.file_log import FileBatch, FileLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from airflow_cloudfiles.engine.files import FileEntry
+    from airflow_cloudfiles.engine.ledger.file_log import FileBatch, FileLog
 
 logger = logging.getLogger(__name__)
 

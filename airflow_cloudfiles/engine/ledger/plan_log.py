@@ -11,16 +11,19 @@ Plans form a chain: each begins where the one before it ends. An entry has a hea
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
-from airflow_cloudfiles.engine.ledger.file_log import FileLog
 from airflow_cloudfiles.engine.log import NumberedLog
-from airflow_cloudfiles.engine.storage import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_cloudfiles.engine.ledger.file_log import FileLog
+    from airflow_cloudfiles.engine.storage import ObjectStore
 
 PREFIX = "_source/plans"
 FORMAT_VERSION = 1
@@ -171,15 +174,16 @@ def _take(files: FileLog, start: Offset, limit: ReadLimit, up_to: Offset) -> _Ta
             taken.bytes += summary.bytes
             taken.end = Offset(number + 1, 0)
         else:
-            _take_some(files, number, first, last, taken, limit)
+            _take_some(files, (number, first, last), taken, limit)
         number += 1
     return taken
 
 
-def _take_some(  # noqa: PLR0913 - one range in one entry
-    files: FileLog, number: int, first: int, last: int | None, taken: _Taken, limit: ReadLimit
+def _take_some(
+    files: FileLog, part: tuple[int, int, int | None], taken: _Taken, limit: ReadLimit
 ) -> None:
-    """Take files of one entry, from `first` to before `last`."""
+    """Take files of a part of an entry: its number, its first file, and the file to stop before."""
+    number, first, last = part
     entry = files.read(number).files
     stop = len(entry) if last is None else min(last, len(entry))
     index = first

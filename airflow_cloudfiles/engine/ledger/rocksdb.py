@@ -11,15 +11,11 @@ earlier mark, and the file log has the rest.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rocksdict import Options, Rdict, RdictIter, WriteBatch
 
 from airflow_cloudfiles.engine.errors import LedgerError
-from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.ledger.file_log import FileBatch
 from airflow_cloudfiles.engine.ledger.format import (
     AFTER_FILES,
     FILE_PREFIX,
@@ -30,6 +26,13 @@ from airflow_cloudfiles.engine.ledger.format import (
     encode_mark,
     path_key,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from airflow_cloudfiles.engine.files import FileEntry
+    from airflow_cloudfiles.engine.ledger.file_log import FileBatch
 
 _STEPS_BEFORE_LEAP = 16
 _WRITE_BUFFER_BYTES = 32 * 2**20
@@ -181,8 +184,8 @@ def _has_files(iterator: RdictIter) -> bool:
 def _options() -> Options:
     """Raw bytes, little memory, no history of its own log files."""
     options = Options(raw_mode=True)
-    options.create_if_missing(True)  # noqa: FBT003 - RocksDB's API
+    options.create_if_missing(True)
     options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
     options.set_keep_log_file_num(2)
-    options.set_paranoid_checks(True)  # noqa: FBT003 - RocksDB's API
+    options.set_paranoid_checks(True)
     return options

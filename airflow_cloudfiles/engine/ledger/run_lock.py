@@ -14,14 +14,17 @@ import socket
 import threading
 import time
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from airflow_cloudfiles.engine.errors import StateLockedError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.ledger.file_lock import FileLock
-from airflow_cloudfiles.engine.storage import ObjectStore
 from airflow_cloudfiles.engine.storage.local import LocalStore
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from airflow_cloudfiles.engine.storage import ObjectStore
 
 KEY = "_source/run.lock"
 

@@ -8,9 +8,10 @@ appear in keys as lone surrogates (Python's `surrogateescape`), so every name th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from airflow_cloudfiles.engine.files import FileEntry
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.files import FileEntry
 
 SkipRule = Callable[[str, bool], bool]
 """`skip(key, is_folder)`: true leaves a file, or a folder with all that is below it, unlisted."""

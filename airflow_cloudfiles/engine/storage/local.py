@@ -6,8 +6,8 @@ A key is a path below the root; folders exist only as parts of keys. What is wri
 An object is created in three steps, so that a crash leaves all of it or nothing:
 
 1. Its bytes go to a temporary file in the same folder, and to the disk.
-2. `put_if_absent` makes a hard link under the real name, which fails if the name is taken (so one of
-   any number of processes, on any number of hosts, wins); `put` renames, which replaces.
+2. `put_if_absent` makes a hard link under the real name, which fails if the name is taken (so one
+   of any number of processes, on any number of hosts, wins); `put` renames, which replaces.
 3. The folder goes to the disk, and the temporary name goes away. A crash before that leaves a
    file whose name starts with `.cloudfiles-`; it is never listed.
 """
@@ -18,8 +18,8 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
@@ -32,6 +32,9 @@ from airflow_cloudfiles.engine.storage.base import (
 )
 from airflow_cloudfiles.engine.storage.uri import local_path, normalize_uri
 from airflow_cloudfiles.engine.storage.walk import TEMPORARY, Walk, file_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _NO_OBJECT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -116,7 +119,7 @@ class LocalStore:
             return False
         temporary = self._write_temporary(path, content)
         try:
-            os.link(temporary, path)  # noqa: PTH200 - bytes path
+            os.link(temporary, path)
             _sync_folder(os.path.dirname(path))  # noqa: PTH120 - bytes path
         except FileExistsError:
             return False

@@ -10,8 +10,8 @@ import threading
 import time
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.storage.base import (
@@ -22,6 +22,9 @@ from airflow_cloudfiles.engine.storage.base import (
     key_text,
 )
 from airflow_cloudfiles.engine.storage.uri import normalize_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @dataclass(slots=True)
@@ -141,4 +144,4 @@ def _skipped(key: str, skip: SkipRule) -> bool:
     """Whether the rule leaves out the object or one of the folders above it."""
     parts = key.split("/")
     folders = ("/".join(parts[:depth]) for depth in range(1, len(parts)))
-    return any(skip(folder, True) for folder in folders) or skip(key, False)  # noqa: FBT003
+    return any(skip(folder, True) for folder in folders) or skip(key, False)

@@ -10,10 +10,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage.base import SkipRule, key_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TEMPORARY = b".cloudfiles-"
 """Start of the names of unfinished writes, which no listing shows."""
@@ -98,7 +101,7 @@ class Walk:
             return False
         parts = key_text(top).split("/")
         folders = ("/".join(parts[: depth + 1]) for depth in range(len(parts)))
-        return any(self._skip(folder, True) for folder in folders)  # noqa: FBT003 - the protocol
+        return any(self._skip(folder, True) for folder in folders)
 
     def _wanted(self, key: bytes, name: bytes, *, is_folder: bool) -> bool:
         """Whether a key, or anything below it, may be listed."""
