@@ -103,14 +103,14 @@ class AirflowApi:
         return self._send(method, path, body, {"Authorization": f"Bearer {self._token}"})
 
     def _send(self, method: str, path: str, body: object, headers: dict[str, str]) -> Any:  # noqa: ANN401
-        request = urllib.request.Request(  # noqa: S310 - our own URL, http on the loopback
+        request = urllib.request.Request(
             self._url + path,
             method=method,
             headers={"Content-Type": "application/json", **headers},
             data=None if body is None else json.dumps(body).encode(),
         )
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=30) as answer:
                 return json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
             text = error.read().decode(errors="replace")

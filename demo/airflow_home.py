@@ -13,12 +13,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from demo.airflow_api import AirflowApi
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
 
 _Found = TypeVar("_Found")
 
@@ -70,7 +72,7 @@ class AirflowHome:
         self.home.mkdir(parents=True, exist_ok=True)
         with (self.home / "migrate.log").open("wb") as log:
             migrate = [sys.executable, "-m", "airflow", "db", "migrate"]
-            done = subprocess.run(  # noqa: S603 - our own interpreter
+            done = subprocess.run(
                 migrate, env=self.env, stdout=log, stderr=subprocess.STDOUT, check=False
             )
         if done.returncode:
@@ -78,7 +80,7 @@ class AirflowHome:
         for component in COMPONENTS:
             name = component.split()[0]
             with (self.home / f"{name}.log").open("wb") as log:
-                self._processes[name] = subprocess.Popen(  # noqa: S603 - our own interpreter
+                self._processes[name] = subprocess.Popen(
                     [sys.executable, "-m", "airflow", *component.split()],
                     env=self.env,
                     stdout=log,

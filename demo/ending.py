@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from demo.narrator import show, title
-from demo.story import Story
-from demo.watch import Watch
+
+if TYPE_CHECKING:
+    from demo.story import Story
+    from demo.watch import Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,7 @@ def _rescue_promises(story: Story) -> list[Promise]:
         ),
         Promise(
             "exactly these two rows were rescued, and each says from which file",
-            len(rescued) == 2  # noqa: PLR2004 - the two odd records
+            len(rescued) == 2
             and all(str(each["_file_path"]).endswith("odd-records.json") for each in rescued),
         ),
     ]

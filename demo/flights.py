@@ -9,13 +9,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import zipfile
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 TEXTS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 """The columns that are not numbers."""
@@ -78,7 +80,7 @@ def drop_file(path: Path, records: Iterable[Flight]) -> None:
     with unfinished.open("w", encoding="utf-8") as file:
         for record in records:
             file.write(json.dumps(record) + "\n")
-    os.replace(unfinished, path)  # noqa: PTH105 - says what matters: atomically
+    unfinished.replace(path)
 
 
 def _data_folder() -> Path:

@@ -9,16 +9,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import date
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from demo.airflow_home import AirflowHome
 from demo.flights import Flight, Flights, drop_file
 from demo.narrator import say, show, title
 from demo.table import Landed
 from demo.watch import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from demo.airflow_home import AirflowHome
 
 DAG_ID = "example_ingest_flights"
 MID_YEAR = date(2013, 7, 1)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from demo.airflow_home import AirflowHome
 from demo.narrator import say, show
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from demo.airflow_home import AirflowHome
 
 _QUIET = (None, "none", "scheduled", "queued", "removed")
 _ERROR = re.compile(r"\[UNKNOWN_FIELD_EXCEPTION[^\n]*")

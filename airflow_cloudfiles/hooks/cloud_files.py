@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseHook
 
@@ -14,8 +13,12 @@ from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.intake import Intake
 from airflow_cloudfiles.engine.stream.launch import JobSpec, LocalSpark, Run, launch
-from airflow_cloudfiles.hooks.arguments import StreamArguments
 from airflow_cloudfiles.hooks.spark import SparkArguments, submission
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_cloudfiles.hooks.arguments import StreamArguments
 
 _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 

@@ -8,12 +8,14 @@ cluster. The connection is read here and not by Airflow's Spark provider, which 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.stream.launch import LocalSpark, SparkSubmit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 DEFAULT_MASTER = "local[*]"
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, MutableMapping
 
 try:  # retry policies exist from Airflow 3.3 (AIP-105)
     from airflow.providers.common.compat.sdk import ExceptionRetryPolicy, RetryAction, RetryRule

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.operators.spark_job import CloudFilesSparkJobOperator
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airflow.providers.common.compat.sdk import Context
 
 

@@ -5,7 +5,6 @@ What the operators have in common: their arguments, starting the job, its log, i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.providers.common.compat.sdk import BaseOperator
@@ -17,6 +16,8 @@ from airflow_cloudfiles.hooks.spark import SparkArguments
 from airflow_cloudfiles.hooks.task import run_id_of, set_retry_defaults, task_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from airflow.providers.common.compat.sdk import Context
 
 
@@ -56,7 +57,7 @@ class CloudFilesSparkJobOperator(BaseOperator):
     template_fields_renderers = {"options": "json"}  # noqa: RUF012 - Airflow declares it so
     ui_color = "#f7e6c9"
 
-    def __init__(  # noqa: PLR0913 - an operator's arguments are its interface
+    def __init__(  # noqa: PLR0913 - a task's arguments are its interface
         self,
         *,
         source: str,

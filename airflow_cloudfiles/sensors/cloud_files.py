@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseSensorOperator, PokeReturnValue
@@ -13,6 +12,8 @@ from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.task import set_retry_defaults, task_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from airflow.providers.common.compat.sdk import Context
 
 
@@ -52,7 +53,7 @@ class CloudFilesSensor(BaseSensorOperator):
     template_fields_renderers = {"options": "json"}  # noqa: RUF012 - Airflow declares it so
     ui_color = "#d9ecf7"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a task's arguments are its interface
         self,
         *,
         source: str,

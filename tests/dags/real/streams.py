@@ -1,0 +1,27 @@
+"""DAGs of `test_real_airflow.py`: as an author writes them, with no word about retries."""
+
+from __future__ import annotations
+
+import os
+
+from airflow.sdk import DAG
+
+from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
+from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
+
+for dag_id, options in {
+    "heals": {},
+    "fails_on_new_columns": {"cloudFiles.schemaEvolutionMode": "failOnNewColumns"},
+    "is_killed": {},
+}.items():
+    root = f"{os.environ['STREAMS_ROOT']}/{dag_id}"
+    stream = {
+        "source": f"{root}/landing",
+        "format": "json",
+        "checkpoint_location": f"{root}/state",
+        "target": f"{root}/table",
+        "options": options,
+    }
+    with DAG(dag_id, schedule=None, default_args=stream):
+        arrived = CloudFilesSensor(task_id="arrived", poke_interval=1, timeout=60)
+        CloudFilesIngestOperator(task_id="ingest", batch=arrived.output, master="local[1]")

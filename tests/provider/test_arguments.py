@@ -1,0 +1,98 @@
+"""What is wrong with a task's arguments is found when the DAG is parsed, or before any file is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_cloudfiles.engine.errors import (
+    OptionError,
+    StateConflictError,
+    UnknownOptionError,
+    UnsupportedOptionError,
+)
+from airflow_cloudfiles.hooks.arguments import StreamArguments, check_at_parse, check_batch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.airflow
+
+
+def _stream(**changes: object) -> StreamArguments:
+    given = {"source": "/in", "format": "json", "checkpoint_location": "/state", **changes}
+    return StreamArguments(**given)  # type: ignore[arg-type]
+
+
+def test_a_misspelt_option_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(UnknownOptionError, match=r"cloudFiles\.maxFilesPerTrigger"):
+        check_at_parse(source="/in", format="json", options={"cloudFiles.maxFilePerTrigger": 5})
+
+
+def test_a_misspelt_format_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(OptionError, match="Did you mean json"):
+        check_at_parse(source="/in", format="jsn", options={})
+
+
+def test_a_templated_value_waits_for_its_rendering() -> None:
+    check_at_parse(
+        source="{{ var.value.landing }}",
+        format="json",
+        options={"cloudFiles.maxFilesPerTrigger": "{{ params.most }}", "mergeSchema": "false"},
+    )
+
+
+@pytest.mark.parametrize("options", [None, "{{ params.options }}", object()])
+def test_options_known_only_at_run_time_are_left_for_then(options: object) -> None:
+    check_at_parse(source="/in", format="json", options=options)
+
+
+@pytest.mark.parametrize("value", ["AKIA", "{{ conn.aws.password }}"])
+def test_credentials_are_refused_before_they_could_be_rendered(value: str) -> None:
+    with pytest.raises(UnsupportedOptionError, match="conn_id") as refused:
+        check_at_parse(source="/in", format="json", options={"cloudFiles.awsSecretKey": value})
+    assert value not in str(refused.value)
+
+
+def test_booleans_and_numbers_reach_the_engine_as_spark_spells_them() -> None:
+    stream = _stream(
+        options={"cloudFiles.inferColumnTypes": True, "cloudFiles.maxFilesPerTrigger": 7}
+    )
+    assert stream.engine_options() == {
+        "cloudFiles.inferColumnTypes": "true",
+        "cloudFiles.maxFilesPerTrigger": "7",
+    }
+
+
+def test_an_option_may_repeat_an_argument_but_not_contradict_it() -> None:
+    assert _stream(options={"cloudFiles.format": "json"}).engine_options() == {}
+    with pytest.raises(OptionError, match="schema_location"):
+        _stream(options={"cloudFiles.schemaLocation": "/elsewhere"}).engine_options()
+
+
+@pytest.mark.parametrize("nothing", [None, "", "None", "  "])
+def test_no_batch_means_everything_outstanding(nothing: object) -> None:
+    assert check_batch(nothing, "/state") is None
+
+
+def test_a_batch_may_come_through_a_template() -> None:
+    batch = {"checkpoint_location": "/state", "first_entry": 0, "last_entry": 3}
+    assert check_batch(str(batch), "/state") == batch
+
+
+def test_a_batch_of_the_same_checkpoint_spelt_otherwise_is_accepted(tmp_path: Path) -> None:
+    batch = {"checkpoint_location": f"{tmp_path}/", "first_entry": 0, "last_entry": 3}
+    assert check_batch(batch, tmp_path.as_uri()) == batch
+
+
+def test_a_batch_of_another_checkpoint_is_refused_naming_both() -> None:
+    batch = {"checkpoint_location": "/state/a", "first_entry": 0, "last_entry": 3}
+    with pytest.raises(StateConflictError, match=r"/state/a.*\n?.*/state/b"):
+        check_batch(batch, "/state/b")
+
+
+@pytest.mark.parametrize("foreign", [["a.json"], {"files": 3}, "a.json", 7])
+def test_what_no_sensor_returned_is_refused(foreign: object) -> None:
+    with pytest.raises(OptionError, match=r"sensor\.output"):
+        check_batch(foreign, "/state")

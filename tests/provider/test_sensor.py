@@ -1,0 +1,167 @@
+"""The sensor finds each file once, says what is outstanding, and starts no Spark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any, TYPE_CHECKING
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowNotFoundException
+
+from airflow_cloudfiles.engine.errors import UnknownOptionError, UnsupportedOptionError
+from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
+from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.airflow
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLOUDFILES_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def _sensor(root: Path, **changes: Any) -> CloudFilesSensor:
+    (root / "in").mkdir(parents=True, exist_ok=True)
+    given = {
+        "source": str(root / "in"),
+        "format": "json",
+        "checkpoint_location": str(root / "state"),
+        **changes,
+    }
+    return CloudFilesSensor(task_id="arrived", **given)
+
+
+def _drop(root: Path, *names: str) -> None:
+    for name in names:
+        path = root / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('{"a": 1}\n')
+
+
+def _poke(sensor: CloudFilesSensor) -> dict[str, Any] | None:
+    told = sensor.poke({})  # type: ignore[typeddict-item]
+    assert told.is_done == (told.xcom_value is not None)
+    return told.xcom_value
+
+
+def test_nothing_arrived_is_nothing_to_do(tmp_path: Path) -> None:
+    assert _poke(_sensor(tmp_path)) is None
+
+
+def test_a_batch_stays_outstanding_until_it_is_ingested(tmp_path: Path) -> None:
+    sensor = _sensor(tmp_path)
+    _drop(tmp_path, "1.json", "2.json")
+    batch = _poke(sensor)
+    assert batch == {
+        "checkpoint_location": str(tmp_path / "state"),
+        "first_entry": 0,
+        "last_entry": 0,
+        "files": 2,
+        "bytes": 18,
+        "sample": ["1.json", "2.json"],
+    }
+    assert _poke(sensor) == batch
+    _drop(tmp_path, "3.json")
+    later = _poke(_sensor(tmp_path))
+    assert later is not None
+    assert (later["first_entry"], later["last_entry"], later["files"]) == (0, 1, 3)
+
+
+def test_the_reference_is_small_however_many_files_arrive(tmp_path: Path) -> None:  # B143
+    sensor = _sensor(tmp_path)
+    _drop(tmp_path, *(f"{number:05}-{'x' * 200}.json" for number in range(5000)))
+    batch = _poke(sensor)
+    assert batch is not None
+    assert batch["files"] == 5000
+    assert len(json.dumps(batch)) < 4096
+
+
+def test_names_that_are_no_text_reach_xcom_as_text(tmp_path: Path) -> None:
+    sensor = _sensor(tmp_path)
+    _drop(tmp_path, "a%20b+c#d.json", "día\n.json", "\udcff.json")
+    batch = _poke(sensor)
+    assert batch is not None
+    assert sorted(batch["sample"]) == ["\\xff.json", "a%20b+c#d.json", "día\n.json"]
+
+
+def test_target_state_and_schema_below_the_source_are_no_arrivals(tmp_path: Path) -> None:
+    places = {
+        "checkpoint_location": "in/state",
+        "schema_location": "in/schema",
+        "target": "in/table",
+    }
+    sensor = _sensor(tmp_path, **{name: str(tmp_path / at) for name, at in places.items()})
+    _drop(tmp_path, "1.json", "state/x.json", "schema/x.json", "table/x.json")
+    batch = _poke(sensor)
+    assert batch is not None
+    assert batch["sample"] == ["1.json"]
+
+
+def test_a_missing_folder_fails_for_good_and_is_named(tmp_path: Path) -> None:
+    sensor = _sensor(tmp_path, source=str(tmp_path / "nowhere"))
+    with pytest.raises(AirflowFailException, match="nowhere"):
+        sensor.poke({})  # type: ignore[typeddict-item]
+
+
+def test_a_state_of_another_source_fails_for_good(tmp_path: Path) -> None:
+    _drop(tmp_path, "1.json")
+    _poke(_sensor(tmp_path))
+    (tmp_path / "other").mkdir()
+    with pytest.raises(AirflowFailException, match="other"):
+        _sensor(tmp_path, source=str(tmp_path / "other")).poke({})  # type: ignore[typeddict-item]
+
+
+def test_a_rendered_option_is_checked_before_anything_is_listed(tmp_path: Path) -> None:
+    sensor = _sensor(tmp_path, options={"cloudFiles.maxFilesPerTrigger": "{{ params.most }}"})
+    sensor.options = {"cloudFiles.maxFilesPerTrigger": "many"}
+    with pytest.raises(AirflowFailException, match="whole number"):
+        sensor.poke({})  # type: ignore[typeddict-item]
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_relative_location_needs_a_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _drop(tmp_path, "1.json")
+    relative = {"source": "in", "checkpoint_location": "state"}
+    with pytest.raises(AirflowFailException, match="relative"):
+        _sensor(tmp_path, **relative).poke({})  # type: ignore[typeddict-item]
+    connection = {"conn_type": "fs", "extra": {"path": str(tmp_path)}}
+    monkeypatch.setenv("AIRFLOW_CONN_OURS", json.dumps(connection))
+    batch = _poke(_sensor(tmp_path, **relative, conn_id="ours"))
+    assert batch is not None
+    assert batch["checkpoint_location"] == f"{tmp_path}/state"
+
+
+def test_a_connection_this_version_cannot_read_with_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_OURS", "aws://key:hush@")
+    with pytest.raises(AirflowFailException, match="'aws'") as refused:
+        _sensor(tmp_path, conn_id="ours").poke({})  # type: ignore[typeddict-item]
+    assert "hush" not in str(refused.value)
+    with pytest.raises(AirflowNotFoundException):
+        CloudFilesHook("nobody")._base_path()
+
+
+def test_deferrable_is_refused_with_what_to_use_instead(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedOptionError, match="mode='reschedule'"):
+        _sensor(tmp_path, deferrable=True)
+
+
+def test_a_misspelt_option_breaks_the_dag_not_the_run(tmp_path: Path) -> None:
+    with pytest.raises(UnknownOptionError, match=r"cloudFiles\.schemaHints"):
+        _sensor(tmp_path, options={"cloudFiles.schemaHint": "a int"})
+
+
+def test_a_sensor_loads_no_spark() -> None:
+    code = (
+        "import sys, airflow_cloudfiles.sensors.cloud_files as room\n"
+        "sys.exit(any(name.split('.')[0] == 'pyspark' for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0

@@ -1,0 +1,108 @@
+"""Where Spark runs follows from the task's arguments and its Spark connection."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from airflow.sdk import Connection
+
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.stream.launch import LocalSpark, SparkSubmit
+from airflow_cloudfiles.hooks.spark import SparkArguments, submission
+
+pytestmark = pytest.mark.airflow
+
+
+def _connection(host: str | None, port: int | None = None, **extra: str) -> Connection:
+    return Connection(
+        conn_id="spark", conn_type="spark", host=host, port=port, extra=json.dumps(extra)
+    )
+
+
+def test_spark_runs_beside_the_task_unless_told_otherwise() -> None:
+    assert submission(SparkArguments(), None) == LocalSpark(master="local[*]")
+    two = SparkArguments(master="local[2]", driver_memory="2g")
+    assert submission(two, None) == LocalSpark(master="local[2]", driver_memory="2g")
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "master"),
+    [
+        ("spark://host", 7077, "spark://host:7077"),
+        ("host", 7077, "spark://host:7077"),  # what is left of spark://host:7077 as a URI
+        ("yarn", None, "yarn"),
+        ("k8s://https://host", 6443, "k8s://https://host:6443"),
+        ("k8s://https://host:6443", None, "k8s://https://host:6443"),
+    ],
+)
+def test_a_connection_names_the_master(host: str, port: int | None, master: str) -> None:
+    how = submission(SparkArguments(conn_id="spark"), _connection(host, port))
+    assert isinstance(how, SparkSubmit)
+    assert (how.master, how.deploy_mode) == (master, "client")
+
+
+def test_a_connection_written_as_a_uri_names_the_master(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_OURS", "spark://host:7077?deploy-mode=cluster&queue=q")
+    how = submission(SparkArguments(conn_id="ours"), Connection.get("ours"))
+    assert isinstance(how, SparkSubmit)
+    assert (how.master, how.deploy_mode, how.queue) == ("spark://host:7077", "cluster", "q")
+
+
+def test_a_local_connection_starts_no_spark_submit() -> None:
+    how = submission(SparkArguments(conn_id="spark"), _connection("local[1]"))
+    assert how == LocalSpark(master="local[1]")
+
+
+def test_arguments_go_before_the_connection() -> None:
+    arguments = SparkArguments(
+        conn_id="spark",
+        master="yarn",
+        deploy_mode="client",
+        driver_memory="3g",
+        conf={"spark.executor.memory": "4g"},
+        packages=["a:b:1"],
+        files=["/f"],
+        py_files=["/p.zip"],
+    )
+    connection = _connection(
+        "spark://host", 7077, **{"deploy-mode": "cluster", "namespace": "ns", "principal": "me"}
+    )
+    assert submission(arguments, connection) == SparkSubmit(
+        master="yarn",
+        deploy_mode="client",
+        conf={
+            "spark.executor.memory": "4g",
+            "spark.driver.memory": "3g",
+            "spark.kubernetes.namespace": "ns",
+        },
+        packages=("a:b:1",),
+        files=("/f",),
+        py_files=("/p.zip",),
+        principal="me",
+    )
+
+
+@pytest.mark.parametrize("binary", ["/tmp/evil", "spark-submit; rm -r /", "python"])
+def test_a_connection_may_not_choose_any_program(binary: str) -> None:
+    connection = _connection("yarn", **{"spark-binary": binary})
+    with pytest.raises(OptionError, match="spark-binary"):
+        submission(SparkArguments(conn_id="spark"), connection)
+
+
+def test_a_connection_may_choose_a_spark_submit_by_name() -> None:
+    how = submission(SparkArguments(), _connection("yarn", **{"spark-binary": "spark3-submit"}))
+    assert isinstance(how, SparkSubmit)
+    assert how.binary == "spark3-submit"
+
+
+def test_a_connection_without_a_host_is_refused_by_name() -> None:
+    with pytest.raises(OptionError, match="'spark' has no host"):
+        submission(SparkArguments(conn_id="spark"), _connection(None))
+
+
+def test_credentials_are_not_stored_beside_the_state() -> None:
+    arguments = SparkArguments(conf={"spark.hadoop.fs.s3a.secret.key": "hush"})
+    with pytest.raises(OptionError, match="refused in spark_conf") as refused:
+        submission(arguments, None)
+    assert "hush" not in str(refused.value)

@@ -1,0 +1,106 @@
+"""A task retries when that helps, does not when it cannot, and names each try once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import DAG
+
+import airflow_cloudfiles
+from airflow_cloudfiles.engine.errors import (
+    ListingError,
+    SourceNotFoundError,
+    UnknownFieldException,
+)
+from airflow_cloudfiles.hooks.task import HEALING_POLICY, run_id_of, task_errors
+from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
+from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
+
+pytestmark = pytest.mark.airflow
+
+STREAM = {"source": "/in", "format": "json", "checkpoint_location": "/state"}
+
+
+def _ingest(**kwargs: object) -> CloudFilesIngestOperator:
+    return CloudFilesIngestOperator(task_id="ingest", target="/table", **STREAM, **kwargs)  # type: ignore[arg-type]
+
+
+def _context(**parts: object) -> dict[str, object]:
+    given = {"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1, "try_number": 1}
+    return {"ti": SimpleNamespace(**{**given, **parts})}
+
+
+def test_a_task_retries_without_its_author_doing_anything() -> None:
+    assert _ingest().retries == 3
+    assert CloudFilesSensor(task_id="sensor", **STREAM).retries == 3  # type: ignore[arg-type]
+
+
+def test_the_author_has_the_last_word_about_retries() -> None:
+    assert _ingest(retries=0).retries == 0
+    with DAG("d", schedule=None, default_args={"retries": 7}):
+        assert _ingest().retries == 7
+
+
+@pytest.mark.skipif(HEALING_POLICY is None, reason="retry policies exist from Airflow 3.3")
+def test_a_schema_change_is_retried_at_once_and_other_errors_as_the_task_says() -> None:
+    policy = _ingest().retry_policy
+    healed = UnknownFieldException.of({"b": 1}, file="/in/b.json", retry=True)
+    decision = policy.evaluate(healed, 1, 4)
+    assert (decision.action.value, decision.retry_delay) == ("retry", timedelta(0))
+    assert policy.evaluate(ListingError("slow"), 1, 4).action.value == "default"
+
+
+@pytest.mark.skipif(HEALING_POLICY is None, reason="retry policies exist from Airflow 3.3")
+def test_the_author_has_the_last_word_about_the_policy() -> None:
+    assert _ingest(retry_policy=None).retry_policy is None
+
+
+def test_an_error_that_a_retry_heals_keeps_its_class() -> None:
+    healed = UnknownFieldException.of({"b": 1}, file="/in/b.json", retry=True)
+    with pytest.raises(airflow_cloudfiles.UnknownFieldException) as raised, task_errors():
+        raise healed
+    assert raised.value is healed
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SourceNotFoundError("There is no folder /in. Create it."),
+        UnknownFieldException.of({"b": 1}, file="/in/b.json", retry=False),  # failOnNewColumns
+    ],
+)
+def test_an_error_that_no_retry_heals_fails_for_good_with_its_message(error: Exception) -> None:
+    with pytest.raises(AirflowFailException) as raised, task_errors():
+        raise error
+    assert str(raised.value) == str(error)
+    assert raised.value.__cause__ is error
+
+
+def test_each_try_of_each_task_instance_has_a_name_of_its_own() -> None:
+    names = {
+        run_id_of(_context(**parts))
+        for parts in (
+            {},
+            {"try_number": 2},
+            {"map_index": 0},
+            {"run_id": "manual__2026-11-21T03:58:05+00:00"},
+            {"run_id": "manual__2026-11-21T03-58-05-00-00"},
+            {"run_id": "r" * 300},
+            {"run_id": "r" * 301},
+            {"dag_id": "_d"},
+            {"run_id": "été"},
+        )
+    }
+    assert len(names) == 9
+    assert all(name.isascii() and len(name) <= 200 and name[0].isalnum() for name in names)
+    assert not any(set(name) & set("/: +") for name in names)
+
+
+def test_the_public_names_are_there_and_the_others_are_not() -> None:
+    assert airflow_cloudfiles.__all__ == sorted(airflow_cloudfiles.__all__)
+    assert all(getattr(airflow_cloudfiles, name) for name in airflow_cloudfiles.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = airflow_cloudfiles.nothing
