@@ -45,7 +45,7 @@ _INTEGRAL_DIGITS: Final[dict[type[DataType], int]] = {
     IntegerType: 10,
     LongType: 20,
 }
-"""Digits of the decimal that holds every value of an integral type (Spark's `DecimalType.forType`)."""
+"""Digits of the decimal that holds every value of a type (Spark's `DecimalType.forType`)."""
 
 
 def fold(name: str) -> str:
@@ -54,8 +54,10 @@ def fold(name: str) -> str:
 
 
 def is_column_name(name: str) -> bool:
-    r"""Whether a field can be a column: a lone surrogate (`"\ud800"`) has no UTF-8."""
-    return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
+    r"""Whether a field can be a column: not the empty name, nor a lone surrogate (`"\ud800"`)."""
+    if name.isascii():
+        return bool(name)
+    return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def field_positions(schema: StructType) -> dict[str, int]:

@@ -5,6 +5,9 @@ have nothing to add and are done with at the speed of parsing) or fail (then the
 are walked, one by one, and widen what is known). The result does not depend on how the records
 were cut into blocks.
 
+What clashes with a schema that is known beforehand teaches nothing (the reader rescues it), so
+that it cannot hide new fields beside it.
+
 Types follow `spark.read.json` without `inferTimestamp` and `prefersDecimal`, in string mode with
 `primitivesAsString`: null and the empty string say nothing about a type; whole numbers past 64
 bits are decimals; whatever clashes is a string. Ours: the order of first appearance, names equal
@@ -14,9 +17,8 @@ over here; the reader accounts for it.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Final, Literal, Union
+import math
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 from pyspark.sql.types import (
@@ -26,13 +28,18 @@ from pyspark.sql.types import (
     DecimalType,
     DoubleType,
     LongType,
+    MapType,
     NullType,
     StringType,
     StructField,
     StructType,
 )
 
+from airflow_cloudfiles.engine.formats import json_tokens
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, fold, is_column_name, merge_types
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 _NULL: Final = NullType()
 _STRING: Final = StringType()
@@ -51,10 +58,21 @@ _MOST_FIELDS_COMPILED: Final = 4000
 MAX_DEPTH: Final = 100
 """Objects and arrays nested deeper are kept as text in a string column."""
 
-_NOT_JSON: Final = object()
+_NOT_FINITE: Final = (b"NaN", b"Infinity", b"INF")
+_TOLERATED_AFTER_RECORD: Final = b" \t\r\n,"
+_SOME_STRING: Final = "?"
 _UNPARSABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_NOTHING: Final[Any] = Literal["", None]
+_NOTHING: Final[Any] = Literal[""] | None
 _ANY_LONG: Final[Any] = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _Fixed:
+    """A column whose type is known beforehand and has nothing inside that could be new."""
+
+    __slots__ = ("data_type",)
+
+    def __init__(self, data_type: DataType) -> None:
+        self.data_type = data_type
 
 
 class _Field:
@@ -70,23 +88,36 @@ class _Field:
 class _Object:
     """What is known of the objects in one place: their fields by every spelling met."""
 
-    __slots__ = ("fields", "spellings")
+    __slots__ = ("fields", "is_fixed", "spellings")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_fixed: bool = False) -> None:
         self.fields: dict[str, _Field] = {}
         self.spellings: dict[str, _Field | None] = {}
+        self.is_fixed = is_fixed
 
 
 class _Array:
     """What is known of the elements of the arrays in one place."""
 
-    __slots__ = ("element",)
+    __slots__ = ("element", "is_fixed")
 
-    def __init__(self) -> None:
-        self.element: _Kind = _NULL
+    def __init__(self, element: _Kind = _NULL, *, is_fixed: bool = False) -> None:
+        self.element = element
+        self.is_fixed = is_fixed
 
 
-_Kind = Union[DataType, _Object, _Array]
+class _Map:
+    """What is known of the values of a column that is known to be a map."""
+
+    __slots__ = ("key_type", "value")
+
+    def __init__(self, key_type: DataType, value: _Kind) -> None:
+        self.key_type = key_type
+        self.value = value
+
+
+_Kind = DataType | _Fixed | _Object | _Array | _Map
+"""What is known in one place; a `DataType` is a leaf that values may still widen."""
 
 
 class JsonInference:
@@ -95,11 +126,13 @@ class JsonInference:
     Args:
         typed: Infer booleans, longs and doubles (`cloudFiles.inferColumnTypes`, B6); otherwise
             every leaf is a string (B5).
+        known: A schema the records are read with already; what they have besides is appended to
+            it, its own types stay.
     """
 
-    def __init__(self, *, typed: bool) -> None:
+    def __init__(self, *, typed: bool, known: StructType | None = None) -> None:
         self._typed = typed
-        self._root = _Object()
+        self._root = _Object() if known is None else _fixed_object(known)
         self._size = 0
         self._check: msgspec.json.Decoder[Any] | None = None
         self._is_outdated = True
@@ -151,8 +184,10 @@ class JsonInference:
 
     def _walk(self, record: object) -> None:
         """Learn from one line: an object, or (as Spark reads it) an array of objects."""
-        for each in record if isinstance(record, list) else (record,):
-            if isinstance(each, dict):
+        records = record if isinstance(record, list) else [record]
+        objects = [each for each in records if isinstance(each, dict)]
+        if len(objects) == len(records):
+            for each in objects:
                 self._widen_object(self._root, each, 1)
 
     def _widen_object(self, known: _Object, value: dict[str, object], depth: int) -> None:
@@ -160,10 +195,7 @@ class JsonInference:
             field = known.spellings[name] if name in known.spellings else self._spell(known, name)
             if field is None or field.kind is _STRING:
                 continue
-            kind = self._widen(field.kind, child, depth + 1)
-            if kind is not field.kind:
-                field.kind = kind
-                self._is_outdated = True
+            field.kind = self._noted(field.kind, self._widen(field.kind, child, depth + 1))
 
     def _spell(self, known: _Object, name: str) -> _Field | None:
         """Take down a new spelling: of a new field, or of one known under another."""
@@ -177,31 +209,40 @@ class JsonInference:
 
     def _widen(self, kind: _Kind, value: object, depth: int) -> _Kind:
         """The kind that also holds a value; the same object when it already does."""
-        if value is None or value == "" or kind is _STRING:
+        if value is None or value == "" or kind is _STRING or isinstance(kind, _Fixed):
             return kind
-        if isinstance(value, dict) and depth <= MAX_DEPTH:
-            known = _Object() if kind is _NULL else kind
-            if not isinstance(known, _Object):
-                return _STRING
-            self._widen_object(known, value, depth)
-            return known
-        if isinstance(value, list) and depth <= MAX_DEPTH:
-            return self._widen_array(kind, value, depth)
+        if depth <= MAX_DEPTH and isinstance(value, dict):
+            return self._widen_by_object(kind, value, depth)
+        if depth <= MAX_DEPTH and isinstance(value, list):
+            return self._widen_by_array(kind, value, depth)
+        if not isinstance(kind, DataType):
+            return _clash(kind)
         leaf = self._leaf(value)
-        if kind is _NULL or kind is leaf:
-            return leaf
-        return _STRING if isinstance(kind, _Object | _Array) else _widen_leaf(kind, leaf)
+        return leaf if kind is _NULL or kind is leaf else _widen_leaf(kind, leaf)
 
-    def _widen_array(self, kind: _Kind, value: list[object], depth: int) -> _Kind:
+    def _widen_by_object(self, kind: _Kind, value: dict[str, object], depth: int) -> _Kind:
+        known = _Object() if kind is _NULL else kind
+        if isinstance(known, _Map):
+            for each in value.values():
+                known.value = self._noted(known.value, self._widen(known.value, each, depth + 1))
+        elif isinstance(known, _Object):
+            self._widen_object(known, value, depth)
+        else:
+            return _clash(known)
+        return known
+
+    def _widen_by_array(self, kind: _Kind, value: list[object], depth: int) -> _Kind:
         known = _Array() if kind is _NULL else kind
         if not isinstance(known, _Array):
-            return _STRING
+            return _clash(known)
         for each in value:
-            element = self._widen(known.element, each, depth + 1)
-            if element is not known.element:
-                known.element = element
-                self._is_outdated = True
+            known.element = self._noted(known.element, self._widen(known.element, each, depth + 1))
         return known
+
+    def _noted(self, before: _Kind, after: _Kind) -> _Kind:
+        """Take down whether something was learnt."""
+        self._is_outdated = self._is_outdated or after is not before
+        return after
 
     def _leaf(self, value: object) -> DataType:
         """The type of one value that is neither null, nor empty, nor (shallowly) nested."""
@@ -215,23 +256,41 @@ class JsonInference:
 
 
 def parse_line(line: bytes) -> object:
-    """Parse one line as leniently as Spark does by default.
+    """Parse one line with the tolerance of the reader (see `json_tokens`).
 
     Returns:
-        The value; a private object when the line is empty or not JSON.
+        The value; `None` when the line is blank or not JSON. What is nested too deep is a string.
     """
     try:
         return msgspec.json.decode(line)
     except _UNPARSABLE:
-        try:
-            return json.loads(line.decode(), parse_int=_integer)
-        except (ValueError, RecursionError):
-            return _NOT_JSON
+        text = line.strip()
+    try:
+        end = json_tokens.value_end(text)
+    except json_tokens.NotJsonError:
+        return None
+    return None if text[end:].strip(_TOLERATED_AFTER_RECORD) else _tolerant(text[:end], 0)
 
 
-def _integer(digits: str) -> int | float:
-    """A whole number; as a float where it is too long for any decimal (and slow to convert)."""
-    return int(digits) if len(digits) <= MAX_DECIMAL_PRECISION + 1 else float(digits)
+def _tolerant(text: bytes, depth: int) -> object:
+    """A value that is valid by the tolerant rules."""
+    if depth > MAX_DEPTH:
+        return _SOME_STRING
+    if text.startswith(b"{"):
+        found = {}
+        for key, value in json_tokens.members(text):
+            name = json_tokens.key_text(json_tokens.strict(key))
+            if name is not None:
+                found[name] = _tolerant(value, depth + 1)
+        return found
+    if text.startswith(b"["):
+        return [_tolerant(each, depth + 1) for each in json_tokens.elements(text)]
+    if text.lstrip(b"+-") in _NOT_FINITE:
+        return math.nan
+    try:
+        return msgspec.json.decode(json_tokens.strict(text))
+    except msgspec.DecodeError:  # a lone surrogate, or a number beyond every type but double
+        return math.inf if text[:1] in b"-0123456789" else _SOME_STRING
 
 
 def _integer_type(value: int) -> DataType:
@@ -241,6 +300,12 @@ def _integer_type(value: int) -> DataType:
     if abs(value) >= 10**MAX_DECIMAL_PRECISION:
         return _DOUBLE
     return DecimalType(len(str(abs(value))), 0)
+
+
+def _clash(kind: _Kind) -> _Kind:
+    """A value of another shape: a string holds both, unless the type is known beforehand."""
+    fixed = isinstance(kind, _Map) or (isinstance(kind, _Object | _Array) and kind.is_fixed)
+    return kind if fixed else _STRING
 
 
 def _widen_leaf(kind: DataType, leaf: DataType) -> DataType:
@@ -261,6 +326,26 @@ def _chunks(data: bytes) -> Iterator[bytes]:
         start = end
 
 
+def _fixed_object(schema: StructType) -> _Object:
+    known = _Object(is_fixed=True)
+    for column in schema.fields:
+        field = known.fields.setdefault(fold(column.name), _Field(column.name))
+        field.kind = _fixed(column.dataType)
+        known.spellings[column.name] = field
+    return known
+
+
+def _fixed(kind: DataType) -> _Kind:
+    """What is known beforehand of a column of a type."""
+    if isinstance(kind, StructType):
+        return _fixed_object(kind)
+    if isinstance(kind, ArrayType):
+        return _Array(_fixed(kind.elementType), is_fixed=True)
+    if isinstance(kind, MapType):
+        return _Map(kind.keyType, _fixed(kind.valueType))
+    return _Fixed(kind)
+
+
 def _struct_type(known: _Object) -> StructType:
     return StructType(
         [StructField(field.name, _data_type(field.kind)) for field in known.fields.values()]
@@ -272,7 +357,9 @@ def _data_type(kind: _Kind) -> DataType:
         return _struct_type(kind)
     if isinstance(kind, _Array):
         return ArrayType(_data_type(kind.element))
-    return kind
+    if isinstance(kind, _Map):
+        return MapType(kind.key_type, _data_type(kind.value))
+    return kind.data_type if isinstance(kind, _Fixed) else kind
 
 
 def _checked_object(known: _Object) -> Any:  # noqa: ANN401 - a type made at run time
@@ -298,17 +385,24 @@ def _has_escapes(name: str) -> bool:
 
 def _checked(kind: _Kind) -> Any:  # noqa: ANN401 - a type made at run time
     """A msgspec type that takes the values which have nothing to add to a kind."""
-    if kind is _STRING:
+    if kind is _STRING or isinstance(kind, _Fixed):
         return msgspec.Raw
     if isinstance(kind, _Object):
-        return Union[_checked_object(kind), _NOTHING]
+        return _checked_object(kind) | _NOTHING
     if isinstance(kind, _Array):
-        return Union[list[_checked(kind.element)], _NOTHING]  # type: ignore[misc]
+        return list[_checked(kind.element)] | _NOTHING  # type: ignore[misc]
+    if isinstance(kind, _Map):
+        return dict[str, _checked(kind.value)] | _NOTHING  # type: ignore[misc]
+    return _checked_leaf(kind)
+
+
+def _checked_leaf(kind: DataType) -> Any:  # noqa: ANN401 - a type made at run time
+    """`_checked` for a leaf; null and the empty string fit every kind."""
     if isinstance(kind, BooleanType):
-        return Union[bool, _NOTHING]
+        return bool | _NOTHING
     if isinstance(kind, DoubleType):
-        return Union[float, _NOTHING]
+        return float | _NOTHING
     holds_longs = isinstance(kind, DecimalType) and kind.precision >= _LONG_DIGITS
     if isinstance(kind, LongType) or holds_longs:
-        return Union[_ANY_LONG, _NOTHING]
+        return _ANY_LONG | _NOTHING
     return _NOTHING

@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from pyspark.sql.types import (
     ArrayType,
@@ -46,6 +45,9 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.errors import SchemaHintError
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, fold
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _ATOMIC: Final[dict[str, Callable[[], DataType]]] = {
     "boolean": BooleanType,

@@ -6,13 +6,15 @@ name, its type and its place for ever (B46 to B50). A name that differs only in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from airflow_cloudfiles.engine.types import field_positions, fold
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def evolve(current: StructType, observed: StructType) -> StructType:

@@ -14,13 +14,17 @@ record may lack them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import SchemaHintError
-from airflow_cloudfiles.engine.schema.ddl import ColumnDefinition
 from airflow_cloudfiles.engine.types import field_positions, fold
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_cloudfiles.engine.schema.ddl import ColumnDefinition
 
 _INSIDES = ("element", "key", "value")
 

@@ -8,7 +8,7 @@ columns of the sampled paths.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
@@ -17,12 +17,16 @@ from airflow_cloudfiles.engine.errors import (
     SchemaHintError,
     SchemaInferenceError,
 )
-from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import ColumnDefinition, parse_columns
 from airflow_cloudfiles.engine.schema.hints import apply_hints
 from airflow_cloudfiles.engine.schema.partitions import beside, partition_schema
 from airflow_cloudfiles.engine.types import canonical_struct, field_positions, find_field, fold
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from airflow_cloudfiles.engine.files import FileEntry
+    from airflow_cloudfiles.engine.options import CloudFilesOptions
 
 
 def choose_sample(files: Iterable[FileEntry], max_files: int, max_bytes: int) -> list[FileEntry]:

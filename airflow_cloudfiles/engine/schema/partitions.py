@@ -1,9 +1,9 @@
 """Which columns are in the paths?
 
-A folder named `key=value` below the source is a Hive partition. Without `cloudFiles.partitionColumns`
-the keys are columns when all sampled paths have the same ones in the same order, and otherwise
-none is (B36 to B39); with it, the named keys are looked for in every path, wherever they
-stand (B40, B42). A partition that appears later is not a column (B41).
+A folder named `key=value` below the source is a Hive partition. Unless
+`cloudFiles.partitionColumns` names them, the keys are columns when all sampled paths have the same
+ones in the same order, and otherwise none is (B36 to B39). Named keys are looked for in every
+path, wherever they stand (B40, B42). A partition that appears later is not a column (B41).
 
 Decided here: a record's own field wins over a key of the same name (Spark lets the path win): the
 path repeats what the record says, and no value of a record is lost.
@@ -12,9 +12,8 @@ path repeats what the record says, and no value of a record is lost.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 from datetime import date
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
@@ -31,6 +30,9 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.types import field_positions, fold, to_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 NULL_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")

@@ -8,16 +8,19 @@ micro-batches planned under it were read with. The entry's body is JSON for peop
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateConflictError
 from airflow_cloudfiles.engine.log import NumberedLog
 from airflow_cloudfiles.engine.schema.partitions import beside
-from airflow_cloudfiles.engine.storage import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_cloudfiles.engine.storage import ObjectStore
 
 PREFIX = "_schemas"
 FORMAT_VERSION = 1
