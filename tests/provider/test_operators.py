@@ -1,0 +1,120 @@
+"""The operators start one job on Spark, follow it, and return its report as plain values."""
+
+from __future__ import annotations
+
+import json
+import logging
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+
+from airflow_cloudfiles import UnknownFieldException
+from airflow_cloudfiles.operators.cloud_files import (
+    CloudFilesInferSchemaOperator,
+    CloudFilesIngestOperator,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.airflow
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLOUDFILES_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def _stream(root: Path, **changes: Any) -> dict[str, Any]:
+    (root / "in").mkdir(exist_ok=True)
+    return {
+        "source": str(root / "in"),
+        "format": "json",
+        "checkpoint_location": str(root / "state"),
+        "target": str(root / "table"),
+        **changes,
+    }
+
+
+def _context(try_number: int = 1) -> Any:
+    ti = SimpleNamespace(
+        dag_id="d", run_id="manual__2026-11-21T00:00:00+00:00", task_id="t", map_index=-1
+    )
+    ti.try_number = try_number
+    return {"ti": ti}
+
+
+def test_what_varies_between_runs_is_templated() -> None:
+    common = {"source", "checkpoint_location", "schema_location", "target", "options"}
+    assert set(CloudFilesInferSchemaOperator.template_fields) == common
+    assert set(CloudFilesIngestOperator.template_fields) == common | {"batch"}
+
+
+def test_a_target_is_required_to_ingest() -> None:
+    with pytest.raises(TypeError, match="target"):
+        CloudFilesIngestOperator(  # type: ignore[call-arg]
+            task_id="t", source="/in", format="json", checkpoint_location="/state"
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"batch": {"checkpoint_location": "/other", "last_entry": 0}}, "/other"),
+        ({"batch": ["1.json"]}, r"sensor\.output"),
+        ({"master": "yarn", "deploy_mode": "custer"}, "deploy_mode"),
+        ({"spark_conf": {"spark.some.password": "hush"}}, "refused in spark_conf"),
+        ({"source": "in"}, "relative"),
+    ],
+)
+def test_arguments_that_cannot_work_fail_for_good_before_spark_starts(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
+    task = CloudFilesIngestOperator(task_id="t", **_stream(tmp_path, **changes))
+    with pytest.raises(AirflowFailException, match=reason):
+        task.execute(_context())
+
+
+def test_killing_a_task_that_has_no_spark_yet_is_harmless(tmp_path: Path) -> None:
+    CloudFilesIngestOperator(task_id="t", **_stream(tmp_path)).on_kill()
+
+
+@pytest.mark.spark
+def test_an_empty_folder_without_a_schema_fails_for_good_and_says_what_to_do(
+    tmp_path: Path,
+) -> None:
+    task = CloudFilesInferSchemaOperator(task_id="t", **_stream(tmp_path))
+    with pytest.raises(AirflowFailException, match="schema"):
+        task.execute(_context())
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_infer_then_ingest_then_heal(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stream = _stream(tmp_path)
+    (tmp_path / "in" / "1.json").write_text('{"a": 1}\n')
+    infer = CloudFilesInferSchemaOperator(task_id="infer", **stream)
+    assert infer.execute(_context()) == {
+        "schema_version": 0,
+        "schema": "a STRING, _rescued_data STRING",
+        "sampled_files": 1,
+        "sampled_bytes": 9,
+        "created": True,
+    }
+    assert infer.execute(_context())["created"] is False
+
+    ingest = CloudFilesIngestOperator(task_id="ingest", **stream, master="local[1]")
+    with caplog.at_level(logging.INFO):
+        report = ingest.execute(_context())
+    assert json.loads(json.dumps(report)) == report
+    counted = ("files", "rows", "rescued_rows", "batches", "schema_version")
+    assert [report[name] for name in counted] == [1, 1, 0, 1, 0]
+
+    (tmp_path / "in" / "2.json").write_text('{"a": 2, "b": 3}\n')
+    with pytest.raises(UnknownFieldException, match=r'\{"b":') as met:
+        ingest.execute(_context(try_number=1))
+    assert met.value.is_retryable
+    healed = ingest.execute(_context(try_number=2))
+    assert [healed[name] for name in counted] == [1, 1, 0, 1, 1]
