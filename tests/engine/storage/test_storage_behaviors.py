@@ -1,0 +1,253 @@
+"""What every store promises, tried on every store there is."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
+from airflow_cloudfiles.engine.storage.base import key_bytes
+from airflow_cloudfiles.engine.storage.local import LocalStore
+from airflow_cloudfiles.engine.storage.memory import MemoryStore
+
+ODD_NAMES = [
+    "with space.json",
+    "100%.json",
+    "a%20b.json",
+    "a+b.json",
+    "a#b.json",
+    "key=value/x=y.json",
+    "caf\u00e9.json",  # NFC
+    "cafe\u0301.json",  # NFD: another file
+    "new\nline.json",
+    "tab\tand\r.json",
+    "back\\slash.json",
+    'quote".json',
+    "\U0001f600.json",
+    "\uffee.json",
+    "not-utf8-\udcff\udcfe.json",
+    "deep/er/and/deeper/x.json",
+    "?*[a]{b}.json",
+    " ",
+    "~",
+    "-rf",
+    "a:b",
+    "x" * 255,
+]
+
+
+@pytest.fixture(params=["local", "memory", "memory folder"])
+def store(request, tmp_path):
+    if request.param == "local":
+        return open_store(str(tmp_path / "root"))
+    name = f"memory://{uuid.uuid4().hex}"
+    return open_store(name if request.param == "memory" else f"{name}/some/folder")
+
+
+def keys(store, *args, **kwargs):
+    return [entry.path for entry in store.list(*args, **kwargs)]
+
+
+def test_open_store_gives_the_store_of_the_scheme(tmp_path):
+    assert isinstance(open_store(str(tmp_path)), LocalStore)
+    assert isinstance(open_store("memory://x/y"), MemoryStore)
+
+
+def test_what_was_put_is_got(store):
+    store.put("a/b", b"one")
+    assert store.get("a/b") == b"one"
+
+
+def test_put_replaces(store):
+    store.put("a", b"one")
+    store.put("a", b"second")
+    assert store.get("a") == b"second"
+    assert store.head("a").size == 6
+
+
+def test_put_if_absent_never_replaces(store):
+    assert store.put_if_absent("a/b", b"one") is True
+    assert store.put_if_absent("a/b", b"two") is False
+    assert store.get("a/b") == b"one"
+
+
+def test_of_many_threads_one_creates_the_object(store):
+    gate = threading.Barrier(8)
+    winners: list[bytes] = []
+
+    def race(content: bytes) -> None:
+        gate.wait()
+        if store.put_if_absent("race/0", content):
+            winners.append(content)
+
+    threads = [threading.Thread(target=race, args=(b"%d" % number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [store.get("race/0")] == winners
+
+
+def test_a_missing_object_is_not_found(store):
+    store.put("folder/file", b"")
+    for key in ("none", "folder", "folder/file/below", "folder/none"):
+        assert store.head(key) is None
+        with pytest.raises(ObjectNotFoundError):
+            store.get(key)
+        with pytest.raises(ObjectNotFoundError):
+            store.get_range(key, 0, 1)
+
+
+def test_a_range_is_cut_at_the_end_of_the_object(store):
+    store.put("a", b"0123456789")
+    assert store.get_range("a", 2, 3) == b"234"
+    assert store.get_range("a", 8, 100) == b"89"
+    assert store.get_range("a", 10, 1) == b""
+    assert store.get_range("a", 99, 1) == b""
+    assert store.get_range("a", 3, 0) == b""
+    for start, length in ((-1, 1), (0, -1)):
+        with pytest.raises(ValueError, match="range"):
+            store.get_range("a", start, length)
+
+
+def test_deleting_twice_is_deleting_once(store):
+    store.put("a/b", b"")
+    store.delete("a/b")
+    store.delete("a/b")
+    store.delete("never/was")
+    assert keys(store) == []
+
+
+def test_head_and_list_agree(store):
+    store.put("a/b", b"xyz")
+    (listed,) = store.list()
+    assert listed == store.head("a/b")
+    assert (listed.path, listed.size) == ("a/b", 3)
+    assert listed.modification_time_us > 1_600_000_000_000_000
+
+
+def test_an_empty_store_lists_nothing(store):
+    assert keys(store) == []
+    assert keys(store, "some/prefix") == []
+
+
+def test_odd_names_are_names_like_others(store):
+    for number, name in enumerate(ODD_NAMES):
+        store.put(f"odd/{name}", b"%d" % number)
+    expected = sorted((f"odd/{name}" for name in ODD_NAMES), key=key_bytes)
+    assert keys(store) == expected
+    for number, name in enumerate(ODD_NAMES):
+        assert store.get(f"odd/{name}") == b"%d" % number
+        assert store.put_if_absent(f"odd/{name}", b"") is False
+        store.child_uri(f"odd/{name}").encode("utf-8")
+        store.delete(f"odd/{name}")
+    assert keys(store) == []
+
+
+def test_folders_sort_where_their_contents_do(store):
+    names = ["a/x", "a-b", "a.json", "a0", "ab/c", "a/b/c", "a/b-c", "A", "a b/1"]
+    for name in names:
+        store.put(name, b"")
+    assert keys(store) == sorted(names, key=key_bytes)
+    assert keys(store).index("a-b") < keys(store).index("a/b/c") < keys(store).index("a0")
+
+
+def test_a_prefix_is_a_prefix_of_the_key(store):
+    for name in ("a/b/c", "a/bc", "a/b-c", "ab", "b/a"):
+        store.put(name, b"")
+    assert keys(store, "a/b") == ["a/b-c", "a/b/c", "a/bc"]
+    assert keys(store, "a/b/") == ["a/b/c"]
+    assert keys(store, "a/b/c") == ["a/b/c"]
+    assert keys(store, "a") == ["a/b-c", "a/b/c", "a/bc", "ab"]
+    assert keys(store, "none/of/these") == []
+
+
+def test_start_after_leaves_out_what_was_listed(store):
+    names = ["a/1", "a/2", "a/2/3" if isinstance(store, MemoryStore) else "a/2-3", "b", "c/d/e"]
+    for name in names:
+        store.put(name, b"")
+    everything = keys(store)
+    for number, name in enumerate(everything):
+        assert keys(store, start_after=name) == everything[number + 1 :]
+    assert keys(store, start_after="a/") == everything
+    assert keys(store, "a/", start_after="a/1") == [n for n in everything[1:] if n[0] == "a"]
+    assert keys(store, "a/", start_after="b") == []
+
+
+def test_skip_prunes_folders_without_looking_into_them(store):
+    for name in ("keep/a", "drop/a", "keep/drop/a", "keep/x", "dropped"):
+        store.put(name, b"")
+    asked: list[tuple[str, bool]] = []
+
+    def skip(key: str, is_folder: bool) -> bool:
+        asked.append((key, is_folder))
+        return key.rpartition("/")[2] == "drop" or key == "keep/x"
+
+    assert keys(store, skip=skip) == ["dropped", "keep/a"]
+    assert not any(key.startswith("drop/") for key, _ in asked)
+    assert ("drop", True) in asked
+    assert ("dropped", False) in asked
+    assert keys(store, "drop/", skip=skip) == []
+
+
+def test_keys_that_do_not_stay_below_the_root_are_refused(store):
+    for key in ("", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a/.", "nul\0"):
+        for call in (store.get, store.head, store.delete, lambda k: store.put(k, b"")):
+            with pytest.raises(ValueError, match="not a key"):
+                call(key)
+
+
+def test_a_location_below_the_root_has_a_key(store):
+    assert store.key_of(store.uri) == ""
+    assert store.key_of(store.uri + "/a/b c") == "a/b c"
+    assert store.key_of(store.uri + "x") is None
+    assert store.key_of("memory://somewhere/else") is None
+    assert store.key_of("/") is None
+
+
+def test_a_uri_opens_the_same_store_again(store):
+    store.put("a", b"1")
+    assert open_store(store.uri).get("a") == b"1"
+    assert store.child_uri("a") == store.uri + "/a"
+
+
+part = st.text(
+    st.one_of(st.sampled_from("ab-./0= "), st.characters(codec="utf-8")), min_size=1, max_size=4
+).map(lambda text: text.replace("/", "_").replace("\0", "_"))
+parts = part.filter(lambda text: text not in {".", ".."} and len(key_bytes(text)) < 200)
+some_keys = st.sets(st.lists(parts, min_size=1, max_size=4).map("/".join), max_size=12)
+
+
+def _without_conflicts(names: set[str]) -> list[str]:
+    """A disk cannot have a file and a folder of one name."""
+    folders = {
+        "/".join(n.split("/")[:depth]) for n in names for depth in range(1, n.count("/") + 1)
+    }
+    return sorted(names - folders)
+
+
+@settings(max_examples=60, deadline=None)
+@given(some_keys, st.text(max_size=3), st.data())
+def test_both_stores_list_alike(names, prefix, data):
+    names = _without_conflicts(names)
+    start_after = data.draw(st.sampled_from(["", *names]))
+    memory = open_store(f"memory://{uuid.uuid4().hex}")
+    with TemporaryDirectory() as folder:
+        local = open_store(str(Path(folder) / "root"))
+        for name in names:
+            memory.put(name, b"x")
+            local.put(name, b"x")
+        expected = sorted(names, key=key_bytes)
+        assert keys(local) == keys(memory) == expected
+        after = [n for n in expected if key_bytes(n) > key_bytes(start_after)]
+        assert keys(local, start_after=start_after) == after
+        assert keys(memory, start_after=start_after) == after
+        some = [n for n in after if n.startswith(prefix)]
+        assert keys(local, prefix, start_after=start_after) == some
+        assert keys(memory, prefix, start_after=start_after) == some
