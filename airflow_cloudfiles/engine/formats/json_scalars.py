@@ -1,0 +1,223 @@
+"""Does one JSON value fit one column type, and as what?
+
+The reference for every leaf: the conversions of Spark's JSON reader (`JacksonParser.makeConverter`,
+Spark 4.3), one value at a time. The columnar conversions of `json_columns` must agree with it
+for whatever they take on themselves, and hand the rest to it.
+
+A value that Spark would change into another one does not fit: an integer out of range, a decimal
+with more digits than the column has, a number beyond the largest double. A double is the nearest
+one to its text, as everywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from collections.abc import Callable
+from decimal import Decimal, localcontext
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from airflow_cloudfiles.engine.formats import json_times
+
+
+class _Misfit:
+    """The type of `MISFIT`."""
+
+    def __repr__(self) -> str:
+        return "MISFIT"
+
+
+MISFIT: Final = _Misfit()
+"""The value does not fit the type."""
+
+Convert = Callable[[bytes], object]
+"""From the strict JSON text of a value that is not `null` to the value Arrow stores, or `MISFIT`.
+
+Timestamps are microseconds, dates are days since 1970-01-01.
+"""
+
+INTEGER_BITS: Final[dict[type[DataType], int]] = {
+    ByteType: 8,
+    ShortType: 16,
+    IntegerType: 32,
+    LongType: 64,
+}
+NUMBER_STARTS: Final = b"-0123456789"
+_NOT_FINITE: Final = {
+    "NaN": math.nan,
+    "+INF": math.inf,
+    "+Infinity": math.inf,
+    "Infinity": math.inf,
+    "-INF": -math.inf,
+    "-Infinity": -math.inf,
+}
+_MAX_DIGITS: Final = 38
+_MICROS: Final = 1_000_000
+_INTEGER: Final = re.compile(rb"-?[0-9]+")
+_JAVA_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_STRING: Final = msgspec.json.Decoder(str)
+
+
+def text_of(value: bytes) -> str | None:
+    """The text of a JSON string; `None` when the value is no string or has no UTF-8."""
+    if value[:1] != b'"':
+        return None
+    if b"\\" not in value:
+        return value[1:-1].decode()
+    try:
+        return _STRING.decode(value)
+    except msgspec.DecodeError:
+        return None  # a lone surrogate: no UTF-8, so no string column can hold it
+
+
+def converter(kind: DataType) -> Convert:
+    """The conversion to a leaf type; types without one are refused by `types.to_arrow`."""
+    bits = INTEGER_BITS.get(type(kind))
+    if bits is not None:
+        return _to_integer(bits)
+    if isinstance(kind, DecimalType):
+        return _to_decimal(kind)
+    for base, convert in _CONVERTERS.items():
+        if isinstance(kind, base):
+            return convert
+    raise TypeError(f"{kind.simpleString()} is no leaf type of a JSON column")
+
+
+def _to_string(value: bytes) -> object:
+    if value[:1] != b'"':
+        return value.decode()  # numbers, objects and arrays keep their text as it stands
+    text = text_of(value)
+    return MISFIT if text is None else text
+
+
+def _to_boolean(value: bytes) -> object:
+    return {b"true": True, b"false": False}.get(value, MISFIT)
+
+
+def _to_integer(bits: int) -> Convert:
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+    def convert(value: bytes) -> object:
+        if not _INTEGER.fullmatch(value) or len(value) > 20:  # noqa: PLR2004 - of a long
+            return MISFIT
+        number = int(value)
+        return number if low <= number <= high else MISFIT
+
+    return convert
+
+
+def _to_double(value: bytes) -> object:
+    if value[0] in NUMBER_STARTS:
+        number = float(value)
+        return MISFIT if math.isinf(number) else number
+    text = text_of(value)
+    return MISFIT if text is None else _NOT_FINITE.get(text, MISFIT)
+
+
+def _to_float(value: bytes) -> object:
+    if value[0] in NUMBER_STARTS:
+        # Straight to 32 bits: rounding twice, by way of a double, can miss the nearest one.
+        number = pa.scalar(value.decode()).cast(pa.float32()).as_py()
+        return MISFIT if math.isinf(number) else number
+    return _to_double(value)
+
+
+def _to_decimal(kind: DecimalType) -> Convert:
+    precision, scale = kind.precision, kind.scale
+
+    def convert(value: bytes) -> object:
+        if value[0] in NUMBER_STARTS:
+            text = value.decode()
+        else:
+            given = text_of(value)
+            text = "" if given is None else given.replace(",", "")
+        return _fit_decimal(text, precision, scale)
+
+    return convert
+
+
+def _fit_decimal(text: str, precision: int, scale: int) -> object:
+    """The decimal, when its digits fit exactly."""
+    if not _JAVA_DECIMAL.fullmatch(text):
+        return MISFIT
+    with localcontext() as context:
+        context.prec = max(1, len(text))
+        number = Decimal(text)
+        if not number.is_finite():
+            return MISFIT  # an exponent beyond what can be written down
+        if not number:
+            return Decimal(0).scaleb(-scale)
+        if number.adjusted() >= precision - scale:
+            return MISFIT
+        context.prec = max(len(text), _MAX_DIGITS * 2)
+        fitted = number.normalize(context)
+        if int(fitted.as_tuple().exponent) < -scale:
+            return MISFIT
+        return fitted.quantize(Decimal(1).scaleb(-scale), context=context)
+
+
+def _to_date(value: bytes) -> object:
+    text = text_of(value)
+    days = None if text is None else json_times.date_days(text)
+    return MISFIT if days is None else days
+
+
+def _to_timestamp(value: bytes) -> object:
+    if value[0] in NUMBER_STARTS:
+        seconds = _to_integer(64)(value)
+        if not isinstance(seconds, int) or not -(2**63) <= seconds * _MICROS < 2**63:
+            return MISFIT
+        return seconds * _MICROS
+    text = text_of(value)
+    micros = None if text is None else json_times.timestamp_micros(text)
+    return MISFIT if micros is None else micros
+
+
+def _to_local_timestamp(value: bytes) -> object:
+    text = text_of(value)
+    micros = None if text is None else json_times.local_micros(text)
+    return MISFIT if micros is None else micros
+
+
+def _to_binary(value: bytes) -> object:
+    text = text_of(value)
+    if text is None:
+        return MISFIT
+    compact = "".join(character for character in text if character > " ")
+    try:
+        return base64.b64decode(compact, validate=True)
+    except (binascii.Error, ValueError):
+        return MISFIT
+
+
+_CONVERTERS: Final[dict[type[DataType], Convert]] = {
+    StringType: _to_string,
+    BooleanType: _to_boolean,
+    DoubleType: _to_double,
+    FloatType: _to_float,
+    DateType: _to_date,
+    TimestampType: _to_timestamp,
+    TimestampNTZType: _to_local_timestamp,
+    BinaryType: _to_binary,
+}

@@ -1,0 +1,147 @@
+"""Which typed structure does a record of this schema decode into?
+
+A schema compiled for `msgspec`: a struct class per `StructType`, whose leaves are `Raw` (the exact
+text of a value, not yet looked at), lists and dictionaries for arrays and maps. Decoding into it
+checks the JSON and, with unknown fields forbidden, that the record has no field too many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+
+from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
+from airflow_cloudfiles.engine.formats.json_scalars import Convert, converter
+from airflow_cloudfiles.engine.types import is_column_name
+
+EMPTY: Final = Raw(b"")
+"""What a leaf that the record does not have decodes to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A value taken as its text."""
+
+    kind: DataType
+    convert: Convert
+
+
+@dataclass(frozen=True, slots=True)
+class ListShape:
+    """An array."""
+
+    element: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class MapShape:
+    """An object with keys of its own choice."""
+
+    value: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class StructShape:
+    """An object with known fields.
+
+    Attributes:
+        names: Field names, as in the schema.
+        attributes: Names of the attributes that hold them in an instance.
+        index: Position by name; `folded`: by lower-case name.
+        make: The struct class.
+        missing: The instance without any field.
+        getters: One function a field that takes its value out of an instance.
+    """
+
+    names: tuple[str, ...]
+    attributes: tuple[str, ...]
+    children: tuple[Shape, ...]
+    index: dict[str, int]
+    folded: dict[str, int]
+    make: Any
+    missing: Any
+    getters: tuple[Any, ...]
+
+
+Shape = Leaf | ListShape | MapShape | StructShape
+
+
+def compile_struct(schema: StructType, *, forbid_unknown: bool) -> StructShape:
+    """Compile a schema.
+
+    Raises:
+        IncompatibleSchemaError: A map has keys that are not strings, which JSON has not.
+    """
+    names = tuple(schema.names)
+    children = tuple(_compile(each.dataType, forbid_unknown) for each in schema.fields)
+    attributes = tuple(f"f{index}" for index in range(len(names)))
+    # The name of a field that msgspec cannot be told is replaced by one that no record has, so
+    # that records with that field take the slow path.
+    spelled = {
+        attribute: name if _can_be_told(name) else f"airflow-cloudfiles:{attribute}"
+        for attribute, name in zip(attributes, names, strict=True)
+    }
+    make = msgspec.defstruct(
+        "Record",
+        [
+            (attribute, _annotation(child), EMPTY if isinstance(child, Leaf) else UNSET)
+            for attribute, child in zip(attributes, children, strict=True)
+        ],
+        rename=spelled,
+        forbid_unknown_fields=forbid_unknown,
+        gc=False,
+    )
+    return StructShape(
+        names=names,
+        attributes=attributes,
+        children=children,
+        index={name: index for index, name in enumerate(names)},
+        folded={name.lower(): index for index, name in enumerate(names)},
+        make=make,
+        missing=make(),
+        getters=tuple(attrgetter(attribute) for attribute in attributes),
+    )
+
+
+def _compile(kind: DataType, forbid_unknown: bool) -> Shape:  # noqa: FBT001 - private
+    if isinstance(kind, StructType):
+        return compile_struct(kind, forbid_unknown=forbid_unknown)
+    if isinstance(kind, ArrayType):
+        return ListShape(_compile(kind.elementType, forbid_unknown))
+    if isinstance(kind, MapType):
+        if not isinstance(kind.keyType, StringType):
+            message = (
+                f"A JSON object cannot be read as {kind.simpleString()}: its keys are strings. "
+                "Declare the keys of the map as string."
+            )
+            raise IncompatibleSchemaError(message)
+        return MapShape(_compile(kind.valueType, forbid_unknown))
+    return Leaf(kind, converter(kind))
+
+
+def _annotation(shape: Shape) -> Any:
+    """The type a struct field of this shape is declared with."""
+    return Raw if isinstance(shape, Leaf) else _inner(shape) | UnsetType
+
+
+def _inner(shape: Shape) -> Any:
+    """The type of this shape inside an array or map."""
+    if isinstance(shape, Leaf):
+        return Raw
+    if isinstance(shape, ListShape):
+        return list[_inner(shape.element)] | None  # type: ignore[misc]
+    if isinstance(shape, MapShape):
+        return dict[str, _inner(shape.value)] | None  # type: ignore[misc]
+    return shape.make | None
+
+
+def _can_be_told(name: str) -> bool:
+    """Whether `msgspec` takes it as a field name: nothing to be escaped in JSON, and UTF-8."""
+    return is_column_name(name) and not any(
+        character in '"\\' or character < " " for character in name
+    )
