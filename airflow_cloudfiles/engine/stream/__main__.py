@@ -24,6 +24,9 @@ def main(arguments: list[str]) -> int:
         stream=sys.stderr,
     )
     logging.getLogger("py4j").setLevel(logging.WARNING)
+    if not __package__:
+        # spark-submit runs this file as a script, with this room's folder in front of everything.
+        sys.path.pop(0)
     from airflow_cloudfiles.engine import crashpoints  # noqa: PLC0415
     from airflow_cloudfiles.engine.storage import open_store  # noqa: PLC0415
     from airflow_cloudfiles.engine.stream import job  # noqa: PLC0415

@@ -186,13 +186,13 @@ def _range_blocks(
         chunk = store.get_range(part.file.path, position, min(BLOCK_BYTES, end - position))
         if not chunk:
             break
-        if position == 0:
-            _refuse_compressed(chunk, uri)
+        at = position
         position += len(chunk)
+        if at == 0:
+            chunk = _uncompressed(chunk, uri)
         cut = chunk.rfind(_NEWLINE) + 1
         if cut:
-            data = b"".join([*rest, chunk[:cut]])
-            yield Block(part.file, data.removeprefix(_UTF8_BOM) if part.start == 0 else data)
+            yield Block(part.file, b"".join([*rest, chunk[:cut]]))
             rest, held = [], 0
         if cut < len(chunk):
             rest.append(chunk[cut:])
@@ -255,14 +255,14 @@ def _without_mark(chunk: bytes, uri: str) -> bytes:
     return chunk.removeprefix(_UTF8_BOM)
 
 
-def _refuse_compressed(chunk: bytes, uri: str) -> None:
-    """A compressed file cannot be cut; its name must say so, or it is read wrongly."""
+def _uncompressed(chunk: bytes, uri: str) -> bytes:
+    """The first chunk of a file that is cut, which its name must have said if it is compressed."""
     if chunk.startswith((b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")):
         raise FileUnreadableError(
             f"{uri} is compressed but its name does not say so, and it is too large to be read by "
             "one task. Name it with the ending .gz, .xz or .zst."
         )
-    _without_mark(chunk, uri)
+    return _without_mark(chunk, uri)
 
 
 def _refuse_huge(size: int, uri: str) -> None:

@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import signal
+import threading
 import time
 from contextlib import closing
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from airflow_cloudfiles.engine.intake import Intake
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.stream import definition, delta_table, progress
+from airflow_cloudfiles.engine.stream.launch import LAUNCHED
 from airflow_cloudfiles.engine.stream.spec import JobSpec
 from airflow_cloudfiles.engine.types import simple_ddl, to_arrow
 
@@ -112,7 +114,7 @@ def _ingest(spec: JobSpec, durations: dict[str, float]) -> dict[str, Any]:
     durations["spark_start_seconds"] = round(time.monotonic() - clock, 3)
     clock = time.monotonic()
     try:
-        query = _start(spark, spec)
+        query = start(spark, spec)
         _follow(query, spec)
     finally:
         durations["query_seconds"] = round(time.monotonic() - clock, 3)
@@ -137,7 +139,7 @@ def session(spec: JobSpec) -> SparkSession:
         # A micro-batch is one Spark job of a few tasks; the sketch of its plan is not worth disk.
         "spark.sql.ui.retainedExecutions": "10",
     }
-    if "SPARK_ENV_LOADED" not in os.environ and "spark.master" not in spec.spark_conf:
+    if LAUNCHED not in os.environ and "spark.master" not in spec.spark_conf:
         defaults["spark.master"] = "local[*]"
     for key, value in {**defaults, **spec.spark_conf}.items():
         builder = builder.config(key, value)
@@ -147,7 +149,7 @@ def session(spec: JobSpec) -> SparkSession:
     return spark
 
 
-def _start(spark: SparkSession, spec: JobSpec) -> StreamingQuery:
+def start(spark: SparkSession, spec: JobSpec) -> StreamingQuery:
     options = {**spec.source_options(), "cloudFiles.internal.emit": "splits"}
     reader = spark.readStream.format("cloudFiles").options(**options)
     writer = (
@@ -166,21 +168,24 @@ def _follow(query: StreamingQuery, spec: JobSpec) -> None:
 
     def stop(number: int, _frame: object) -> None:
         stopped.append(number)
-        query.stop()
+        # Not here: the handler interrupts this thread in the middle of a call to the JVM.
+        threading.Thread(target=query.stop, daemon=True).start()
 
     signal.signal(signal.SIGTERM, stop)
     opened = Intake.open(
         source=spec.source, format=spec.format, checkpoint_location=spec.checkpoint_location
     )
-    with closing(opened) as intake:
-        while not query.awaitTermination(PROGRESS_SECONDS):
-            left = intake.outstanding()
-            _log.info("Still to ingest: %s files, %s bytes", left.files, left.bytes)
-    if stopped:
-        raise RunFailedError(
-            f"The run was stopped by signal {stopped[0]}. What was committed stays; run again for "
-            "the rest."
-        )
+    try:
+        with closing(opened) as intake:
+            while not query.awaitTermination(PROGRESS_SECONDS):
+                left = intake.outstanding()
+                _log.info("Still to ingest: %s files, %s bytes", left.files, left.bytes)
+    finally:
+        if stopped:
+            raise RunFailedError(
+                f"The run was stopped by signal {stopped[0]}. What was committed stays; run again "
+                "for the rest."
+            )
 
 
 def _last_batch(spec: JobSpec) -> int:

@@ -37,6 +37,8 @@ __all__ = ["JobSpec", "LocalSpark", "Run", "SparkSubmit", "launch"]
 JAVA_MINIMUM = 17
 TAIL_LINES = 60
 """How many of the driver's last lines an error without a report shows."""
+LAUNCHED = "CLOUDFILES_LAUNCHED"
+"""Environment variable: the master was chosen by whoever started the driver."""
 _MODULE = "airflow_cloudfiles.engine.stream"
 
 
@@ -77,7 +79,7 @@ class LocalSpark:
         return {
             **python,
             "PYSPARK_SUBMIT_ARGS": " ".join([*map(_quoted, arguments), "pyspark-shell"]),
-            "SPARK_ENV_LOADED": "1",
+            LAUNCHED: "1",
             **({"JAVA_HOME": java_home} if java_home else {}),
         }
 
@@ -148,7 +150,7 @@ class SparkSubmit:
         return {
             **client,
             "PYSPARK_PYTHON": self.executor_python or "python3",
-            "SPARK_ENV_LOADED": "1",
+            LAUNCHED: "1",
             **({"JAVA_HOME": java_home} if java_home else {}),
             **self.env,
         }
@@ -261,7 +263,7 @@ def check_pyspark() -> None:
     Raises:
         RunError: It is missing, or its files are of another version than its metadata.
     """
-    folder = _pyspark_folder()
+    folder = spark_home()
     declared = importlib.metadata.version("pyspark")
     text = (folder / "version.py").read_text(encoding="utf-8")
     found = re.search(r"""__version__\s*(?::\s*str\s*)?=\s*["']([^"']+)""", text)
@@ -274,8 +276,8 @@ def check_pyspark() -> None:
         )
 
 
-def _pyspark_folder() -> Path:
-    """Where PySpark is installed, found without importing it."""
+def spark_home() -> Path:
+    """Where PySpark is installed (which is a `SPARK_HOME`), found without importing it."""
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
         raise RunError(
@@ -326,7 +328,7 @@ def _java_version(binary: str) -> int | None:
 def _spark_submit() -> str:
     """The `spark-submit` of the installed PySpark."""
     check_pyspark()
-    return str(_pyspark_folder() / "bin" / "spark-submit")
+    return str(spark_home() / "bin" / "spark-submit")
 
 
 def _quoted(word: str) -> str:

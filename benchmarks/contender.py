@@ -1,0 +1,108 @@
+"""One measured run in a process of its own: `python -m benchmarks.contender '<json>'`.
+
+Prints one line of JSON: seconds and CPU seconds of the query alone (the whole process is measured
+from outside, by `benchmarks.measure`), and the rows that are in the target afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from airflow_cloudfiles.engine.stream import job
+from airflow_cloudfiles.engine.stream.spec import JobSpec
+
+TYPES = (
+    "id long, user_id long, event string, time string, price double, quantity long, city string, "
+    "url string, comment string, member boolean"
+)
+STRINGS = ", ".join(f"{column.split()[0]} string" for column in TYPES.split(", "))
+
+
+def main() -> None:
+    """Run what the argument describes and print its figures."""
+    task = json.loads(sys.argv[1])
+    spec = _spec(task)
+    if task["engine"] != "spark" and task["first"]:
+        report = job.run(JobSpec(**{**_fields(spec), "kind": "infer", "run_id": "infer"}))
+        if report["outcome"] != "succeeded":
+            sys.exit(f"inference failed: {report['error']}")
+    spark = job.session(spec)
+    cpu, clock = _tree_cpu(), time.monotonic()
+    query = _query(spark, spec, task)
+    query.awaitTermination()
+    figures = {
+        "query_seconds": time.monotonic() - clock,
+        "query_cpu_seconds": _tree_cpu() - cpu,
+        "batches": len([p for p in query.recentProgress if p["numInputRows"]]),
+    }
+    figures["rows"] = _rows(spark, task)
+    print("FIGURES " + json.dumps(figures), flush=True)  # noqa: T201 - this is its output
+    spark.stop()
+
+
+def _spec(task: dict[str, Any]) -> JobSpec:
+    options = {"cloudFiles.maxFilesPerTrigger": str(task["files_a_trigger"])}
+    if task["types"] == "typed":
+        options["cloudFiles.inferColumnTypes"] = "true"
+    return JobSpec(
+        kind="ingest",
+        source=task["source"],
+        format="json",
+        checkpoint_location=task["state"],
+        target=task["target"],
+        run_id="bench",
+        options=options,
+        spark_conf={"spark.master": task["master"], "spark.driver.memory": "4g"},
+    )
+
+
+def _fields(spec: JobSpec) -> dict[str, Any]:
+    return {name: getattr(spec, name) for name in JobSpec.__dataclass_fields__}
+
+
+def _query(spark: SparkSession, spec: JobSpec, task: dict[str, Any]) -> StreamingQuery:
+    """Start one of the three: the ingest job, the same through Spark rows, Spark's own source."""
+    if task["engine"] == "ingest":
+        return job.start(spark, spec)
+    if task["engine"] == "rows":
+        reader = spark.readStream.format("cloudFiles").options(**spec.source_options())
+        writer = reader.load(task["source"]).writeStream.format("deltalake")
+    else:
+        reader = spark.readStream.schema(TYPES if task["types"] == "typed" else STRINGS)
+        reader = reader.option("maxFilesPerTrigger", task["files_a_trigger"])
+        reader = reader.option("recursiveFileLookup", "true")
+        writer = reader.json(task["source"]).writeStream.format("parquet")
+    writer = writer.option("checkpointLocation", task["state"]).trigger(availableNow=True)
+    return writer.start(task["target"])
+
+
+def _rows(spark: SparkSession, task: dict[str, Any]) -> int:
+    if task["engine"] == "spark":
+        return spark.read.parquet(task["target"]).count()
+    from deltalake import DeltaTable  # noqa: PLC0415
+
+    return int(DeltaTable(str(Path(task["target"]))).to_pyarrow_dataset().count_rows())
+
+
+def _tree_cpu() -> float:
+    """CPU seconds of this process and everything below it, ended children included."""
+    me = psutil.Process()
+    total = 0.0
+    for process in [me, *me.children(recursive=True)]:
+        try:
+            total += sum(process.cpu_times()[:4])
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+if __name__ == "__main__":
+    main()

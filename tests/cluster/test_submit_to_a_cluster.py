@@ -1,0 +1,71 @@
+"""The same job on a real cluster: a driver and executors that do not share a process."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_cloudfiles.engine.errors import UnknownFieldException
+from airflow_cloudfiles.engine.stream.launch import JobSpec, SparkSubmit, launch
+from tests.cluster.standalone import StandaloneCluster
+from tests.stream.landing import drop, rows
+
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with StandaloneCluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+def _run(
+    cluster: StandaloneCluster, folder: Path, run_id: str, kind: Any = "ingest"
+) -> tuple[dict[str, Any], list[str]]:
+    spec = JobSpec(
+        kind=kind,
+        source=str(folder / "in"),
+        format="json",
+        checkpoint_location=str(folder / "state"),
+        target=str(folder / "table"),
+        run_id=run_id,
+    )
+    how = SparkSubmit(
+        master=cluster.url,
+        executor_python=sys.executable,
+        conf={
+            "spark.executor.memory": "1g",
+            "spark.cores.max": "2",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+        },
+    )
+    lines: list[str] = []
+    return launch(spec, how, on_log=lines.append).wait(), lines
+
+
+def test_a_cluster_lands_every_row_once_and_heals_a_new_column(
+    cluster: StandaloneCluster, tmp_path: Path
+) -> None:
+    for number in range(4):
+        drop(tmp_path / "in", f"{number}.json", [{"id": f"{number}-{i}"} for i in range(50)])
+    inferred, _ = _run(cluster, tmp_path, "infer", kind="infer")
+    assert inferred["created"]
+    report, lines = _run(cluster, tmp_path, "first")
+    assert (report["files"], report["rows"], report["batches"]) == (4, 200, 1)
+    assert any("200 rows" in line for line in lines), "the driver's log reaches the caller"
+    assert re.search(r'"name" : "cloudfiles-first"', cluster.state()), "it ran on the cluster"
+
+    drop(tmp_path / "in", "new.json", [{"id": "x", "currency": "USD"}])
+    with pytest.raises(UnknownFieldException) as caught:
+        _run(cluster, tmp_path, "second")
+    assert caught.value.is_retryable
+    assert caught.value.fields == {"currency": "USD"}
+    healed, _ = _run(cluster, tmp_path, "third")
+    assert (healed["rows"], healed["schema_version"]) == (1, 1)
+    found = rows(tmp_path / "table")
+    assert len(found) == len({row["id"] for row in found}) == 201

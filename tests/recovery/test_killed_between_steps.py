@@ -1,0 +1,111 @@
+"""Whatever is killed between any two steps, every row is in the table exactly once.
+
+The rows of docs/concepts/exactly-once.md, in its order. A run is killed at a point; the next run,
+which is the restart, is killed at the next point, while new files keep arriving.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.recovery.driver import Driver
+from tests.stream.landing import drop, rows
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+# Before the first commit of anything; each point of discovering, planning, reading, committing.
+TOUR = (
+    "after-listing",
+    "after-dedupe",
+    "before-file-log-append",
+    "after-file-log-append",
+    "before-plan-append",
+    "after-plan-append",
+    "after-spark-offset",
+    "before-read",
+    "after-data-files",
+    "before-sink-commit",
+    "after-sink-commit",
+    "after-spark-commit",
+)
+FILES_A_RUN = 3
+ROWS_A_FILE = 5
+
+
+def _arrive(driver: Driver, wave: int, **more: object) -> list[str]:
+    """Drop the files of one wave; every row has an id of its own."""
+    ids = []
+    for number in range(FILES_A_RUN):
+        mine = [f"{wave}-{number}-{row}" for row in range(ROWS_A_FILE)]
+        drop(driver.source, f"w{wave:02}/f{number}.json", [{"id": i, **more} for i in mine])
+        ids += mine
+    return ids
+
+
+def _ids(driver: Driver) -> list[str]:
+    return [row["id"] for row in rows(driver.target)] if driver.target.exists() else []
+
+
+def test_a_driver_killed_between_any_two_steps_lands_every_row_once(tmp_path: Path) -> None:
+    driver = Driver(tmp_path, **{"cloudFiles.maxFilesPerTrigger": "2"})
+    dropped: list[str] = []
+    for wave, point in enumerate(TOUR):
+        dropped += _arrive(driver, wave)
+        driver.killed_at(point)
+        found = _ids(driver) if (driver.target / "_delta_log").exists() else []
+        assert len(found) == len(set(found)), f"rows twice after {point}"
+        assert set(found) <= set(dropped)
+    code, report = driver.run()
+    assert code == 0, driver.log[-3000:]
+    assert report is not None
+    assert report["outcome"] == "succeeded"
+    assert sorted(_ids(driver)) == sorted(dropped)
+    driver.run()
+    assert sorted(_ids(driver)) == sorted(dropped)
+
+
+def test_a_schema_change_in_the_middle_of_kills_changes_nothing_about_that(tmp_path: Path) -> None:
+    driver = Driver(tmp_path, **{"cloudFiles.maxFilesPerTrigger": "2"})
+    dropped = _arrive(driver, 0)
+    assert driver.run()[0] == 0
+    dropped += _arrive(driver, 1, currency="USD")
+    driver.killed_at("before-schema-append")
+    assert _versions(driver) == ["0"]
+    driver.killed_at("after-schema-append")
+    assert _versions(driver) == ["0", "1"]
+    driver.killed_at("after-sink-columns")
+    driver.killed_at("after-sink-commit")
+    dropped += _arrive(driver, 2, country="CH")
+    code, report = driver.run()
+    assert code == 1
+    assert report is not None
+    assert report["error"]["class"] == "UnknownFieldException"
+    assert report["error"]["is_retryable"]
+    assert driver.run()[0] == 0, driver.log[-3000:]
+    assert sorted(_ids(driver)) == sorted(dropped)
+    table = {row["id"][0]: (row["currency"], row["country"]) for row in rows(driver.target)}
+    assert table == {"0": (None, None), "1": ("USD", None), "2": (None, "CH")}
+    assert _versions(driver) == ["0", "1", "2"]
+
+
+def test_a_lost_spark_checkpoint_repeats_no_batch_with_other_files(tmp_path: Path) -> None:
+    driver = Driver(tmp_path, **{"cloudFiles.maxFilesPerTrigger": "2"})
+    dropped = _arrive(driver, 0)
+    driver.killed_at("after-sink-commit:2")
+    for name in ("offsets", "commits", "metadata"):
+        path = driver.state / name
+        if path.is_dir():
+            for child in sorted(path.rglob("*"), reverse=True):
+                child.unlink()
+            path.rmdir()
+        else:
+            path.unlink(missing_ok=True)
+    dropped += _arrive(driver, 1)
+    assert driver.run()[0] == 0, driver.log[-3000:]
+    assert sorted(_ids(driver)) == sorted(dropped)
+
+
+def _versions(driver: Driver) -> list[str]:
+    return sorted(p.name for p in (driver.state / "_schemas").iterdir() if p.name.isdigit())
