@@ -1,0 +1,97 @@
+# `make` alone prints this file's help: the contributor's guide.
+#
+# A fresh clone needs Python 3.11 or later, Java 17 or later and the network; everything else comes from
+# requirements/*.lock into .venv. PYTHON=... names a Python, ARGS=... is passed on to the program.
+
+BIN  := .venv/bin
+ARGS ?=
+# Find Java (or install a small one into .venv/java), then run a command with it.
+WITH_JAVA = JAVA_HOME="$$($(BIN)/python scripts/find_java.py --fallback .venv/java)" && export JAVA_HOME &&
+COMPILE = $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --no-annotate \
+	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo bench test test-unit test-spark test-airflow fmt lint types walls lock dist ci clean
+
+help:
+	@echo 'airflow-provider-cloudfiles: files landing in storage go into tables'
+	@echo
+	@echo 'See it'
+	@echo '  make demo          files arrive, Airflow notices, Spark puts them into a Delta table'
+	@echo '  make bench         measure it against the file source of Spark'
+	@echo
+	@echo 'Change it'
+	@echo '  make setup         .venv from requirements/dev.lock (done by every other target, once)'
+	@echo '  make fmt           format the code and fix what can be fixed'
+	@echo '  make lint          ruff and codespell'
+	@echo '  make types         mypy --strict'
+	@echo '  make walls         import-linter: doors open downward only'
+	@echo '  make test-unit     the tests without Spark and Airflow: seconds'
+	@echo '  make test-spark    the tests with a Spark session'
+	@echo '  make test-airflow  the tests with Airflow'
+	@echo '  make test          lint, types, walls and every test: what has to pass'
+	@echo
+	@echo 'Keep it'
+	@echo '  make lock          requirements/* from pyproject.toml (UPGRADE=1: the newest versions)'
+	@echo '  make dist          the wheel and the source archive, in dist/'
+	@echo '  make ci            what CI runs: make test'
+	@echo '  make clean         remove everything that is not source'
+	@echo
+	@echo 'ARGS are passed on: make test-unit ARGS="-k ledger -x"'
+
+setup: .venv/.synced
+
+.venv/.synced: requirements/dev.lock requirements/bootstrap.lock pyproject.toml scripts/setup.sh
+	@sh scripts/setup.sh
+
+demo: setup
+	@$(WITH_JAVA) $(BIN)/python -m demo $(ARGS)
+
+bench: setup
+	@$(WITH_JAVA) $(BIN)/python -m benchmarks $(ARGS)
+
+test: lint types walls
+	@$(WITH_JAVA) $(BIN)/python -m pytest $(ARGS)
+
+test-unit: setup
+	@$(BIN)/python -m pytest -m 'not spark and not airflow and not slow and not cluster' $(ARGS)
+
+test-spark: setup
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m spark $(ARGS)
+
+test-airflow: setup
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m airflow $(ARGS)
+
+fmt: setup
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/codespell
+
+types: setup
+	$(BIN)/mypy
+
+walls: setup
+	$(BIN)/lint-imports --no-cache
+
+# Written without the addresses packages come from: docs/decisions/0001-lock-without-hosts.md.
+lock:
+	@test -x $(BIN)/uv || sh scripts/setup.sh
+	$(COMPILE) --generate-hashes --group bootstrap -o requirements/bootstrap.lock
+	$(COMPILE) --generate-hashes --group java -o requirements/java.lock
+	$(COMPILE) --all-extras pyproject.toml -o requirements/constraints.txt
+	$(COMPILE) --generate-hashes --extra airflow --extra delta --extra spark --group dev \
+		-c requirements/constraints.txt pyproject.toml -o requirements/dev.lock
+
+dist: setup
+	$(BIN)/python -m build --no-isolation
+
+ci: test
+
+clean:
+	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf artifacts derby.log metastore_db spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
