@@ -1,0 +1,95 @@
+"""What tests share: one Spark session, an Airflow home of their own. No data.
+
+Fixtures of one room live beside its tests; this file stays under 150 lines.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+# Airflow reads its configuration when it is first imported, and creates its home: not the user's.
+_AIRFLOW_HOME = tempfile.mkdtemp(prefix="cloudfiles-tests-airflow-")
+os.environ["AIRFLOW_HOME"] = _AIRFLOW_HOME
+os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+
+# Workers must be this Python: Spark's own default is whatever `python3` the PATH has.
+os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+# How long an example takes says nothing on a busy machine.
+settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("house")
+
+
+def pytest_unconfigure() -> None:
+    """Remove what the tests' Airflow wrote."""
+    shutil.rmtree(_AIRFLOW_HOME, ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that asks for the Spark session is a `spark` test, whether it says so or not."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One small local Spark with our data source registered, for the whole run.
+
+    Two cores, two shuffle partitions and one gigabyte are enough for any test here. A streaming
+    query that a test leaves running is stopped by `no_query_is_left_running`.
+    """
+    from pyspark.sql import SparkSession
+
+    import airflow_cloudfiles
+
+    root = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("tests")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={root / 'derby'}")
+        .config("spark.local.dir", str(root / "local"))
+        .config("spark.sql.artifact.isolation.enabled", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.streaming.checkpointLocation", str(root / "checkpoints"))
+        .config("spark.sql.warehouse.dir", str(root / "warehouse"))
+        .config("spark.ui.enabled", "false")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    airflow_cloudfiles.register(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_query_is_left_running(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Stop the streaming queries that a test of the shared session started."""
+    yield
+    if "spark" in request.fixturenames:
+        session: SparkSession = request.getfixturevalue("spark")
+        for query in session.streams.active:
+            query.stop()
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the source tree."""
+    return Path(__file__).parent.parent
