@@ -243,10 +243,11 @@ def _json_after(text: str, marker: str) -> object | None:
 
 
 def _tree(root: type[CloudFilesError]) -> dict[str, type[CloudFilesError]]:
-    """Every class of the tree by name."""
+    """Every class of the tree by name; classes that others derive from it are not of the tree."""
     found = {root.__name__: root}
     for child in root.__subclasses__():
-        found.update(_tree(child))
+        if child.__module__ == __name__:
+            found.update(_tree(child))
     return found
 
 

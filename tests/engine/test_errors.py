@@ -11,7 +11,7 @@ from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldExcept
 
 
 def _all(root: type[CloudFilesError] = CloudFilesError) -> list[type[CloudFilesError]]:
-    return [root, *(each for child in root.__subclasses__() for each in _all(child))]
+    return sorted(errors._tree(root).values(), key=lambda kind: kind.__name__)
 
 
 @pytest.mark.parametrize("kind", _all(), ids=lambda kind: kind.__name__)
