@@ -259,15 +259,17 @@ def parse_line(line: bytes) -> object:
     """Parse one line with the tolerance of the reader (see `json_tokens`).
 
     Returns:
-        The value; `None` when the line is blank or not JSON. What is nested too deep is a string.
+        The value; `None` when the line is blank, not UTF-8 or not JSON. What is nested too deep is
+        a string.
     """
     try:
         return msgspec.json.decode(line)
     except _UNPARSABLE:
         text = line.strip()
     try:
+        text.decode()
         end = json_tokens.value_end(text)
-    except json_tokens.NotJsonError:
+    except (UnicodeDecodeError, json_tokens.NotJsonError):
         return None
     return None if text[end:].strip(_TOLERATED_AFTER_RECORD) else _tolerant(text[:end], 0)
 
@@ -362,7 +364,7 @@ def _data_type(kind: _Kind) -> DataType:
     return kind.data_type if isinstance(kind, _Fixed) else kind
 
 
-def _checked_object(known: _Object) -> Any:  # noqa: ANN401 - a type made at run time
+def _checked_object(known: _Object) -> Any:
     """A msgspec type that takes the objects which have nothing to add to what is known.
 
     A name that msgspec cannot have is left out: records with it never pass and are walked.
@@ -383,7 +385,7 @@ def _has_escapes(name: str) -> bool:
     return any(character in '"\\' or character < " " for character in name)
 
 
-def _checked(kind: _Kind) -> Any:  # noqa: ANN401 - a type made at run time
+def _checked(kind: _Kind) -> Any:
     """A msgspec type that takes the values which have nothing to add to a kind."""
     if kind is _STRING or isinstance(kind, _Fixed):
         return msgspec.Raw
@@ -396,7 +398,7 @@ def _checked(kind: _Kind) -> Any:  # noqa: ANN401 - a type made at run time
     return _checked_leaf(kind)
 
 
-def _checked_leaf(kind: DataType) -> Any:  # noqa: ANN401 - a type made at run time
+def _checked_leaf(kind: DataType) -> Any:
     """`_checked` for a leaf; null and the empty string fit every kind."""
     if isinstance(kind, BooleanType):
         return bool | _NOTHING

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
 from airflow_cloudfiles.engine.errors import (
-    IncompatibleSchemaError,
     SchemaHintError,
     SchemaInferenceError,
 )
 from airflow_cloudfiles.engine.schema.ddl import ColumnDefinition, parse_columns
 from airflow_cloudfiles.engine.schema.hints import apply_hints
 from airflow_cloudfiles.engine.schema.partitions import beside, partition_schema
-from airflow_cloudfiles.engine.types import canonical_struct, field_positions, find_field, fold
+from airflow_cloudfiles.engine.types import canonical_struct, field_positions, fold
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -70,7 +69,6 @@ def settle(
     Raises:
         SchemaInferenceError: The sample is empty (B4).
         SchemaHintError: A hint cannot be parsed, or does not fit.
-        IncompatibleSchemaError: Records have a field named as the rescued data column.
     """
     if not paths:
         raise SchemaInferenceError(
@@ -78,7 +76,8 @@ def settle(
             ".schema(...), or start when the first files have arrived."
         )
     hints = parse_columns(options.schema_hints) if options.schema_hints else []
-    _check_reserved(observed, hints, options)
+    _check_reserved(hints, options)
+    observed = _without_reserved(observed, options)
     found = partition_schema(
         paths, columns=options.partition_columns, typed=options.infer_column_types
     )
@@ -104,25 +103,25 @@ def _hinted_partitions(partitions: StructType, hints: Sequence[ColumnDefinition]
     return hinted
 
 
-def _check_reserved(
-    observed: StructType, hints: Sequence[ColumnDefinition], options: CloudFilesOptions
-) -> None:
-    """Refuse what would clash with the columns that the reader itself fills."""
-    rescued = options.rescued_data_column
-    if rescued is not None and find_field(observed, rescued) is not None:
-        raise IncompatibleSchemaError(
-            f"Records in {options.path} have a field {rescued!r}, which is the name of the "
-            "rescued data column. Set rescuedDataColumn to a name that no record has."
-        )
+def _without_reserved(observed: StructType, options: CloudFilesOptions) -> StructType:
+    """Leave out fields named as the columns the reader itself fills; it rescues their values."""
+    reserved = {fold(options.corrupt_record_column), fold(options.rescued_data_column or "")}
+    return StructType([field for field in observed.fields if fold(field.name) not in reserved])
+
+
+def _check_reserved(hints: Sequence[ColumnDefinition], options: CloudFilesOptions) -> None:
+    """Refuse hints that would change the columns the reader itself fills."""
+    rescued, corrupt = options.rescued_data_column, options.corrupt_record_column
     for hint in hints:
         if rescued is not None and fold(hint.path[0]) == fold(rescued):
             raise SchemaHintError(
                 f"cloudFiles.schemaHints names {rescued!r}, which is the rescued data column and "
                 "always a string. Remove the hint."
             )
-        corrupt = fold(hint.path[0]) == fold(options.corrupt_record_column)
-        if corrupt and (len(hint.path) > 1 or not isinstance(hint.data_type, StringType)):
+        if fold(hint.path[0]) != fold(corrupt):
+            continue
+        if hint.path != (corrupt,) or not isinstance(hint.data_type, StringType):
             raise SchemaHintError(
-                f"cloudFiles.schemaHints gives {hint.path[0]!r}, which takes records that are not "
-                "valid as they are, another type than STRING. Hint it as STRING."
+                f"cloudFiles.schemaHints names {'.'.join(hint.path)!r}, but the column for records "
+                f"that are not valid is {corrupt!r} and a string. Write: {corrupt} STRING."
             )
