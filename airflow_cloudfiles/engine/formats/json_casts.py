@@ -23,6 +23,7 @@ _NONE: Final[Positions] = np.empty(0, np.int64)
 _SMALL: Final = 64
 _LONG_DIGITS: Final = 18
 """A number of so many characters fits 64 bits."""
+_MAX_DIGITS: Final = 38
 
 Easy = tuple[pa.Array, Bools]
 """An array of the right type, and which of its values are right already; the others are null."""
@@ -119,7 +120,9 @@ def _floats(texts: Texts, kind: pa.DataType) -> Easy:
 
 
 def _decimals(texts: Texts, kind: pa.DataType) -> Easy:
-    return _cast_where(texts, texts.number, kind, quoted=False)
+    # Arrow's cast does not see an overflow between the digits it reads and the scale it makes.
+    easy = texts.number & (texts.lengths + kind.scale <= _MAX_DIGITS) & ~texts.having(b"eE")
+    return _cast_where(texts, easy, kind, quoted=False)
 
 
 def _dates(texts: Texts, kind: pa.DataType) -> Easy:

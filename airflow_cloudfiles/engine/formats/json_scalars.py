@@ -12,7 +12,6 @@ one to its text, as everywhere.
 from __future__ import annotations
 
 import base64
-import binascii
 import math
 import re
 from collections.abc import Callable
@@ -76,6 +75,11 @@ _MAX_DIGITS: Final = 38
 _MICROS: Final = 1_000_000
 _INTEGER: Final = re.compile(rb"-?[0-9]+")
 _JAVA_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_BASE64: Final = re.compile(
+    r"[\x00- ]*+(?:[A-Za-z0-9+/]{4}[\x00- ]*+)*+"
+    r"(?:(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)[\x00- ]*+)?"
+)
+"""White space between groups of four, and padding: Jackson's default variant."""
 _STRING: Final = msgspec.json.Decoder(str)
 
 
@@ -204,11 +208,9 @@ def _to_binary(value: bytes) -> object:
     text = text_of(value)
     if text is None:
         return MISFIT
-    compact = "".join(character for character in text if character > " ")
-    try:
-        return base64.b64decode(compact, validate=True)
-    except (binascii.Error, ValueError):
+    if not _BASE64.fullmatch(text):
         return MISFIT
+    return base64.b64decode(text)
 
 
 _CONVERTERS: Final[dict[type[DataType], Convert]] = {

@@ -93,7 +93,7 @@ class Texts:
         return found
 
     def last(self, distance: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """The byte so many places before the end of each text (of another text if it is shorter)."""
+        """The byte so many places before the end of each text (of another if it is shorter)."""
         return self.bytes[np.maximum(self.ends - distance, 0)]
 
     def slice(self, valid: Bools | None, *, quoted: bool) -> pa.Array:
