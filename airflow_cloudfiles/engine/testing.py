@@ -72,7 +72,7 @@ class LandingZone:
             since = modified.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
             nanoseconds = (since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000
         else:
-            nanoseconds = round(modified * 10**9)
+            nanoseconds = round(modified * 10**6) * 1000
         name = self._store.local_path(path).encode("utf-8", "surrogateescape")
         os.utime(name, ns=(nanoseconds, nanoseconds))
 

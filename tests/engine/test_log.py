@@ -128,7 +128,7 @@ def test_a_newer_version_is_refused_by_name_and_number(store):
 )
 def test_what_is_no_entry_is_refused_by_name(store, content):
     store.put("log/" + "0" * 20, content)
-    with pytest.raises(CorruptedStateError, match="log/0{20}"):
+    with pytest.raises(CorruptedStateError, match=r"log/0{20}"):
         NumberedLog(store, "log").read(0)
 
 

@@ -168,7 +168,7 @@ class FileLog:
             self._cache.popitem(last=False)
         return summary, batch
 
-    def _summary(self, number: int, header: Any) -> EntrySummary:  # noqa: ANN401 - JSON
+    def _summary(self, number: int, header: Any) -> EntrySummary:
         """Check the fields of a header."""
         files, size = header.get("files"), header.get("bytes")
         found_by, position = header.get("found_by"), header.get("position")

@@ -1,9 +1,10 @@
 """On which disk, and in which directory, is this process's ledger?
 
-`<cache>/<stream id>/<slot>/`, with the lock file `<slot>.lock` beside it. The first process takes
-slot 0, a second one at the same time slot 1, and so on; each builds its own index from the file
-log, and finds it again the next time. Whatever is wrong with an index, it is deleted and built
-anew.
+`<cache>/<stream id>/<slot>/<build>/`, with the lock file `<slot>.lock` beside the slot. The first
+process takes slot 0, a second one at the same time slot 1, and so on; each builds its own index
+from the file log, and finds it again the next time. Whatever is wrong with an index, it is deleted
+and built anew, under a new random name: so the cache can be deleted while a process uses it, and
+that process cannot write into the index that another one builds in its place.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 import os
 import shutil
 import tempfile
+import uuid
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,7 +47,7 @@ def open_ledger(stream_id: str, files: FileLog) -> Ledger:
     folder = cache_folder() / stream_id
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock, directory = _take_slot(folder)
+        lock, slot = _take_slot(folder)
     except OSError as failure:
         msg = (
             f"No index of seen files can be kept in {folder}: {failure}. Set {CACHE_DIR} to a "
@@ -53,7 +55,7 @@ def open_ledger(stream_id: str, files: FileLog) -> Ledger:
         )
         raise LedgerError(msg) from failure
     try:
-        return _open_in(directory, lock, files)
+        return _open_in(slot, lock, files)
     except BaseException:
         lock.release()
         raise
@@ -96,17 +98,21 @@ def _take_slot(folder: Path) -> tuple[FileLock, Path]:
     raise AssertionError
 
 
-def _open_in(directory: Path, lock: FileLock, files: FileLog) -> Ledger:
+def _open_in(slot: Path, lock: FileLock, files: FileLog) -> Ledger:
     """Open and catch up; what cannot be used is deleted and built once more."""
     from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger  # noqa: PLC0415 - heavy
 
-    try:
-        database = RocksDBLedger(directory)
-    except LedgerError as failure:
-        logger.warning("%s Rebuilding it from the file log.", failure)
+    found = _builds(slot)
+    database = None
+    for directory in found:
+        if database is None:
+            try:
+                database = RocksDBLedger(directory)
+                continue
+            except LedgerError as failure:
+                logger.warning("%s Rebuilding it from the file log.", failure)
         _delete(directory)
-        database = RocksDBLedger(directory)
-    ledger = _SlotLedger(database, lock)
+    ledger = _SlotLedger(database or RocksDBLedger(slot / uuid.uuid4().hex), lock)
     try:
         catch_up(ledger, files)
     except LedgerError as failure:
@@ -114,6 +120,14 @@ def _open_in(directory: Path, lock: FileLock, files: FileLog) -> Ledger:
         ledger.clear()
         catch_up(ledger, files)
     return ledger
+
+
+def _builds(slot: Path) -> list[Path]:
+    """Directories of the indexes in a slot: one, unless the cache was tampered with."""
+    if not slot.is_dir() and os.path.lexists(slot):
+        slot.unlink()
+    slot.mkdir(exist_ok=True)
+    return sorted(slot.iterdir())
 
 
 def _delete(directory: Path) -> None:

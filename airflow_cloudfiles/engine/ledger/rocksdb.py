@@ -10,6 +10,7 @@ earlier mark, and the file log has the rest.
 
 from __future__ import annotations
 
+import logging
 import shutil
 from typing import TYPE_CHECKING, TypeVar
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.ledger.file_log import FileBatch
+
+logger = logging.getLogger(__name__)
 
 _STEPS_BEFORE_LEAP = 16
 _WRITE_BUFFER_BYTES = 32 * 2**20
@@ -107,14 +110,22 @@ class RocksDBLedger:
         self._open()
 
     def close(self) -> None:
-        """Release the directory; closing twice does nothing."""
+        """Release the directory; closing twice does nothing.
+
+        An index that cannot be written to the end is no reason to fail: nothing is lost by it.
+        """
         database, self._database = self._database, None
-        if database is not None:
+        if database is None:
+            return
+        try:
             database.close()
+        except Exception as failure:  # noqa: BLE001 - RocksDB raises nothing more specific
+            logger.warning("%s", self._unusable(failure))
 
     def _open(self) -> None:
         """Open the database and read the mark; one of another version is begun anew."""
         try:
+            self._directory.mkdir(parents=True, exist_ok=True)
             self._database = Rdict(str(self._directory), options=_options())
         except Exception as failure:  # RocksDB raises nothing more specific
             raise self._unusable(failure) from failure

@@ -1,0 +1,139 @@
+"""A listing is complete, or it fails; and it is never of our own files."""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+
+import pytest
+
+from airflow_cloudfiles.engine.discovery import listing
+from airflow_cloudfiles.engine.discovery.listing import DirectoryListing, is_hidden
+from airflow_cloudfiles.engine.errors import ListingError, OptionError, SourceNotFoundError
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage.local import LocalStore
+from airflow_cloudfiles.engine.testing import LandingZone
+
+
+@pytest.fixture(params=["local", "memory"])
+def source(request, tmp_path):
+    if request.param == "memory":
+        return open_store(f"memory://{uuid.uuid4().hex}")
+    LandingZone(tmp_path / "in")
+    return open_store(str(tmp_path / "in"))
+
+
+def found(source, *exclude: str) -> list[str]:
+    return [entry.path for entry in DirectoryListing(source, exclude).discover()]
+
+
+@pytest.mark.parametrize(
+    ("name", "hidden"),
+    [
+        ("a.json", False),
+        ("_SUCCESS", True),
+        ("_temporary", True),
+        ("_x=1", False),
+        ("x=_1", False),
+        (".part.crc", True),
+        (".x=1", True),
+        ("a.json._COPYING_", True),
+        ("a._COPYING_.json", False),
+        ("a_b", False),
+        ("", False),
+    ],
+)
+def test_the_hidden_rule_is_spark_s(name, hidden):  # B91
+    assert is_hidden(name) is hidden
+
+
+def test_everything_below_the_source_is_found_in_byte_order(source):
+    for name in ("b", "a/2", "a/1", "a-1", "c/d/e/f", "_p=1/x"):
+        source.put(name, b"x")
+    assert found(source) == ["_p=1/x", "a-1", "a/1", "a/2", "b", "c/d/e/f"]
+
+
+def test_hidden_files_and_folders_are_left_out(source):  # B91
+    for name in (
+        "a",
+        "_SUCCESS",
+        ".hidden",
+        "_delta_log/0.json",
+        "x/.y/z",
+        "x/_z/y",
+        "x/y._COPYING_",
+    ):
+        source.put(name, b"x")
+    assert found(source) == ["a"]
+
+
+def test_state_schemas_and_target_below_the_source_are_left_out(source):  # B91
+    for name in ("a", "state/offsets/0", "deep/state/metadata", "state2", "tab/le/part-0", "tab/x"):
+        source.put(name, b"x")
+    exclude = [f"{source.uri}/{name}" for name in ("state", "deep/state/", "tab/le")]
+    assert found(source, *exclude, "/somewhere/else") == ["a", "state2", "tab/x"]
+
+
+def test_a_state_reached_through_a_link_is_left_out(tmp_path):
+    zone = LandingZone(tmp_path / "in")
+    zone.write("a")
+    zone.write("state/offsets/0")
+    (tmp_path / "alias").symlink_to(tmp_path / "in")
+    assert found(open_store(zone.uri), str(tmp_path / "alias/state")) == ["a"]
+    assert found(open_store(str(tmp_path / "alias")), zone.uri + "/state") == ["a"]
+
+
+def test_the_source_itself_cannot_be_the_state_or_the_target(source):
+    with pytest.raises(OptionError, match="source folder itself"):
+        found(source, source.uri + "/")
+
+
+def test_a_location_above_the_source_leaves_everything_in(tmp_path):
+    zone = LandingZone(tmp_path / "in")
+    zone.write("a")
+    assert found(open_store(zone.uri), str(tmp_path)) == ["a"]
+
+
+def test_a_source_that_is_missing_or_a_file_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    for name in ("none", "file"):
+        with pytest.raises(
+            SourceNotFoundError, match=f"{tmp_path}/{name} does not exist or is not"
+        ):
+            found(open_store(str(tmp_path / name)))
+    with pytest.raises(SourceNotFoundError, match="Patterns in paths"):
+        found(open_store(str(tmp_path / "*.json")))
+
+
+class _DyingStore(LocalStore):
+    """A disk that dies while it is listed."""
+
+    def list(self, *args, **kwargs):
+        yield next(super().list(*args, **kwargs))
+        raise OSError(5, "Input/output error", "somewhere/below")
+
+
+def test_a_listing_that_breaks_off_is_an_error_that_names_the_place(tmp_path):
+    LandingZone(tmp_path).write("a")
+    files = DirectoryListing(_DyingStore(str(tmp_path))).discover()
+    assert next(files).path == "a"
+    with pytest.raises(ListingError, match="somewhere/below") as caught:
+        next(files)
+    assert caught.value.is_retryable
+
+
+def test_a_long_listing_says_how_far_it_is(source, caplog, monkeypatch):
+    monkeypatch.setattr(listing, "_PROGRESS_SECONDS", 0.0)
+    source.put("a", b"")
+    source.put("b", b"")
+    with caplog.at_level(logging.INFO, logger=listing.__name__):
+        found(source)
+    assert f"Listing {source.uri}: 2 files so far" in caplog.text
+
+
+def test_names_that_are_not_utf8_are_found(tmp_path):
+    (tmp_path / "in").mkdir()
+    with open(os.fsencode(tmp_path) + b"/in/\xff\xfe.json", "w"):  # noqa: PTH123 - bytes path
+        pass
+    assert found(open_store(str(tmp_path / "in"))) == ["\udcff\udcfe.json"]
