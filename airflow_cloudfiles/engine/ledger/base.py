@@ -7,6 +7,8 @@ only in the file log.
 
 from __future__ import annotations
 
+import logging
+import time
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -14,6 +16,10 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.ledger.file_log import FileBatch, FileLog
+
+logger = logging.getLogger(__name__)
+
+_PROGRESS_SECONDS = 5.0
 
 
 class Ledger(Protocol):
@@ -66,9 +72,13 @@ def catch_up(ledger: Ledger, files: FileLog) -> int:
     if not _fits(ledger, files, latest):
         ledger.clear()
     first = ledger.caught_up + 1
+    next_word = time.monotonic() + _PROGRESS_SECONDS
     for number in range(first, latest + 1):
         batch = files.read(number)
         ledger.record(number, files.summary(number).id, batch)
+        if time.monotonic() >= next_word:
+            logger.info("Indexing the file log: entry %d of %d", number, latest)
+            next_word = time.monotonic() + _PROGRESS_SECONDS
     return max(0, latest + 1 - first)
 
 
