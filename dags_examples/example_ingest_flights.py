@@ -8,6 +8,7 @@ ingests them and makes room for the next run.
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 
 from airflow.sdk import DAG
 
@@ -32,6 +33,7 @@ STREAM = {
 with DAG(
     "example_ingest_flights",
     schedule="@continuous",
+    start_date=datetime(2025, 1, 1, tzinfo=UTC),  # without one, @continuous runs once and no more
     max_active_runs=1,
     default_args=STREAM,
     tags=["cloudfiles", "example"],
