@@ -43,7 +43,8 @@ def main() -> None:
         if "big" in arguments.only:
             source = data.big_files(arguments.data, arguments.rows)
             for types in ("strings", "typed"):
-                results += _case(f"{arguments.rows:,} rows, {types}", source, types, arguments, work)
+                name = f"{arguments.rows:,} rows, {types}"
+                results += _case(name, source, types, arguments, work)
         if "small" in arguments.only:
             source = data.small_files(arguments.data, arguments.files)
             results += _case(f"{arguments.files:,} small files", source, "strings", arguments, work)
@@ -89,9 +90,9 @@ def _case(
                 "master": arguments.master,
             }
             for first in (True, False) if small else (True,):
-                print(f"{name}, {NAMES[engine]}, run {turn + 1}{'' if first else ' (nothing new)'}", file=sys.stderr)
-                result = measure.contender({**task, "first": first})
                 case = name if first else f"{name}, nothing new"
+                print(f"{case}: {NAMES[engine]}, run {turn + 1}", file=sys.stderr)
+                result = measure.contender({**task, "first": first})
                 found.append({"case": case, "engine": engine, "turn": turn, **asdict(result)})
             shutil.rmtree(folder, ignore_errors=True)
     return found
@@ -106,7 +107,8 @@ def _print(results: list[dict[str, Any]]) -> None:
             if any((r["case"], r["engine"]) == (case, engine) for r in results)
         }
         print(f"\n{case}")
-        print(f"{'':34}{'wall s':>9}{'CPU s':>9}{'query s':>9}{'query CPU':>11}{'peak MB':>9}{'rows':>11}")
+        heads = (("wall s", 9), ("CPU s", 9), ("query s", 9), ("query CPU", 11), ("peak MB", 9))
+        print(" " * 34 + "".join(f"{h:>{w}}" for h, w in (*heads, ("rows", 11))))
         for engine, row in rows.items():
             print(
                 f"{NAMES[engine]:34}{row['wall']:9.1f}{row['cpu']:9.1f}{row['query']:9.1f}"
@@ -115,7 +117,9 @@ def _print(results: list[dict[str, Any]]) -> None:
         if "spark" in rows:
             for engine in rows:
                 if engine != "spark":
-                    ratio = {key: rows[engine][key] / rows["spark"][key] for key in rows["spark"] if rows["spark"][key]}
+                    ratio = {
+                        key: rows[engine][key] / (rows["spark"][key] or 1) for key in rows["spark"]
+                    }
                     print(
                         f"  {engine} to spark: {'':15}{ratio['wall']:9.2f}{ratio['cpu']:9.2f}"
                         f"{ratio['query']:9.2f}{ratio['query_cpu']:11.2f}{ratio['peak']:9.2f}"

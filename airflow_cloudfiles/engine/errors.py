@@ -6,7 +6,7 @@ succeed without anybody changing anything.
 
 ```
 CloudFilesError                              is_retryable = False
-├── OptionError (ValueError)                 an option has a bad value, or does not go with another
+├── OptionError (ValueError)                 an option's value is bad, or contradicts another
 │   ├── UnknownOptionError                   no such option; names the nearest valid ones
 │   └── UnsupportedOptionError               documented, but not in this version or on this platform
 ├── SourceError                              the place the files are read from
@@ -17,14 +17,14 @@ CloudFilesError                              is_retryable = False
 │   ├── StateConflictError                   it belongs to another source
 │   ├── IncompatibleStateError               written by a newer version
 │   ├── CorruptedStateError                  what is there cannot be read
-│   └── LedgerError                          the local index of the file log cannot be used  retryable
+│   └── LedgerError                          the local index cannot be used               retryable
 ├── ReadError                                one file's content
 │   ├── FileMissingError                     deleted between discovery and reading
 │   ├── FileUnreadableError                  permission, bad compression, I/O
 │   ├── FileChangedError                     overwritten while it was being read          retryable
 │   └── CorruptRecordError                   mode FAILFAST met a record that is not valid
 ├── SchemaError                              the shape of the data
-│   ├── UnknownFieldException                a field the schema does not have             depends on the mode
+│   ├── UnknownFieldException                a field the schema lacks      depends on the mode
 │   ├── SchemaInferenceError                 nothing to infer from
 │   ├── SchemaHintError                      a hint that cannot be parsed or applied
 │   └── IncompatibleSchemaError              a schema that cannot serve this stream
@@ -44,7 +44,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import ClassVar
+from typing import cast
 
 
 class CloudFilesError(Exception):
@@ -54,7 +54,7 @@ class CloudFilesError(Exception):
         message: What happened, to which object, and what to do: one paragraph.
     """
 
-    is_retryable: ClassVar[bool] | bool = False
+    is_retryable: bool = False
     """Whether the same call can succeed when repeated unchanged."""
 
     def __init__(self, message: str) -> None:
@@ -83,7 +83,7 @@ class SourceNotFoundError(SourceError):
 
 
 class ListingError(SourceError):
-    """The source could not be listed completely, so nothing was recorded."""
+    """The source could not be listed completely; what was found before stays recorded."""
 
     is_retryable = True
 
@@ -195,7 +195,8 @@ class UnknownFieldException(SchemaError):  # noqa: N818 - Auto Loader's name, wh
     @property
     def fields(self) -> dict[str, object]:
         """The new fields with a sample value of each; empty when the text does not tell."""
-        return dict(_json_after(self.message, "during parsing: ") or {})  # type: ignore[call-overload]
+        found = _json_after(self.message, "during parsing: ")
+        return cast("dict[str, object]", found) if isinstance(found, dict) else {}
 
     @property
     def file(self) -> str | None:
@@ -255,7 +256,7 @@ _IN_TRACEBACK = re.compile(r"airflow_cloudfiles\.engine\.errors\.(\w+): (.*)")
 
 
 def from_name(name: str, message: str) -> CloudFilesError:
-    """Rebuild an error from its class name and message; the base class when the name is not ours."""
+    """Rebuild an error from class name and message; the base class when the name is not ours."""
     return _tree(CloudFilesError).get(name, CloudFilesError)(message)
 
 

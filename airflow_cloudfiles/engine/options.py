@@ -163,7 +163,7 @@ class CloudFilesOptions:
 
 
 def parse_size(text: str) -> int | None:
-    """Read a byte string as Spark writes them (`10g`, `512 MB`, `1048576`); `None` if it is none."""
+    """Read a byte string as Spark writes it (`10g`, `512 MB`, `1048576`); `None` if it is none."""
     found = re.fullmatch(r"\s*(\d+)\s*([bkmgtp]?)(?:i?b)?\s*", text.lower())
     return int(found[1]) * _UNITS[found[2]] if found else None
 

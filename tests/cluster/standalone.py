@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 from airflow_cloudfiles.engine.stream.launch import find_java, spark_home
 
@@ -27,7 +29,7 @@ class StandaloneCluster:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._cores, self._memory = cores, memory
 
-    def __enter__(self) -> StandaloneCluster:
+    def __enter__(self) -> Self:
         at = ["--host", "127.0.0.1", "--webui-port"]
         self._start("master", "Master", [*at, str(self._web), "--port", str(self._port)])
         self._wait(lambda state: '"status" : "ALIVE"' in state)
@@ -64,7 +66,11 @@ class StandaloneCluster:
         }
         with (self._folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                [home / "bin" / "spark-class", f"org.apache.spark.deploy.{kind.lower()}.{kind}", *arguments],
+                [
+                    home / "bin" / "spark-class",
+                    f"org.apache.spark.deploy.{kind.lower()}.{kind}",
+                    *arguments,
+                ],
                 env=env,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -72,7 +78,7 @@ class StandaloneCluster:
             )
         self._processes.append(process)
 
-    def _wait(self, ready) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    def _wait(self, ready: Callable[[str], bool]) -> None:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             try:

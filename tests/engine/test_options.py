@@ -48,7 +48,14 @@ def test_keys_are_compared_without_case_and_values_as_spark_writes_them() -> Non
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("1", 1), ("10g", 10 * 2**30), ("512 MB", 512 * 2**20), ("1kib", 1024), ("x", None), ("", None)],
+    [
+        ("1", 1),
+        ("10g", 10 * 2**30),
+        ("512 MB", 512 * 2**20),
+        ("1kib", 1024),
+        ("x", None),
+        ("", None),
+    ],
 )
 def test_sizes_are_read_as_spark_reads_them(text: str, size: int | None) -> None:
     assert parse_size(text) == size
@@ -73,7 +80,12 @@ def test_a_typo_names_the_nearest_option(typo: str, meant: str) -> None:  # B101
 
 @pytest.mark.parametrize(
     "name",
-    [*option_names.PLANNED, *option_names.CREDENTIALS, *option_names.PLATFORM, *option_names.FORMAT_ONLY],
+    [
+        *option_names.PLANNED,
+        *option_names.CREDENTIALS,
+        *option_names.PLATFORM,
+        *option_names.FORMAT_ONLY,
+    ],
 )
 def test_every_documented_option_that_is_not_offered_is_refused_by_name(name: str) -> None:
     for validate in ("true", "false"):

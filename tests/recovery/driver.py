@@ -72,4 +72,5 @@ class Driver:
     def killed_at(self, point: str) -> None:
         """Run, and be killed at a point; it is an error when the run does not get there."""
         code, report = self.run(point)
-        assert code == -signal.SIGKILL, f"{point} was not reached: {code}, {report}\n{self.log[-3000:]}"
+        end = self.log[-3000:]
+        assert code == -signal.SIGKILL, f"{point} was not reached: {code}, {report}\n{end}"

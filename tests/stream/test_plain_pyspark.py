@@ -29,17 +29,11 @@ def test_the_first_documented_snippet_lands_every_row_once(
     source, state, target = tmp_path / "in", tmp_path / "state", tmp_path / "table"
     drop(source, "1.json", [{"a": 1, "b": {"c": 2.5}}, {"a": 2}])
     for _ in range(2):
-        spark.readStream.format("cloudFiles") \
-            .option("cloudFiles.format", "json") \
-            .option("cloudFiles.schemaLocation", str(state)) \
-            .load(str(source)) \
-            .writeStream \
-            .format("delta") \
-            .option("mergeSchema", "true") \
-            .option("checkpointLocation", str(state)) \
-            .trigger(availableNow=True) \
-            .start(str(target)) \
-            .awaitTermination()
+        spark.readStream.format("cloudFiles").option("cloudFiles.format", "json").option(
+            "cloudFiles.schemaLocation", str(state)
+        ).load(str(source)).writeStream.format("delta").option("mergeSchema", "true").option(
+            "checkpointLocation", str(state)
+        ).trigger(availableNow=True).start(str(target)).awaitTermination()
     assert sorted(rows(target), key=lambda r: r["a"]) == [
         {"a": "1", "b": {"c": "2.5"}, "_rescued_data": None},  # B5, B17, B70
         {"a": "2", "b": None, "_rescued_data": None},
@@ -80,17 +74,13 @@ def test_the_second_documented_snippet_rescues_beside_a_given_schema(
     source, state, target = tmp_path / "in", tmp_path / "state", tmp_path / "table"
     file = drop(source, "1.json", [{"a": 1, "b": "x"}, {"a": "no number", "new": [1, {"d": 2}]}])
     expected_schema = StructType([StructField("a", LongType()), StructField("b", StringType())])
-    spark.readStream.format("cloudFiles") \
-        .schema(expected_schema) \
-        .option("cloudFiles.format", "json") \
-        .option("cloudFiles.schemaEvolutionMode", "rescue") \
-        .load(str(source)) \
-        .writeStream \
-        .format("delta") \
-        .option("checkpointLocation", str(state)) \
-        .trigger(availableNow=True) \
-        .start(str(target)) \
-        .awaitTermination()
+    spark.readStream.format("cloudFiles").schema(expected_schema).option(
+        "cloudFiles.format", "json"
+    ).option("cloudFiles.schemaEvolutionMode", "rescue").load(str(source)).writeStream.format(
+        "delta"
+    ).option("checkpointLocation", str(state)).trigger(availableNow=True).start(
+        str(target)
+    ).awaitTermination()
     found = sorted(rows(target), key=lambda r: r["b"] or "")
     assert found[1] == {"a": 1, "b": "x", "_rescued_data": None}
     assert (found[0]["a"], found[0]["b"]) == (None, None)
@@ -105,17 +95,11 @@ def test_the_third_documented_snippet_needs_no_schema_location_and_evolves(
     source, state, target = tmp_path / "in", tmp_path / "state", tmp_path / "table"
 
     def once() -> None:
-        spark.readStream.format("cloudFiles") \
-            .option("cloudFiles.format", "json") \
-            .option("cloudFiles.schemaHints", "headers map<string,string>, statusCode SHORT") \
-            .load(str(source)) \
-            .writeStream \
-            .format("delta") \
-            .option("mergeSchema", "true") \
-            .option("checkpointLocation", str(state)) \
-            .trigger(availableNow=True) \
-            .start(str(target)) \
-            .awaitTermination()
+        spark.readStream.format("cloudFiles").option("cloudFiles.format", "json").option(
+            "cloudFiles.schemaHints", "headers map<string,string>, statusCode SHORT"
+        ).load(str(source)).writeStream.format("delta").option("mergeSchema", "true").option(
+            "checkpointLocation", str(state)
+        ).trigger(availableNow=True).start(str(target)).awaitTermination()
 
     drop(source, "1.json", [{"headers": {"x": "1"}, "statusCode": 200}])
     once()

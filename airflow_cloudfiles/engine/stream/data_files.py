@@ -119,17 +119,16 @@ def statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
             continue
         nulls[name] = sum(each.null_count for each in known)
         bounded = [each for each in known if each.has_min_max]
-        if len(bounded) != sum(each.null_count < group.num_values for each, group in _pairs(known, groups)):
+        with_values = sum(
+            each.null_count < group.num_values for each, group in zip(known, groups, strict=True)
+        )
+        if len(bounded) != with_values:
             continue
         if bounded:
             low, high = min(each.min for each in bounded), max(each.max for each in bounded)
             if _bound(low) is not None and _bound(high) is not None:
                 lows[name], highs[name] = _bound(low), _bound(high)
     return {**found, "minValues": lows, "maxValues": highs, "nullCount": nulls}
-
-
-def _pairs(known: list[Any], groups: list[Any]) -> list[tuple[Any, Any]]:
-    return list(zip(known, groups, strict=True))
 
 
 def _bound(value: object) -> object | None:

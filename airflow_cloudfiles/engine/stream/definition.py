@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from airflow_cloudfiles.engine.discovery.listing import DirectoryListing
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, OptionError
@@ -95,7 +95,8 @@ def given_schema(schema: StructType, options: CloudFilesOptions) -> SettledSchem
     """Take apart a schema that the user gave: data, partition and rescued data columns."""
     partitions = {name.lower() for name in options.partition_columns or ()}
     rescued = options.rescued_data_column
-    data, partition = [], []
+    data: list[StructField] = []
+    partition: list[StructField] = []
     for column in schema.fields:
         if column.name == rescued:
             continue

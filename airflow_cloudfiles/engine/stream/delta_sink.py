@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType  # noqa: TC002 - Spark reads the annotations of none
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import OptionError
@@ -56,7 +56,7 @@ class DeltaLakeDataSource(DataSource):
         """The name to give to `format`."""
         return "deltalake"
 
-    def streamWriter(  # type: ignore[override]  # noqa: N802
+    def streamWriter(  # noqa: N802
         self,
         schema: StructType,
         overwrite: bool,  # noqa: FBT001
@@ -100,7 +100,7 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
         """Write this task's rows to data files nobody sees yet."""
-        folder = delta_table.local_folder(self._target)
+        folder = delta_table.target_folder(self._target)
         if self._reads_splits:
             return self._write_splits(folder, iterator)
         schema = to_arrow(self._schema)

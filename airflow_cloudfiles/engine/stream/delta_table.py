@@ -48,17 +48,27 @@ def local_folder(target: str) -> str:
     return normalize_uri(target).removeprefix("file://") or "/"
 
 
+def target_folder(target: str) -> str:
+    """The folder that data files are written to.
+
+    Raises:
+        TargetNotDeltaError: There is a file in its place.
+    """
+    folder = local_folder(target)
+    if Path(folder).exists() and not Path(folder).is_dir():
+        raise TargetNotDeltaError(
+            f"The target {target} is a file, not a folder. Choose another target."
+        )
+    return folder
+
+
 def open_table(target: str) -> DeltaTable | None:
     """Open a table; `None` when there is nothing yet.
 
     Raises:
         TargetNotDeltaError: The folder holds something else, or is no folder.
     """
-    folder = Path(local_folder(target))
-    if folder.exists() and not folder.is_dir():
-        raise TargetNotDeltaError(
-            f"The target {target} is a file, not a folder. Choose another target."
-        )
+    folder = Path(target_folder(target))
     if not folder.is_dir():
         return None
     if not (folder / "_delta_log").is_dir():
@@ -89,7 +99,7 @@ def seen_batch(target: str, app_id: str) -> int:
     return -1 if version is None else version
 
 
-def commit(
+def commit(  # noqa: PLR0913 - keyword only; each is one fact of a commit
     target: str,
     *,
     app_id: str,
@@ -221,10 +231,9 @@ def _compare(have: Field, want: Field, target: str, path: str) -> bool:
         inner = {field.name: field for field in left.fields}  # type: ignore[union-attr]
         grows = False
         for field in right.fields:  # type: ignore[union-attr]
-            if field.name not in inner:
-                grows = True
-            elif _compare(inner[field.name], field, target, f"{path}.{field.name}"):
-                grows = True
+            grows |= field.name not in inner or _compare(
+                inner[field.name], field, target, f"{path}.{field.name}"
+            )
         return grows
     for kind, parts in (("array", ("element_type",)), ("map", ("key_type", "value_type"))):
         if kinds == (kind, kind):

@@ -16,7 +16,7 @@ import lzma
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, cast
 
 from airflow_cloudfiles.engine.errors import (
     FileChangedError,
@@ -28,7 +28,7 @@ from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.stream.splits import FileRange
 
 BLOCK_BYTES = 16 * 2**20
-"""Size of the blocks a large file is read in: large enough to vectorise, small enough for memory."""
+"""Blocks a large file is read in: large enough to vectorise, small enough for memory."""
 MAX_RECORD_BYTES = 1 * 2**30
 """A line longer than this is refused: it would not fit the columns it goes to."""
 _NEWLINE = b"\n"
@@ -67,27 +67,19 @@ def fetch(
         FileUnreadableError: Permission, I/O, a damaged compression, an encoding that is not UTF-8.
     """
     try:
-        found = store.head(part.file.path)
-        if found is None:
-            raise ObjectNotFoundError(part.file.path)
+        found = _found(store, part.file.path)
         if _version(found) != _version(part.file):
             _accept_change(store, part, found, counts)
         yield from _blocks(store, part, found)
         if part.start == 0:
             counts.files += 1
         counts.bytes += part.size if not part.is_whole else found.size
-        after = store.head(part.file.path)
-        if after is not None and _version(after) != _version(found):
-            raise FileChangedError(
-                f"{store.child_uri(part.file.path)} was overwritten while it was being read. "
-                "Nothing of it was committed: run again. Write files under another name and rename "
-                "them when they are complete."
-            )
+        _refuse_overwritten(store, part, found)
     except (ObjectNotFoundError, FileNotFoundError) as error:
         if not ignore_missing:
             raise FileMissingError(
-                f"{store.child_uri(part.file.path)} was discovered but is gone. Put it back, or set "
-                "ignoreMissingFiles=true to go on without it."
+                f"{store.child_uri(part.file.path)} was discovered but is gone. Put it back, or "
+                "set ignoreMissingFiles=true to go on without it."
             ) from error
         _log.warning("Skipped, because it is gone: %s", store.child_uri(part.file.path))
         counts.missing_files += 1
@@ -99,8 +91,27 @@ def fetch(
         ) from error
 
 
+def _found(store: ObjectStore, path: str) -> FileEntry:
+    """The file as it is now."""
+    found = store.head(path)
+    if found is None:
+        raise ObjectNotFoundError(path)
+    return found
+
+
 def _version(file: FileEntry) -> tuple[int, int, str]:
     return (file.size, file.modification_time_us, file.etag)
+
+
+def _refuse_overwritten(store: ObjectStore, part: FileRange, found: FileEntry) -> None:
+    """A file that is another after reading than before may have given a mixture."""
+    after = store.head(part.file.path)
+    if after is not None and _version(after) != _version(found):
+        raise FileChangedError(
+            f"{store.child_uri(part.file.path)} was overwritten while it was being read. Nothing "
+            "of it was committed: run again. Write files under another name and rename them when "
+            "they are complete."
+        )
 
 
 def _accept_change(
@@ -148,7 +159,8 @@ def _lines_of(stream: IO[bytes], file: FileEntry, uri: str) -> Iterator[Block]:
         except (EOFError, zlib.error, lzma.LZMAError) as error:
             raise FileUnreadableError(
                 f"{uri} is damaged or truncated: its compressed content ends early or is invalid "
-                f"({error}). Replace it and run again, or remove it and set ignoreMissingFiles=true."
+                f"({error}). Replace it and run again, or remove it and set "
+                "ignoreMissingFiles=true."
             ) from error
         if first:
             chunk = _without_mark(chunk, uri)
@@ -222,7 +234,7 @@ def _decompressed(stream: IO[bytes], head: bytes, uri: str) -> IO[bytes]:
     """Open what is compressed, by its first bytes; a JSON text never begins like that."""
     lower = uri.lower()
     if head.startswith(b"\x1f\x8b"):
-        return gzip.GzipFile(fileobj=stream)
+        return cast("IO[bytes]", gzip.GzipFile(fileobj=stream))
     if head.startswith(b"BZh") and lower.endswith(".bz2"):
         return bz2.BZ2File(stream)
     if head.startswith(b"\xfd7zXZ\x00"):
@@ -231,19 +243,24 @@ def _decompressed(stream: IO[bytes], head: bytes, uri: str) -> IO[bytes]:
         import pyarrow as pa  # noqa: PLC0415 - only files in zstd pay for it
 
         return pa.input_stream(stream, compression="zstd")  # type: ignore[no-any-return]
-    for ending in (".gz", ".bz2", ".zst", ".xz"):
-        if head and lower.endswith(ending):
-            raise FileUnreadableError(
-                f"{uri} is damaged: its name ends in {ending} but its content is not of that kind. "
-                "Replace it, or name it for what it is."
-            )
-    for ending in (".deflate", ".lz4", ".snappy", ".zip"):
-        if lower.endswith(ending):
-            raise FileUnreadableError(
-                f"{uri}: compression {ending} is not in this version, which reads gzip, bzip2, xz "
-                "and zstd. Compress the file in one of these."
-            )
+    if head:
+        _refuse_misnamed(lower, uri)
     return stream
+
+
+def _refuse_misnamed(lower: str, uri: str) -> None:
+    """Refuse a name that promises a compression that the content does not have, or is not read."""
+    ending = lower[lower.rfind(".") :]
+    if ending in {".gz", ".bz2", ".zst", ".xz"}:
+        raise FileUnreadableError(
+            f"{uri} is damaged: its name ends in {ending} but its content is not of that kind. "
+            "Replace it, or name it for what it is."
+        )
+    if ending in {".deflate", ".lz4", ".snappy", ".zip"}:
+        raise FileUnreadableError(
+            f"{uri}: compression {ending} is not in this version, which reads gzip, bzip2, xz "
+            "and zstd. Compress the file in one of these."
+        )
 
 
 def _without_mark(chunk: bytes, uri: str) -> bytes:

@@ -24,7 +24,12 @@ def _folder() -> Path:
     """This process' hand-over directory, removed when it ends."""
     folder = Path(tempfile.mkdtemp(prefix="airflow-cloudfiles-"))
     owner = os.getpid()
-    atexit.register(lambda: os.getpid() == owner and shutil.rmtree(folder, ignore_errors=True))
+
+    def remove() -> None:
+        if os.getpid() == owner:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
     return folder
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType  # noqa: TC002 - a field of a dataclass
 
 from airflow_cloudfiles.engine.errors import SchemaInferenceError
 from airflow_cloudfiles.engine.files import FileEntry

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-PROGRESS_SECONDS = 10.0
+PROGRESS_SECONDS = 10
 _log = logging.getLogger(__name__)
 
 
@@ -51,7 +51,7 @@ def run(spec: JobSpec) -> dict[str, Any]:
     try:
         body = _infer(spec) if spec.kind == "infer" else _ingest(spec, durations)
         report |= {"outcome": "succeeded", **body}
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it was is told in the report
         ours = _as_ours(error)
         _log.log(
             logging.ERROR, "%s: %s", type(ours).__name__, ours, exc_info=ours is not error and error
@@ -84,7 +84,8 @@ def _as_ours(error: Exception) -> CloudFilesError:
     if found is not None:
         return found
     first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return RunFailedError(f"Spark failed: {type(error).__name__}: {first[:500]}. See the log above.")
+    kind = type(error).__name__
+    return RunFailedError(f"Spark failed: {kind}: {first[:500]}. See the log above.")
 
 
 def _infer(spec: JobSpec) -> dict[str, Any]:
@@ -150,6 +151,7 @@ def session(spec: JobSpec) -> SparkSession:
 
 
 def start(spark: SparkSession, spec: JobSpec) -> StreamingQuery:
+    """Start the available-now query of a run; its rows never enter the JVM."""
     options = {**spec.source_options(), "cloudFiles.internal.emit": "splits"}
     reader = spark.readStream.format("cloudFiles").options(**options)
     writer = (

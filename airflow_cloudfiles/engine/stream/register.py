@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.errors import StreamingQueryException
 from pyspark.errors.exceptions.base import PySparkException
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 RECEIVE_SECONDS = 60.0
 """How long `start()` waits for the planning process to take the checkpoint location."""
-TOKEN = "cloudFiles.internal.token"
+STATE_HANDOFF = "cloudFiles.internal.token"
 SAMPLE_CONFS = {
     "spark.databricks.cloudFiles.schemaInference.sampleSize.numBytes": (
         "cloudFiles.schemaInference.sampleSize.numBytes"
@@ -72,7 +72,7 @@ def _has_delta_jar(spark: SparkSession) -> bool:
     try:
         loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
         loader.loadClass(_DELTA_JAR_CLASS)
-    except Exception as error:  # noqa: BLE001 - py4j wraps whatever Java throws
+    except Exception as error:
         if "ClassNotFoundException" in str(error):
             return False
         raise
@@ -133,9 +133,7 @@ def _calls(builder: Any) -> list[tuple[str, tuple[Any, ...], dict[str, Any]]]:
     return calls
 
 
-def _remember(
-    original: Callable[..., Any], name: str, self: Any, args: Any, kwargs: Any
-) -> Any:
+def _remember(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs: Any) -> Any:
     result = original(self, *args, **kwargs)
     _calls(self).append((name, args, kwargs))
     return result
@@ -181,7 +179,7 @@ def _load(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs
         if value is not None and option.lower() not in said:
             self.option(option, value)
     self.option("cloudFiles.internal.parallelism", self._spark.sparkContext.defaultParallelism)
-    self.option(TOKEN, handoff.new_token())
+    self.option(STATE_HANDOFF, handoff.new_token())
     try:
         frame = original(self, **call)
         frame.schema  # noqa: B018 - Spark resolves the source only when it is asked for the schema
@@ -219,21 +217,21 @@ def _start(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs
         )
     reader = getattr(self._df, "_cloudfiles_reader", None)
     if reader is not None:
-        return _defined_again(reader, self, str(checkpoint), name, args, kwargs)
+        again = _defined_again(reader, self, str(checkpoint))
+        return getattr(again, name)(*args, **kwargs)
     if len(tokens) > 1:
         raise OptionError(
             "A query with several cloudFiles sources must say where each keeps its state: give "
             "each readStream an .option('checkpointLocation', ...) of its own."
         )
-    return _handed_over(original, self, args, kwargs, tokens[0], str(checkpoint))
+    return _handed_over(lambda: original(self, *args, **kwargs), tokens[0], str(checkpoint))
 
 
-def _handed_over(
-    original: Callable[..., Any], self: Any, args: Any, kwargs: Any, token: str, checkpoint: str
-) -> Any:
+def _handed_over(start: Callable[[], Any], token: str, checkpoint: str) -> Any:
+    """Start a query, and wait until its planning process knows where its state is."""
     handoff.hand_over(token, checkpoint)
     try:
-        query = original(self, *args, **kwargs)
+        query = start()
         deadline = time.monotonic() + RECEIVE_SECONDS
         while not handoff.is_received(token) and query.isActive and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -242,9 +240,7 @@ def _handed_over(
     return query
 
 
-def _defined_again(
-    reader: Any, writer: Any, checkpoint: str, name: str, args: Any, kwargs: Any
-) -> Any:
+def _defined_again(reader: Any, writer: Any, checkpoint: str) -> Any:
     """Define the DataFrame again with the checkpoint as its schema location, and start that.
 
     The documentation's third example has no schema location; with it the stream evolves over
@@ -255,7 +251,7 @@ def _defined_again(
     again = defining.load(**call).writeStream
     for call, call_args, call_kwargs in _calls(writer):
         getattr(again, call)(*call_args, **call_kwargs)
-    return getattr(again, name)(*args, **kwargs)
+    return again
 
 
 def tokens_of(frame: DataFrame) -> list[str]:
@@ -267,7 +263,7 @@ def tokens_of(frame: DataFrame) -> list[str]:
     tokens: list[str] = []
     for index in range(leaves.size()):
         options = _leaf_options(leaves.apply(index))
-        token = options.get(TOKEN.lower())
+        token = options.get(STATE_HANDOFF.lower())
         if token and not options.get("checkpointlocation"):
             tokens.append(token)
     return list(dict.fromkeys(tokens))
@@ -282,7 +278,7 @@ def _leaf_options(leaf: Any) -> dict[str, str]:
         pairs = []
         while iterator.hasNext():
             pair = iterator.next()
-            pairs.append((pair._1(), pair._2()))
+            pairs.append((pair.productElement(0), pair.productElement(1)))
     elif kind == "StreamingRelationV2":  # Spark 4.2
         pairs = list(dict(leaf.extraOptions().asCaseSensitiveMap()).items())
     else:
@@ -307,7 +303,7 @@ def as_query_exception(ours: CloudFilesError, query: StreamingQueryException) ->
     both = type(
         kind, (type(ours), type(query)), {"__module__": "airflow_cloudfiles", "__str__": _message}
     )
-    error: CloudFilesError = both.__new__(both)
+    error = cast("CloudFilesError", both.__new__(both))  # type: ignore[call-overload]
     error.__dict__.update(query.__dict__)
     error.__dict__.update(ours.__dict__)
     error.args = ours.args

@@ -64,7 +64,7 @@ class CloudFilesDataSource(DataSource):
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        self.options: dict[str, str] = dict(options)  # type: ignore[assignment]
+        self.options: dict[str, str] = dict(options)
         self._settled: Any = None
 
     def schema(self) -> StructType:
@@ -160,7 +160,7 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         _log.info("Micro-batch %s to %s: %s files, %s splits", start, end, len(files), len(packed))
         return [SplitPartition(Split(context, ranges)) for ranges in packed]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one split in a task; with `emit=splits` only pass it on."""
         split: Split = partition.value
         crash_point("before-read")

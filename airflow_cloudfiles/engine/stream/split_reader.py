@@ -60,9 +60,7 @@ class SplitReader:
             ReadError: A file cannot be read (see `fetch`), or a record is not valid (`FAILFAST`).
         """
         for blocks in self._packed():
-            pieces = [
-                Piece(self._store.child_uri(block.file.path), block.data) for block in blocks
-            ]
+            pieces = [Piece(self._store.child_uri(block.file.path), block.data) for block in blocks]
             try:
                 batch = self._reader.read(pieces)
             except UnknownFields as found:
@@ -111,7 +109,7 @@ class SplitReader:
 def output_schema(
     data: StructType, partitions: StructType, rescued_data_column: str | None
 ) -> StructType:
-    """The stream's schema: data columns, partition columns, and the rescued data column last (B17)."""
+    """The stream's schema: data, partition columns, and the rescued data column last (B17)."""
     fields = [*data.fields, *partitions.fields]
     if rescued_data_column is not None:
         fields.append(StructField(rescued_data_column, StringType(), nullable=True))

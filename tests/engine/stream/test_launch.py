@@ -109,7 +109,8 @@ def _spec(folder: Path) -> JobSpec:
 
 def test_a_driver_that_ends_without_a_report_is_told_with_its_last_lines(tmp_path: Path) -> None:
     lines: list[str] = []
-    run = launch(_spec(tmp_path), _Script("print('so far'); raise SystemExit(7)"), on_log=lines.append)
+    script = _Script("print('so far'); raise SystemExit(7)")
+    run = launch(_spec(tmp_path), script, on_log=lines.append)
     with pytest.raises(RunFailedError, match=r"exit code 7(.|\n)*so far") as caught:
         run.wait()
     assert caught.value.is_retryable
@@ -134,14 +135,19 @@ def test_the_error_of_a_report_is_raised_as_itself(tmp_path: Path) -> None:
 def test_a_killed_run_says_so(tmp_path: Path) -> None:
     started: list[str] = []
     text = "import time; print('started', flush=True); time.sleep(600)"
-    run = launch(_spec(tmp_path), _Script(text), on_log=lambda line: (started.append(line), run.kill()))
+
+    def kill_at_first(line: str) -> None:
+        started.append(line)
+        run.kill()
+
+    run = launch(_spec(tmp_path), _Script(text), on_log=kill_at_first)
     with pytest.raises(RunFailedError, match="was killed"):
         run.wait()
     assert started == ["started"]
     run.kill()
 
 
-def test_a_submission_names_no_option_of_the_job_on_its_command_line(tmp_path: Path) -> None:
+def test_a_submission_names_no_option_of_the_job_on_its_command_line() -> None:
     how = SparkSubmit(
         master="spark://h:7077",
         binary="/opt/spark/bin/spark-submit",
@@ -153,7 +159,7 @@ def test_a_submission_names_no_option_of_the_job_on_its_command_line(tmp_path: P
     command = how.command("file:///state", "r1")
     assert command[:3] == ["/opt/spark/bin/spark-submit", "--master", "spark://h:7077"]
     assert command[-2:] == ["file:///state", "r1"]
-    assert ["--packages", "g:a:1"] == command[7:9]
+    assert command[7:9] == ["--packages", "g:a:1"]
     assert "spark.executor.memory=1g" in command
     with pytest.raises(OptionError, match="deploy_mode"):
         SparkSubmit(master="yarn", deploy_mode="clinet").command("s", "r")

@@ -20,6 +20,12 @@ STUBBORN = (
     "print(os.getpid(), own.pid, flush=True)\n"
     "time.sleep(600)\n"
 )
+PARENT = (
+    "import subprocess, sys, time\n"
+    "p = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE)\n"
+    "print(p.pid, flush=True)\n"
+    "time.sleep(600)\n"
+)
 
 
 def _gone(pid: int, seconds: float) -> bool:
@@ -56,10 +62,7 @@ def test_when_the_parent_is_killed_the_whole_tree_goes(tmp_path: Path) -> None:
         [
             sys.executable,
             "-c",
-            "import subprocess, sys, time\n"
-            "p = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE)\n"
-            "print(p.pid, flush=True)\n"
-            "time.sleep(600)\n",
+            PARENT,
             *SUPERVISOR,
             sys.executable,
             str(script),
