@@ -190,11 +190,11 @@ class Run:
             CloudFilesError: What the run failed with; `RunFailedError` with the last lines when
                 it left no report.
         """
-        if self._process.stdout is not None:
-            for line in self._process.stdout:
+        with self._process:
+            for line in self._process.stdout or ():
                 self._tail.append(line.rstrip("\n"))
                 self._on_log(line.rstrip("\n"))
-        code = self._process.wait()
+        code = self._process.returncode
         report = self._report()
         if report is None:
             how = "was killed" if self._killed else f"ended with exit code {code}"
