@@ -56,9 +56,8 @@ def _value(rng, depth):
         lambda: rng.choice([1.5, -0.0, 1e300, 2.0]),
     ]
     nested = [
-        dict,
         list,
-        lambda: {rng.choice("abc"): _value(rng, depth + 1) for _ in range(rng.randrange(3))},
+        lambda: {rng.choice("abc"): _value(rng, depth + 1) for _ in range(rng.randrange(1, 3))},
         lambda: [_value(rng, depth + 1) for _ in range(rng.randrange(3))],
     ]
     return rng.choice(leaves + nested * (2 if depth < 3 else 0))()

@@ -11,8 +11,9 @@ that it cannot hide new fields beside it.
 Types follow `spark.read.json` without `inferTimestamp` and `prefersDecimal`, in string mode with
 `primitivesAsString`: null and the empty string say nothing about a type; whole numbers past 64
 bits are decimals; whatever clashes is a string. Ours: the order of first appearance, names equal
-but for case are one column (B15), and what is not a JSON object (or an array of them) is passed
-over here; the reader accounts for it.
+but for case are one column (B15); what is not a JSON object (or an array of them) is passed over
+here, and the reader accounts for it; and a field that is an empty object in one record but null in
+another is a string, not nothing, for the reader calls a null field new.
 """
 
 from __future__ import annotations
@@ -36,12 +37,25 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.formats import json_tokens
-from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, fold, is_column_name, merge_types
+from airflow_cloudfiles.engine.types import (
+    MAX_DECIMAL_PRECISION,
+    canonical,
+    fold,
+    is_column_name,
+    merge_types,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+
+class _UnseenType(NullType):
+    """No value yet, not even null. A class of its own, since leaf types are singletons."""
+
+
+_UNSEEN: Final = _UnseenType()
 _NULL: Final = NullType()
+"""No value yet but null or the empty string."""
 _STRING: Final = StringType()
 _BOOLEAN: Final = BooleanType()
 _LONG: Final = LongType()
@@ -82,27 +96,31 @@ class _Field:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.kind: _Kind = _NULL
+        self.kind: _Kind = _UNSEEN
 
 
 class _Object:
     """What is known of the objects in one place: their fields by every spelling met."""
 
-    __slots__ = ("fields", "is_fixed", "spellings")
+    __slots__ = ("fields", "is_fixed", "spellings", "was_null")
 
-    def __init__(self, *, is_fixed: bool = False) -> None:
+    def __init__(self, *, was_null: bool = False, is_fixed: bool = False) -> None:
         self.fields: dict[str, _Field] = {}
         self.spellings: dict[str, _Field | None] = {}
+        self.was_null = was_null
         self.is_fixed = is_fixed
 
 
 class _Array:
     """What is known of the elements of the arrays in one place."""
 
-    __slots__ = ("element", "is_fixed")
+    __slots__ = ("element", "is_fixed", "was_null")
 
-    def __init__(self, element: _Kind = _NULL, *, is_fixed: bool = False) -> None:
+    def __init__(
+        self, element: _Kind = _UNSEEN, *, was_null: bool = False, is_fixed: bool = False
+    ) -> None:
         self.element = element
+        self.was_null = was_null
         self.is_fixed = is_fixed
 
 
@@ -209,8 +227,10 @@ class JsonInference:
 
     def _widen(self, kind: _Kind, value: object, depth: int) -> _Kind:
         """The kind that also holds a value; the same object when it already does."""
-        if value is None or value == "" or kind is _STRING or isinstance(kind, _Fixed):
+        if kind is _STRING or isinstance(kind, _Fixed):
             return kind
+        if value is None or value == "":
+            return self._widen_by_null(kind)
         if depth <= MAX_DEPTH and isinstance(value, dict):
             return self._widen_by_object(kind, value, depth)
         if depth <= MAX_DEPTH and isinstance(value, list):
@@ -218,10 +238,16 @@ class JsonInference:
         if not isinstance(kind, DataType):
             return _clash(kind)
         leaf = self._leaf(value)
-        return leaf if kind is _NULL or kind is leaf else _widen_leaf(kind, leaf)
+        return leaf if isinstance(kind, NullType) or kind is leaf else _widen_leaf(kind, leaf)
+
+    def _widen_by_null(self, kind: _Kind) -> _Kind:
+        if isinstance(kind, _Object | _Array) and not kind.was_null:
+            kind.was_null = True
+            self._is_outdated = True
+        return _NULL if kind is _UNSEEN else kind
 
     def _widen_by_object(self, kind: _Kind, value: dict[str, object], depth: int) -> _Kind:
-        known = _Object() if kind is _NULL else kind
+        known = _Object(was_null=kind is _NULL) if isinstance(kind, NullType) else kind
         if isinstance(known, _Map):
             for each in value.values():
                 known.value = self._noted(known.value, self._widen(known.value, each, depth + 1))
@@ -232,10 +258,10 @@ class JsonInference:
         return known
 
     def _widen_by_array(self, kind: _Kind, value: list[object], depth: int) -> _Kind:
-        known = _Array() if kind is _NULL else kind
+        known = _Array(was_null=kind is _NULL) if isinstance(kind, NullType) else kind
         if not isinstance(known, _Array):
             return _clash(known)
-        for each in value:
+        for each in value or (None,):
             known.element = self._noted(known.element, self._widen(known.element, each, depth + 1))
         return known
 
@@ -355,13 +381,17 @@ def _struct_type(known: _Object) -> StructType:
 
 
 def _data_type(kind: _Kind) -> DataType:
+    found: DataType
     if isinstance(kind, _Object):
-        return _struct_type(kind)
-    if isinstance(kind, _Array):
-        return ArrayType(_data_type(kind.element))
-    if isinstance(kind, _Map):
+        found = _struct_type(kind)
+    elif isinstance(kind, _Array):
+        found = ArrayType(_data_type(kind.element))
+    elif isinstance(kind, _Map):
         return MapType(kind.key_type, _data_type(kind.value))
-    return kind.data_type if isinstance(kind, _Fixed) else kind
+    else:
+        found = kind.data_type if isinstance(kind, _Fixed) else kind
+        return _NULL if found is _UNSEEN else found
+    return _NULL if kind.was_null and canonical(found) is None else found
 
 
 def _checked_object(known: _Object) -> Any:
@@ -390,12 +420,20 @@ def _checked(kind: _Kind) -> Any:
     if kind is _STRING or isinstance(kind, _Fixed):
         return msgspec.Raw
     if isinstance(kind, _Object):
-        return _checked_object(kind) | _NOTHING
-    if isinstance(kind, _Array):
-        return list[_checked(kind.element)] | _NOTHING  # type: ignore[misc]
-    if isinstance(kind, _Map):
-        return dict[str, _checked(kind.value)] | _NOTHING  # type: ignore[misc]
-    return _checked_leaf(kind)
+        found = _checked_object(kind)
+    elif isinstance(kind, _Array):
+        of_some = msgspec.Meta(min_length=0 if _was_null(kind.element) else 1)
+        found = Annotated[list[_checked(kind.element)], of_some]  # type: ignore[misc]
+    elif isinstance(kind, _Map):
+        found = dict[str, _checked(kind.value)]  # type: ignore[misc]
+    else:
+        return _checked_leaf(kind)
+    return found | _NOTHING if _was_null(kind) else found
+
+
+def _was_null(kind: _Kind) -> bool:
+    """Whether another null has nothing to add; leaves do not care."""
+    return kind is not _UNSEEN and getattr(kind, "was_null", True)
 
 
 def _checked_leaf(kind: DataType) -> Any:
