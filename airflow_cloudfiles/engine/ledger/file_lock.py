@@ -53,7 +53,15 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Free the lock; freeing it twice does nothing."""
+        """Free the lock at once; freeing it twice does nothing."""
+        if self._descriptor >= 0:
+            # Closing alone frees it only when a program that is just being started has closed its
+            # copy, too.
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        self.forget()
+
+    def forget(self) -> None:
+        """Close this process's copy; the lock stays with whoever has another one."""
         descriptor, self._descriptor = self._descriptor, -1
         _held.discard(self)
         if descriptor >= 0:
@@ -79,7 +87,7 @@ _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 def _leave_to_parent() -> None:
     """Close a forked child's copies of the locks, which would outlive the parent's."""
     for lock in list(_held):
-        lock.release()
+        lock.forget()
 
 
 os.register_at_fork(after_in_child=_leave_to_parent)

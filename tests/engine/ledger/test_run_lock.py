@@ -99,8 +99,8 @@ def test_a_program_started_meanwhile_does_not_keep_the_lock(tmp_path):
         [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False
     )
     lock.release()
-    RunLock(state).acquire()
-    child.communicate(b"\n")
+    with RunLock(state):
+        child.communicate(b"\n")
 
 
 def test_a_forked_copy_does_not_keep_the_lock(tmp_path):
