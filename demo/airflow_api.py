@@ -83,7 +83,7 @@ class AirflowApi:
         content = self.call("GET", path)["content"]
         return "\n".join(each if isinstance(each, str) else json.dumps(each) for each in content)
 
-    def xcom(self, dag_id: str, run_id: str, task_id: str) -> Any:  # noqa: ANN401 - any JSON
+    def xcom(self, dag_id: str, run_id: str, task_id: str) -> Any:
         """What a task returned."""
         path = (
             f"/api/v2/dags/{dag_id}/dagRuns/{_quoted(run_id)}/taskInstances/{task_id}"
@@ -91,7 +91,7 @@ class AirflowApi:
         )
         return self.call("GET", path)["value"]
 
-    def call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - any JSON
+    def call(self, method: str, path: str, body: object = None) -> Any:
         """Call the API.
 
         Raises:
@@ -102,7 +102,7 @@ class AirflowApi:
             self._token = str(self._send("GET", "/auth/token", None, {})["access_token"])
         return self._send(method, path, body, {"Authorization": f"Bearer {self._token}"})
 
-    def _send(self, method: str, path: str, body: object, headers: dict[str, str]) -> Any:  # noqa: ANN401
+    def _send(self, method: str, path: str, body: object, headers: dict[str, str]) -> Any:
         request = urllib.request.Request(
             self._url + path,
             method=method,

@@ -89,7 +89,7 @@ class AirflowHome:
                 )
             self._sessions.add(self._processes[name].pid)
 
-    def wait_until_healthy(self, timeout_seconds: float = 120) -> None:
+    def wait_until_healthy(self, timeout_seconds: float = 300) -> None:
         """Wait until the API answers and scheduler and DAG processor are at work."""
         self.wait(self._is_healthy, timeout_seconds, "Airflow to be healthy")
 

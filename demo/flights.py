@@ -51,25 +51,29 @@ class Flights:
         return cls(days, airlines)
 
     def drop(self, landing: Path, days: Iterable[date], *, with_airline: bool = False) -> int:
-        """Put one file a day into the landing folder.
+        """Put one file a day into the landing folder, a folder a month, all at the same time.
 
         Args:
-            landing: The folder; months are folders below it.
-            days: Which days.
+            landing: The landing folder.
+            days: Which days; whole months.
             with_airline: Add a column that earlier files did not have: the airline's name.
 
         Returns:
             The number of rows.
         """
         rows = 0
+        arriving = landing / ".arriving"  # hidden names are not ingested
         for day in days:
             flights = self.days[day]
             if with_airline:
                 flights = [
                     {**row, "airline": self.airlines[str(row["carrier"])]} for row in flights
                 ]
-            drop_file(landing / f"{day:%Y-%m}" / f"flights-{day:%Y-%m-%d}.json", flights)
+            drop_file(arriving / f"{day:%Y-%m}" / f"flights-{day:%Y-%m-%d}.json", flights)
             rows += len(flights)
+        for month in sorted(arriving.iterdir()):
+            month.replace(landing / month.name)
+        arriving.rmdir()
         return rows
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DAG_ID = "example_ingest_flights"
 MID_YEAR = date(2013, 7, 1)
 LAST_DAY = date(2013, 12, 31)
-ACT_SECONDS = 300
+ACT_SECONDS = 600
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from demo.airflow_home import AirflowHome
 
 _QUIET = (None, "none", "scheduled", "queued", "removed")
-_ERROR = re.compile(r"\[UNKNOWN_FIELD_EXCEPTION[^\n]*")
+QUIET_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,15 @@ class Watch:
             RuntimeError: A task failed for good.
             TimeoutError: It was not done in time.
         """
+        quiet_since = time.monotonic()
 
         def look() -> bool:
-            self._look()
+            nonlocal quiet_since
+            if self._look():
+                quiet_since = time.monotonic()
+            elif time.monotonic() - quiet_since > QUIET_SECONDS:
+                quiet_since = time.monotonic()
+                self._tell_what_goes_on()
             return done()
 
         self.airflow.wait(look, timeout_seconds, what)
@@ -70,9 +76,16 @@ class Watch:
         last = {(each.run, each.task): each for each in self.tries.values() if each.task == task}
         return any(each.state != "success" for each in last.values())
 
-    def _look(self) -> None:
-        """Ask for all tries once and tell what changed."""
+    def _tell_what_goes_on(self) -> None:
+        """Say that the demo is alive while nothing changes."""
+        running = [each for each in self.tries.values() if each.state == "running"]
+        for each in running:
+            say(f"run {each.run} · {each.task} · try {each.number} · still running")
+
+    def _look(self) -> bool:
+        """Ask for all tries once and tell what changed; returns whether anything did."""
         api = self.airflow.api
+        before = dict(self.tries)
         for number, run in enumerate(api.runs(self.dag_id), 1):
             run_id = str(run["dag_run_id"])
             for task in api.tasks(self.dag_id, run_id):
@@ -80,6 +93,7 @@ class Watch:
                     continue
                 for each in api.tries(self.dag_id, run_id, task["task_id"]):
                     self._tell(number, run_id, each)
+        return self.tries != before
 
     def _tell(self, run: int, run_id: str, found: dict[str, object]) -> None:
         """Tell one try if it is new or has changed."""

@@ -59,7 +59,7 @@ class CloudFilesIngestOperator(CloudFilesSparkJobOperator):
         *,
         target: str,
         batch: object = None,
-        **kwargs: Any,  # noqa: ANN401 - the base's arguments
+        **kwargs: Any,
     ) -> None:
         super().__init__(target=target, **kwargs)
         self.batch = batch

@@ -75,7 +75,7 @@ class CloudFilesSparkJobOperator(BaseOperator):
         packages: Sequence[str] = (),
         files: Sequence[str] = (),
         py_files: Sequence[str] = (),
-        **kwargs: Any,  # noqa: ANN401 - whatever Airflow's base takes
+        **kwargs: Any,
     ) -> None:
         check_at_parse(source=source, format=format, options=options)
         set_retry_defaults(kwargs, heals=True)

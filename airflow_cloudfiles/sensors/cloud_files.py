@@ -64,7 +64,7 @@ class CloudFilesSensor(BaseSensorOperator):
         options: Mapping[str, object] | None = None,
         conn_id: str | None = None,
         deferrable: bool = False,
-        **kwargs: Any,  # noqa: ANN401 - whatever Airflow's base takes
+        **kwargs: Any,
     ) -> None:
         if deferrable:
             raise UnsupportedOptionError(
