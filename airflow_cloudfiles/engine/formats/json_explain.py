@@ -10,7 +10,8 @@ rescued data. That object looks like the record with everything taken away that 
 - nested, the path down to such a leaf, and nothing else beside it. In arrays the elements that
   did fit are `null`, and elements after the last rescued one are left out.
 
-Known fields come first, in the order of the schema, then unknown ones in the order of the record.
+Known fields come first, in the order of the schema, then unknown ones by
+name.
 Values keep their source text: `1.10` stays `1.10`, a string keeps its escapes.
 """
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -72,6 +74,8 @@ class Explainer:
         collects_new: Whether unknown fields are new columns to be reported, rather than rescued.
         reserved: Folded top-level names that are never new columns, whatever the mode.
         new_fields: What `explain` met, by top-level name, with a sample; only grows.
+        strangers: Top-level names that are rescued whatever their value; only grows.
+        spelled: How columns were spelled last, by position, where it is not as in the schema.
     """
 
     root: StructShape
@@ -79,6 +83,8 @@ class Explainer:
     collects_new: bool
     reserved: frozenset[str] = frozenset()
     new_fields: dict[str, object] = field(default_factory=dict)
+    strangers: set[str] = field(default_factory=set)
+    spelled: dict[int, str] = field(default_factory=dict)
     _misfits: int = 0
 
     def explain(self, line: bytes) -> list[Explained]:
@@ -121,26 +127,28 @@ class Explainer:
         self, shape: StructShape, value: bytes, path: tuple[str, ...]
     ) -> tuple[object, Rescued]:
         taken: dict[int, list[tuple[bytes, bytes]]] = {}
-        unknown: list[bytes] = []
+        unknown: list[tuple[str, bytes]] = []
         for key, text in _members(value):
             name = json_tokens.key_text(key)
+            # A key has one spelling in rescued data, whatever escapes the record writes it with.
+            plain = key if name is None else json.dumps(name, ensure_ascii=False).encode()
             index = None if name is None else self._index(shape, name)
             if index is not None:
-                taken.setdefault(index, []).append((key, text))
+                taken.setdefault(index, []).append((plain, text))
+                if name != shape.names[index] and not path and name is not None:
+                    self.spelled[index] = name
             elif not self._is_new(shape, name, text, path):
-                unknown.append(key + b":" + json_tokens.strict(text))
+                unknown.append((name or "", plain + b":" + json_tokens.strict(text)))
         row: dict[str, object] = {}
         rescued: list[bytes] = []
         for index in sorted(taken):
             *earlier, (key, text) = taken[index]
             rescued += [again + b":" + json_tokens.strict(old) for again, old in earlier]
-            child = shape.children[index]
-            row[shape.attributes[index]], rest = self._value(
-                child, text, (*path, shape.names[index])
-            )
+            found, rest = self._value(shape.children[index], text, (*path, shape.names[index]))
+            row[shape.attributes[index]] = found
             if rest is not None:
                 rescued.append(key + b":" + rest)
-        rescued += unknown
+        rescued += [member for _, member in sorted(unknown, key=itemgetter(0))]
         return shape.make(**row), _object(rescued)
 
     def _list(
@@ -187,9 +195,19 @@ class Explainer:
         self, shape: StructShape, name: str | None, text: bytes, path: tuple[str, ...]
     ) -> bool:
         """Report an unknown field as a new column if it can be one."""
-        if not self.collects_new or not name or not is_column_name(name):
+        if name is None:
             return False
-        if name.lower() in shape.folded or (not path and name.lower() in self.reserved):
+        folded = name.lower()
+        may_be_new = (
+            self.collects_new
+            and name
+            and is_column_name(name)
+            and folded not in shape.folded
+            and (path or folded not in self.reserved)
+        )
+        if not may_be_new:
+            if not path:
+                self.strangers.add(name)
             return False
         strict = json_tokens.strict(text)
         if strict[:1] in b"{[" and canonical(_type_of(strict)) is None:

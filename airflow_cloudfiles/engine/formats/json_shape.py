@@ -80,22 +80,7 @@ def compile_struct(schema: StructType, *, forbid_unknown: bool) -> StructShape:
     names = tuple(schema.names)
     children = tuple(_compile(each.dataType, forbid_unknown) for each in schema.fields)
     attributes = tuple(f"f{index}" for index in range(len(names)))
-    # The name of a field that msgspec cannot be told is replaced by one that no record has, so
-    # that records with that field take the slow path.
-    spelled = {
-        attribute: name if _can_be_told(name) else f"airflow-cloudfiles:{attribute}"
-        for attribute, name in zip(attributes, names, strict=True)
-    }
-    make = msgspec.defstruct(
-        "Record",
-        [
-            (attribute, _annotation(child), EMPTY if isinstance(child, Leaf) else UNSET)
-            for attribute, child in zip(attributes, children, strict=True)
-        ],
-        rename=spelled,
-        forbid_unknown_fields=forbid_unknown,
-        gc=False,
-    )
+    make = _struct_class(attributes, names, children, forbid_unknown=forbid_unknown)
     return StructShape(
         names=names,
         attributes=attributes,
@@ -105,6 +90,48 @@ def compile_struct(schema: StructType, *, forbid_unknown: bool) -> StructShape:
         make=make,
         missing=make(),
         getters=tuple(attrgetter(attribute) for attribute in attributes),
+    )
+
+
+def extended_class(shape: StructShape, names: dict[str, str], extra: dict[str, str]) -> Any:
+    """A struct class with the attributes of another one and more.
+
+    Args:
+        shape: The struct to extend.
+        names: Field names of its attributes, where they differ from those in `shape`.
+        extra: Field names of more leaves, by attribute.
+    """
+    own = [names.get(*pair) for pair in zip(shape.attributes, shape.names, strict=True)]
+    return _struct_class(
+        (*shape.attributes, *extra),
+        (*own, *extra.values()),
+        (*shape.children, *[None] * len(extra)),
+        forbid_unknown=True,
+    )
+
+
+def _struct_class(
+    attributes: tuple[str, ...],
+    names: tuple[str, ...],
+    children: tuple[Shape | None, ...],
+    *,
+    forbid_unknown: bool,
+) -> Any:
+    """A struct class; a child that is `None` is a leaf."""
+    # The name of a field that msgspec cannot be told is replaced by one that no record has, so
+    # that records with that field take the slow path.
+    spelled = {
+        attribute: name if can_be_told(name) else f"airflow-cloudfiles:{attribute}"
+        for attribute, name in zip(attributes, names, strict=True)
+    }
+    fields = [
+        (attribute, Raw, EMPTY)
+        if child is None or isinstance(child, Leaf)
+        else (attribute, _inner(child) | UnsetType, UNSET)
+        for attribute, child in zip(attributes, children, strict=True)
+    ]
+    return msgspec.defstruct(
+        "Record", fields, rename=spelled, forbid_unknown_fields=forbid_unknown, gc=False
     )
 
 
@@ -124,11 +151,6 @@ def _compile(kind: DataType, forbid_unknown: bool) -> Shape:  # noqa: FBT001 - p
     return Leaf(kind, converter(kind))
 
 
-def _annotation(shape: Shape) -> Any:
-    """The type a struct field of this shape is declared with."""
-    return Raw if isinstance(shape, Leaf) else _inner(shape) | UnsetType
-
-
 def _inner(shape: Shape) -> Any:
     """The type of this shape inside an array or map."""
     if isinstance(shape, Leaf):
@@ -140,7 +162,7 @@ def _inner(shape: Shape) -> Any:
     return shape.make | None
 
 
-def _can_be_told(name: str) -> bool:
+def can_be_told(name: str) -> bool:
     """Whether `msgspec` takes it as a field name: nothing to be escaped in JSON, and UTF-8."""
     return is_column_name(name) and not any(
         character in '"\\' or character < " " for character in name

@@ -1,0 +1,79 @@
+"""Where do lines begin and end, and which of them need a closer look?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from airflow_cloudfiles.engine.formats.json_tokens import MAX_DEPTH
+
+CHUNK_BYTES: Final = 128 * 1024
+"""Lines decoded at a time: their objects fit the processor's cache, which halves the cost."""
+
+BLANK: Final = b" \t\r\n"
+_SUSPECT_BYTES: Final = 2 * MAX_DEPTH
+"""A line must be longer than this to be nested deeper than `MAX_DEPTH`."""
+
+
+def with_line_breaks(data: bytes) -> bytes:
+    r"""The lines with `\n` after each (Spark's default `lineSep` is `\n`, `\r\n` or `\r`)."""
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return data if not data or data.endswith(b"\n") else data + b"\n"
+
+
+def chunks(text: bytes, size: int) -> Iterator[tuple[int, int]]:
+    """Cut into whole lines, about `size` bytes at a time; a longer line stays whole."""
+    begin = 0
+    while begin < len(text):
+        end = text.rfind(b"\n", begin, begin + size) + 1
+        end = end or text.find(b"\n", begin + size) + 1
+        yield begin, end
+        begin = end
+
+
+def clean_lines(chunk: bytes) -> int:
+    """The number of lines if each of them can only be one object on its own; otherwise 0.
+
+    The decoder takes white space as JSON does: it would also read an object that spans lines, or
+    two on one line. A line break between `}` and `{` always ends an object, so if every line
+    break is such, and there are as many objects as lines, each line is one.
+    """
+    text = np.frombuffer(chunk, np.uint8)
+    breaks = np.flatnonzero(text == ord("\n"))
+    clean = (
+        np.count_nonzero(text < ord(" ")) == len(breaks)
+        and text[0] == ord("{")
+        and bool((text[breaks - 1] == ord("}")).all())
+        and bool((text[breaks[:-1] + 1] == ord("{")).all())
+        and is_text(chunk)
+    )
+    if not clean:
+        return 0
+    longest = int(np.diff(breaks, prepend=-1).max())
+    if longest > _SUSPECT_BYTES and any(map(may_be_too_deep, chunk.split(b"\n"))):
+        return 0
+    return len(breaks)
+
+
+def is_text(chunk: bytes) -> bool:
+    """Whether the bytes are UTF-8."""
+    if chunk.isascii():
+        return True
+    try:
+        chunk.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def may_be_too_deep(line: bytes) -> bool:
+    """Whether a line may be nested too deeply for the decoder's own limit to be relied on."""
+    return len(line) > _SUSPECT_BYTES and line.count(b"{") + line.count(b"[") > MAX_DEPTH
+
+
+def count_quotes(text: bytes) -> int:
+    """How many quotation marks there are."""
+    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == ord('"')))
