@@ -245,3 +245,42 @@ def test_other_formats_are_untouched_by_registration(spark: SparkSession, tmp_pa
     )
     query.awaitTermination()
     assert spark.read.parquet(str(tmp_path / "out")).collect()[0]["a"] == 1
+
+
+def test_partition_columns_come_from_the_path_and_what_does_not_fit_is_rescued(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source, state, target = tmp_path / "in", tmp_path / "state", tmp_path / "table"
+    typed = {"cloudFiles.inferColumnTypes": "true"}
+    drop(source, "event=click/date=2021-04-01/f0.json", [{"a": 1}])
+    run(stream(spark, source, state, **typed), state, target)  # B36, B37
+    odd = drop(source, "event=view/date=someday/f1.json", [{"a": 2}, {"a": "x"}])
+    drop(source, "event=view/date=2021-04-02/hour=01/f2.json", [{"a": 4}])  # B41
+    run(stream(spark, source, state, **typed), state, target)
+    found = sorted(rows(target), key=lambda r: (r["event"], str(r["date"]), r["a"] or 9))
+    assert [(r["a"], r["event"], str(r["date"])) for r in found] == [
+        (1, "click", "2021-04-01"),
+        (4, "view", "2021-04-02"),
+        (2, "view", "None"),
+        (None, "view", "None"),
+    ]
+    rescued = [json.loads(r["_rescued_data"] or "null") for r in found]
+    lost = {"date": "someday", "_file_path": f"file://{odd}"}
+    assert rescued == [None, None, lost, {**lost, "a": "x"}]
+
+
+def test_a_clash_of_types_beside_a_new_nested_field_heals_with_one_retry(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source, state, target = tmp_path / "in", tmp_path / "state", tmp_path / "table"
+    drop(source, "1.json", [{"a": {"b": 1}}])
+    run(stream(spark, source, state), state, target)
+    drop(source, "2.json", [{"a": "text"}, {"a": {"b": 1, "new": 2}}])
+    with pytest.raises(UnknownFieldException):
+        run(stream(spark, source, state), state, target)
+    run(stream(spark, source, state), state, target)
+    assert sorted(str(r["a"]) for r in rows(target)) == [
+        "None",
+        "{'b': '1', 'new': '2'}",
+        "{'b': '1', 'new': None}",
+    ]

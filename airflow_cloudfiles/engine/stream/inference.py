@@ -38,9 +38,19 @@ class Inferred:
 
 
 def infer_files(
-    store: ObjectStore, files: Iterable[FileEntry], options: CloudFilesOptions
+    store: ObjectStore,
+    files: Iterable[FileEntry],
+    options: CloudFilesOptions,
+    known: StructType | None = None,
 ) -> Inferred:
     """Infer and settle the schema of the newest files, within the sample limits (B1, B2).
+
+    Args:
+        store: The source.
+        files: Files to choose the sample from.
+        options: The options of the source.
+        known: The schema there is already: a value that does not fit it is a mismatch, and does
+            not hide what else is new in the record.
 
     Raises:
         SchemaInferenceError: There is no file, or none holds a record (B4).
@@ -52,7 +62,7 @@ def infer_files(
             f"There is no file in {store.uri} to infer a schema from. Give a schema with "
             ".schema(...), or start when the first files have arrived."
         )
-    inference = JsonInference(typed=options.infer_column_types)
+    inference = JsonInference(typed=options.infer_column_types, known=known)
     counts = FetchCounts()
     last = time.monotonic()
     for number, file in enumerate(sample, start=1):

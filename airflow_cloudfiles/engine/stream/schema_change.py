@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 from pyspark.sql.types import StructType
@@ -61,16 +62,16 @@ def _evolved(
     """
     store = open_store(context.source_uri)
     files = list(FileLog(open_store(context.state_uri)).slice(context.start, context.end))
-    evolved = evolve(current, infer_files(store, files, context.options).data_schema)
+    evolved = evolve(current, infer_files(store, files, context.options, current).data_schema)
     if evolved == current:
         _log.info("The sample lacks %s; inferring from %s", sorted(fields), file_uri)
         offending = [file for file in files if store.child_uri(file.path) == file_uri]
-        evolved = evolve(current, infer_files(store, offending, context.options).data_schema)
+        evolved = evolve(
+            current, infer_files(store, offending, context.options, current).data_schema
+        )
     return evolved
 
 
 def _loads(text: str) -> dict[str, object]:
-    import json  # noqa: PLC0415
-
     loaded: dict[str, object] = json.loads(text)
     return loaded

@@ -7,6 +7,7 @@ schema. A field that the schema does not have ends the task (see `schema_change`
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_cloudfiles.engine.formats.json_reader import JsonReader, Piece, UnknownFields
-from airflow_cloudfiles.engine.schema.partitions import partition_arrays
+from airflow_cloudfiles.engine.schema.partitions import misfits, partition_arrays
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.stream import schema_change
 from airflow_cloudfiles.engine.stream.fetch import BLOCK_BYTES, Block, FetchCounts, fetch
@@ -100,8 +101,12 @@ class SplitReader:
         """Put the partition columns between the data and the rescued data."""
         if not self._partitions.fields:
             return batch
-        constant = partition_arrays(blocks[0].file.path, self._partitions, batch.num_rows)
+        path = blocks[0].file.path
+        constant = partition_arrays(path, self._partitions, batch.num_rows)
         columns = list(batch.columns)
+        lost = misfits(path, self._partitions)
+        if lost and self._options.rescued_data_column is not None:
+            columns[-1] = _rescued(columns[-1], lost, self._store.child_uri(path))
         arrays = [*columns[: self._data_columns], *constant, *columns[self._data_columns :]]
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
@@ -116,8 +121,17 @@ def output_schema(
     return StructType(fields)
 
 
-def _json(text: str) -> dict[str, object]:
-    import json  # noqa: PLC0415
+def _rescued(column: pa.Array, lost: dict[str, str], file_uri: str) -> pa.Array:
+    """Add partition values that do not fit their type to the rescued data of every row."""
+    inner = json.dumps(lost)[1:-1]
+    alone = f"{{{inner}, {json.dumps({'_file_path': file_uri})[1:]}"
+    texts = [
+        alone if text is None else f"{{{inner}, {text.removeprefix('{')}"
+        for text in column.to_pylist()
+    ]
+    return pa.array(texts, type=column.type)
 
+
+def _json(text: str) -> dict[str, object]:
     loaded: dict[str, object] = json.loads(text)
     return loaded
