@@ -97,7 +97,7 @@ TEXTS = [
 ]  # fmt: skip
 
 
-def _random_text(generator: random.Random) -> str:
+def _random_text(generator: random.Random) -> str:  # noqa: C901, PLR0911 - one return a kind
     """A value of any kind."""
     kind = generator.randrange(12)
     if kind == 0:
