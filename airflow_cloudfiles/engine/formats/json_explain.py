@@ -42,6 +42,7 @@ from airflow_cloudfiles.engine.types import canonical, is_column_name, merge_typ
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
 _ELEMENTS: Final = msgspec.json.Decoder(list[Raw])
 _SAMPLE_CHARACTERS: Final = 1000
+_MAX_COLUMN_DEPTH: Final = 100
 _BLANK: Final = b" \t\r\n"
 _QUOTE: Final = b'"'
 
@@ -210,8 +211,8 @@ class Explainer:
                 self.strangers.add(name)
             return False
         strict = json_tokens.strict(text)
-        if strict[:1] in b"{[" and canonical(_type_of(strict)) is None:
-            return False  # an empty struct has no type that a column could have (B77)
+        if strict[:1] in b"{[" and not _has_column_type(strict):
+            return False
         sample = _sample(strict)
         for outer in reversed((*path, name)):
             sample = {outer: sample}
@@ -220,14 +221,17 @@ class Explainer:
 
 
 def has_repeated_key(record: bytes) -> bool:
-    """Whether an object anywhere in a strict record has a key twice."""
+    """Whether an object anywhere in a strict record has a key twice, or may have."""
     repeated = False
 
     def check(pairs: list[tuple[str, object]]) -> None:
         nonlocal repeated
         repeated = repeated or len({key for key, _ in pairs}) < len(pairs)
 
-    json.loads(record, object_pairs_hook=check, parse_int=str, parse_float=str)
+    try:
+        json.loads(record, object_pairs_hook=check, parse_int=str, parse_float=str)
+    except RecursionError:
+        return True  # too deep to tell so cheaply: let it be explained
     return repeated
 
 
@@ -303,22 +307,32 @@ def _object(members: list[bytes]) -> Rescued:
     return b"{" + b",".join(members) + b"}" if members else None
 
 
-def _type_of(strict: bytes) -> DataType:
+def _has_column_type(strict: bytes) -> bool:
+    """Whether a column could have the type of an object or array.
+
+    An empty struct has no type (B77), and one nested beyond reason has none that Spark could plan.
+    """
+    try:
+        return canonical(_type_of(strict, _MAX_COLUMN_DEPTH)) is not None
+    except NotJsonError:
+        return False
+
+
+def _type_of(strict: bytes, depth: int) -> DataType:
     """As much of the type of a value as tells whether it has one."""
+    if not depth:
+        raise NotJsonError("nested too deeply for a column")
     if strict == b"null":
         return NullType()
     if strict[:1] == b"[":
         element: DataType = NullType()
         for text in _elements(strict):
-            element = merge_types(element, _type_of(text))
+            element = merge_types(element, _type_of(text, depth - 1))
         return ArrayType(element)
     if strict[:1] == b"{":
+        names = ((json_tokens.key_text(key), text) for key, text in _members(strict))
         return StructType(
-            [
-                StructField(json_tokens.key_text(key) or "", _type_of(text))
-                for key, text in _members(strict)
-                if json_tokens.key_text(key)
-            ]
+            [StructField(name, _type_of(text, depth - 1)) for name, text in names if name]
         )
     return StringType()
 
@@ -328,7 +342,7 @@ def _sample(strict: bytes) -> object:
     if len(strict) <= _SAMPLE_CHARACTERS:
         try:
             return json.loads(strict)
-        except ValueError:
+        except (ValueError, RecursionError):
             return strict.decode()
     text = text_of(strict)
     return (strict.decode() if text is None else text)[:_SAMPLE_CHARACTERS] + "…"

@@ -284,6 +284,15 @@ def test_nesting_beyond_any_reason_is_a_corrupt_record():
         assert (row["_rescued_data"] is not None) == is_corrupt
 
 
+def test_a_field_nested_too_deeply_for_a_column_is_rescued_not_new():
+    data = b'{"b":' + b"[" * 990 + b"]" * 990 + b"}"
+    (row,) = rows(data, columns(a=StringType()), mode_="addNewColumns")
+    assert row["_rescued_data"].startswith('{"b":[[[')
+    repeated = b'{"a":1,"a":' + b"[" * 990 + b"]" * 990 + b"}"
+    (row,) = rows(repeated, columns(a=StringType()))
+    assert row["_rescued_data"].startswith('{"a":1,')
+
+
 def test_a_line_of_twenty_megabytes_and_a_number_of_many_digits_are_read():
     text, digits = "x" * 20_000_000, "7" * 10_000
     data = json.dumps({"a": text}) + f'\n{{"a":{digits},"b":{digits}}}\n'
