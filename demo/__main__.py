@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import signal
 import sys
@@ -23,7 +24,10 @@ def main() -> int:
     """Play the demo."""
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
     parser.add_argument(
-        "--keep", action="store_true", help="leave Airflow running at the end, and the folder"
+        "--keep",
+        action="store_true",
+        default=os.environ.get("KEEP", "0") not in {"", "0"},  # make demo KEEP=1
+        help="leave Airflow running at the end, and the folder",
     )
     keep = parser.parse_args().keep
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

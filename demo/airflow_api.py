@@ -68,6 +68,11 @@ class AirflowApi:
         path = f"/api/v2/dags/{dag_id}/dagRuns/{_quoted(run_id)}/taskInstances/{task_id}"
         return dict(self.call("GET", path))
 
+    def mark(self, dag_id: str, run_id: str, task_id: str, state: str) -> None:
+        """Set a task's state, as a user does in the UI."""
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{_quoted(run_id)}/taskInstances/{task_id}"
+        self.call("PATCH", path, {"new_state": state})
+
     def tries(self, dag_id: str, run_id: str, task_id: str) -> list[dict[str, Any]]:
         """Every try of a task instance, oldest first."""
         path = f"/api/v2/dags/{dag_id}/dagRuns/{_quoted(run_id)}/taskInstances/{task_id}/tries"

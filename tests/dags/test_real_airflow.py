@@ -35,7 +35,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def airflow(root: Path) -> Iterator[AirflowHome]:
     """A running Airflow with the DAGs unpaused."""
     with AirflowHome(root / "airflow", DAGS, {"STREAMS_ROOT": str(root)}) as home:
-        for dag_id in ("heals", "fails_on_new_columns", "is_killed"):
+        for dag_id in ("heals", "fails_on_new_columns", "is_killed", "is_marked_failed"):
             home.wait(lambda dag=dag_id: home.api.has_dag(dag), 60, dag_id)  # type: ignore[misc]
             home.api.pause(dag_id, paused=False)
         yield home
@@ -100,21 +100,39 @@ def test_fail_on_new_columns_is_not_retried(airflow: AirflowHome, root: Path) ->
 
 def test_a_killed_task_process_takes_its_spark_along(airflow: AirflowHome, root: Path) -> None:
     dag_id = "is_killed"
-    _drop(root, dag_id, "1.json", {"a": 1})
-    run_id = airflow.api.trigger(dag_id)
-    airflow.wait(lambda: _named(airflow, "java"), RUN_SECONDS, "the JVM")
+    run_id = _run_until_spark_is_up(airflow, root, dag_id)
     [supervisor] = _named(airflow, "airflow_cloudfiles.engine.stream.supervisor")
     os.kill(_parent(supervisor), signal.SIGKILL)
 
-    def is_gone() -> bool:
-        return not _named(airflow, "java") and not _named(airflow, "airflow_cloudfiles.engine")
-
-    airflow.wait(is_gone, 20, "Spark to be gone")
+    airflow.wait(lambda: _spark_is_gone(airflow), 30, "Spark to be gone")
     # Airflow itself retries the lost try later; a run of the user's own need not wait for that
     first = airflow.wait(lambda: _tries(airflow, dag_id, run_id), RUN_SECONDS, "Airflow to notice")
     assert first[0] != "success"
     assert _run(airflow, dag_id)[1] == "success"
     assert [row["a"] for row in _table(root, dag_id)] == ["1"]
+
+
+def test_a_task_that_a_user_marks_failed_ends_its_spark(airflow: AirflowHome, root: Path) -> None:
+    dag_id = "is_marked_failed"
+    run_id = _run_until_spark_is_up(airflow, root, dag_id)
+    airflow.api.mark(dag_id, run_id, "ingest", "failed")
+
+    airflow.wait(lambda: _spark_is_gone(airflow), 60, "Spark to be gone")
+    assert airflow.api.task(dag_id, run_id, "ingest")["state"] == "failed"
+    assert _run(airflow, dag_id)[1] == "success"
+    assert [row["a"] for row in _table(root, dag_id)] == ["1"]
+
+
+def _run_until_spark_is_up(airflow: AirflowHome, root: Path, dag_id: str) -> str:
+    """Start a run of one file and wait for its JVM, which takes seconds to begin working."""
+    _drop(root, dag_id, "1.json", {"a": 1})
+    run_id = airflow.api.trigger(dag_id)
+    airflow.wait(lambda: _named(airflow, "java"), RUN_SECONDS, "the JVM")
+    return run_id
+
+
+def _spark_is_gone(airflow: AirflowHome) -> bool:
+    return not _named(airflow, "java") and not _named(airflow, "airflow_cloudfiles.engine")
 
 
 def _named(airflow: AirflowHome, word: str) -> list[int]:

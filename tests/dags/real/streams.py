@@ -13,6 +13,7 @@ for dag_id, options in {
     "heals": {},
     "fails_on_new_columns": {"cloudFiles.schemaEvolutionMode": "failOnNewColumns"},
     "is_killed": {},
+    "is_marked_failed": {},
 }.items():
     root = f"{os.environ['STREAMS_ROOT']}/{dag_id}"
     stream = {
