@@ -5,6 +5,7 @@ Fixtures of one room live beside its tests; this file stays under 150 lines.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -28,6 +29,12 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 # Workers must be this Python: Spark's own default is whatever `python3` the PATH has.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
+# Py4J says good-bye to each connection, the last one after pytest has closed its streams.
+logging.getLogger("py4j").setLevel(logging.WARNING)
+
+FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A JVM that lives for some minutes is best off with its quick compiler and simplest collector."""
+
 # How long an example takes says nothing on a busy machine.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
@@ -38,6 +45,7 @@ def pytest_unconfigure() -> None:
     shutil.rmtree(_AIRFLOW_HOME, ignore_errors=True)
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test that asks for the Spark session is a `spark` test, whether it says so or not."""
     for item in items:
@@ -63,7 +71,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.memory", "1g")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={root / 'derby'}")
+        .config(
+            "spark.driver.extraJavaOptions", f"{FAST_START} -Dderby.system.home={root / 'derby'}"
+        )
         .config("spark.local.dir", str(root / "local"))
         .config("spark.sql.artifact.isolation.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
