@@ -94,7 +94,7 @@ def test_a_lost_spark_checkpoint_repeats_no_batch_with_other_files(tmp_path: Pat
     driver = Driver(tmp_path, **{"cloudFiles.maxFilesPerTrigger": "2"})
     dropped = _arrive(driver, 0)
     driver.killed_at("after-sink-commit:2")
-    for name in ("offsets", "commits", "metadata"):
+    for name in ("offsets", "commits", "metadata", ".metadata.crc"):
         path = driver.state / name
         if path.is_dir():
             for child in sorted(path.rglob("*"), reverse=True):

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -284,3 +284,30 @@ def test_a_clash_of_types_beside_a_new_nested_field_heals_with_one_retry(
         "{'b': '1', 'new': '2'}",
         "{'b': '1', 'new': None}",
     ]
+
+
+def test_a_table_is_read_back_without_jars_over_an_evolution(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source, state, target = tmp_path / "in", tmp_path / "state", tmp_path / "table"
+    drop(source, "1.json", [{"a": 1}])
+    run(stream(spark, source, state), state, target)
+    drop(source, "2.json", [{"a": 2, "b": {"c": [1, 2]}}])
+    with pytest.raises(UnknownFieldException):
+        run(stream(spark, source, state), state, target)
+    run(stream(spark, source, state), state, target)
+    frame = spark.read.format("delta").load(str(target))
+    assert frame.columns == ["a", "_rescued_data", "b"]
+    found = [(r["a"], r["b"] and r["b"]["c"]) for r in frame.orderBy("a").collect()]
+    assert found == [("1", None), ("2", ["1", "2"])]
+    assert frame.where("b.c[0] = '1'").count() == 1
+    with pytest.raises(AnalysisException, match="There is no Delta table"):
+        spark.read.format("deltalake").load(str(tmp_path / "nowhere"))
+
+
+def test_a_batch_read_of_cloud_files_says_to_stream(spark: SparkSession, tmp_path: Path) -> None:
+    drop(tmp_path / "in", "1.json", [{"a": 1}])
+    reader = spark.read.format("cloudFiles").option("cloudFiles.format", "json")
+    frame = reader.schema("a string").load(str(tmp_path / "in"))
+    with pytest.raises(AnalysisException, match="readStream"):
+        frame.collect()

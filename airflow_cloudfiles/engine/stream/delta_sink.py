@@ -17,7 +17,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType  # noqa: TC002 - Spark reads the annotations of none
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
@@ -45,7 +50,7 @@ class TaskWritten(WriterCommitMessage):
 
 
 class DeltaLakeDataSource(DataSource):
-    """The sink `deltalake`.
+    """The sink `deltalake`, and the batch source of the same name.
 
     Options: `path` (the table), `checkpointLocation`, `mergeSchema` (false), `txnAppId` (default:
     the id of the stream whose state is in the checkpoint location).
@@ -55,6 +60,22 @@ class DeltaLakeDataSource(DataSource):
     def name(cls) -> str:
         """The name to give to `format`."""
         return "deltalake"
+
+    def schema(self) -> StructType:
+        """The schema of the table, for a batch read.
+
+        Raises:
+            TargetNotDeltaError: There is no Delta table.
+        """
+        from airflow_cloudfiles.engine.stream import delta_read  # noqa: PLC0415 - reading only
+
+        return delta_read.table_schema(self._path())
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of a batch query: one version of the table."""
+        from airflow_cloudfiles.engine.stream import delta_read  # noqa: PLC0415 - reading only
+
+        return delta_read.DeltaTableReader(self._path(), schema)
 
     def streamWriter(  # noqa: N802
         self,
@@ -67,12 +88,16 @@ class DeltaLakeDataSource(DataSource):
             OptionError: No path, or an output mode other than append.
         """
         options = {key.lower(): value for key, value in dict(self.options).items()}
-        target = options.get("path")
-        if not target:
-            raise OptionError("No target: give the table's folder to start(path).")
+        target = self._path()
         if overwrite:
             raise OptionError("The deltalake sink appends: use outputMode append.")
         return DeltaStreamWriter(target, options, schema)
+
+    def _path(self) -> str:
+        for key, value in dict(self.options).items():
+            if key.lower() == "path" and value:
+                return str(value)
+        raise OptionError("No target: give the table's folder to start(path) or load(path).")
 
 
 class DeltaDataSource(DeltaLakeDataSource):

@@ -20,7 +20,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadMaxFiles,
@@ -82,6 +87,13 @@ class CloudFilesDataSource(DataSource):
         if options.emit == "splits":
             return SPLIT_SCHEMA
         return self._settled.full_schema(options.rescued_data_column)  # type: ignore[no-any-return]
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Refuse a batch read, which would ingest nothing once."""
+        raise OptionError(
+            f"cloudFiles is a streaming source (asked for {len(schema.fields)} columns): use "
+            "spark.readStream.format('cloudFiles'), with trigger(availableNow=True) for a batch."
+        )
 
     def streamReader(self, schema: StructType) -> CloudFilesStreamReader:  # noqa: N802
         """The reader of one query; cheap, since Spark builds one for every micro-batch."""
