@@ -54,7 +54,7 @@ def _tell_schema(story: Story) -> None:
         show(f"{' ' if name in story.columns_before else '+'} {name} {kind}")
     title("The schema log (checkpoint/_schemas)")
     for number, content in story.landed.schema_log():
-        fields = json.loads(str(content["dataSchemaJson"]))["fields"]
+        fields = content["dataSchemaJson"]["fields"]
         names = ", ".join(each["name"] for each in fields)
         show(f"version {number}: {len(fields)} columns: {names}")
         show(f"           why: {json.dumps(content['reason'])[:300]}")

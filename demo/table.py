@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 from deltalake import DeltaTable
@@ -54,16 +54,13 @@ class Landed:
         """The table's versions, oldest first."""
         return [dict(version) for version in reversed(self._table().history())]
 
-    def schema_log(self) -> list[tuple[int, dict[str, object]]]:
+    def schema_log(self) -> list[tuple[int, dict[str, Any]]]:
         """The versions of the schema log: number and content."""
         folder = self.root / "checkpoint" / "_schemas"
         found = []
         for path in sorted(folder.glob("[0-9]*"), key=lambda each: int(each.name)):
-            lines = path.read_text(encoding="utf-8").splitlines()
-            merged: dict[str, object] = {}
-            for line in lines[1:]:
-                merged.update(json.loads(line))
-            found.append((int(path.name), merged))
+            _, _, body = path.read_text(encoding="utf-8").split("\n", 2)  # version, header, content
+            found.append((int(path.name), json.loads(body)))
         return found
 
     @property
