@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def big_files(folder: Path, rows: int) -> Path:
         target.mkdir(parents=True, exist_ok=True)
         source = records(rows)
         for number in range(-(-rows // ROWS_A_FILE)):
-            lines = (json.dumps(r, ensure_ascii=False) for r, _ in zip(source, range(ROWS_A_FILE)))  # noqa: B905 - the last file is shorter
+            lines = (json.dumps(r, ensure_ascii=False) for r in islice(source, ROWS_A_FILE))
             (target / f"part-{number:04}.json").write_text(
                 "\n".join(lines) + "\n", encoding="utf-8"
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -19,7 +18,10 @@ START_SECONDS = 90
 
 
 class StandaloneCluster:
-    """Master and worker in processes of their own, on loopback and free ports."""
+    """Master and worker in processes of their own, on loopback and free ports.
+
+    They run under the supervisor, so they end with the tests, in whatever way those end.
+    """
 
     def __init__(self, folder: Path, *, cores: int = 2, memory: str = "2g") -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -41,11 +43,7 @@ class StandaloneCluster:
 
     def __exit__(self, *_: object) -> None:
         for process in reversed(self._processes):
-            try:
-                os.killpg(process.pid, signal.SIGTERM)
-                process.wait(20)
-            except (ProcessLookupError, subprocess.TimeoutExpired):
-                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()  # closes the pipe that keeps it running
 
     def state(self) -> str:
         """The master's own account of its workers and applications, as JSON text."""
@@ -67,14 +65,15 @@ class StandaloneCluster:
         with (self._folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 [
+                    *(sys.executable, "-m", "airflow_cloudfiles.engine.stream.supervisor", "--"),
                     home / "bin" / "spark-class",
                     f"org.apache.spark.deploy.{kind.lower()}.{kind}",
                     *arguments,
                 ],
                 env=env,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
             )
         self._processes.append(process)
 
