@@ -311,3 +311,15 @@ def test_a_batch_read_of_cloud_files_says_to_stream(spark: SparkSession, tmp_pat
     frame = reader.schema("a string").load(str(tmp_path / "in"))
     with pytest.raises(AnalysisException, match="readStream"):
         frame.collect()
+
+
+def test_state_and_target_below_the_source_are_never_ingested(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source = tmp_path / "in"
+    drop(source, "1.json", [{"a": 1}])
+    for _ in range(3):  # B91
+        run(stream(spark, source, source / "state"), source / "state", source / "table")
+    drop(source, "2.json", [{"a": 2}])
+    run(stream(spark, source, source / "state"), source / "state", source / "table")
+    assert sorted(r["a"] for r in rows(source / "table")) == ["1", "2"]

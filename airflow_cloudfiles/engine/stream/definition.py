@@ -19,6 +19,7 @@ from airflow_cloudfiles.engine.ledger.run_lock import RunLock
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.schema_log import SchemaLog
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
+from airflow_cloudfiles.engine.stream.handoff import QueryLocations
 from airflow_cloudfiles.engine.stream.inference import Inferred, infer_files
 from airflow_cloudfiles.engine.stream.split_reader import output_schema
 
@@ -148,7 +149,7 @@ def bind(settled: SettledSchema, options: CloudFilesOptions, checkpoint: str) ->
 
 
 def open_intake(
-    options: CloudFilesOptions, checkpoint: str, patience_seconds: float
+    options: CloudFilesOptions, locations: QueryLocations, patience_seconds: float
 ) -> tuple[Intake, RunLock]:
     """Open the state of a query and take its run lock.
 
@@ -159,24 +160,24 @@ def open_intake(
     intake = Intake.open(
         source=options.path,
         format=options.format,
-        checkpoint_location=checkpoint,
-        exclude=own_locations(options, checkpoint),
+        checkpoint_location=locations.checkpoint,
+        exclude=own_locations(options, locations.checkpoint, locations.target),
     )
     lock = RunLock(intake.state)
     lock.acquire(timeout_seconds=patience_seconds)
     return intake, lock
 
 
-def own_locations(options: CloudFilesOptions, checkpoint: str | None) -> Sequence[str]:
-    """Locations that may lie below the source and are not input."""
-    own = (checkpoint, options.checkpoint_location, options.schema_location, *options.exclude)
+def own_locations(options: CloudFilesOptions, *others: str | None) -> Sequence[str]:
+    """Locations that may lie below the source and are not input: state, schemas, target."""
+    own = (*others, options.checkpoint_location, options.schema_location, *options.exclude)
     return tuple(dict.fromkeys(normalize_uri(location) for location in own if location))
 
 
 def _infer(options: CloudFilesOptions) -> Inferred:
     store = open_store(options.path)
     _log.info("Listing %s to infer its schema", store.uri)
-    files = DirectoryListing(store, own_locations(options, None)).discover()
+    files = DirectoryListing(store, own_locations(options)).discover()
     return infer_files(store, files, options)
 
 

@@ -1,20 +1,22 @@
 """How does the source learn where its state is?
 
 Spark tells a Python source its options, but not the `checkpointLocation` of the query that runs
-it. So `load()` gives the source the name of a file to look at, and `start()` writes the checkpoint
-location there before Spark starts the query. The planning process takes the file away when it has
-read it; `start()` waits for that, so that one DataFrame may be started several times.
+it, nor where its rows go. So `load()` gives the source the name of a file to look at, and `start()`
+writes the locations there before Spark starts the query. The planning process takes the file away
+when it has read it; `start()` waits for that, so that one DataFrame may be started several times.
 
-The file lies in a directory that only this user can enter, and holds a location, nothing secret.
+The file lies in a directory that only this user can enter, and holds locations, nothing secret.
 """
 
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import shutil
 import tempfile
 import uuid
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
@@ -38,22 +40,30 @@ def new_token() -> str:
     return str(_folder() / uuid.uuid4().hex)
 
 
-def hand_over(token: str, checkpoint_location: str) -> None:
-    """Say the checkpoint location to whoever holds the token."""
+@dataclass(frozen=True, slots=True)
+class QueryLocations:
+    """Where a query keeps its state, and where its rows go if that is a path."""
+
+    checkpoint: str
+    target: str | None = None
+
+
+def hand_over(token: str, locations: QueryLocations) -> None:
+    """Tell the locations of a query to whoever holds the token."""
     draft = Path(f"{token}.draft")
-    draft.write_text(checkpoint_location, encoding="utf-8")
+    draft.write_text(json.dumps(asdict(locations)), encoding="utf-8")
     draft.rename(token)
 
 
-def receive(token: str) -> str | None:
+def receive(token: str) -> QueryLocations | None:
     """Take what was handed over; `None` when nothing was."""
     path = Path(token)
     try:
-        location = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
     path.unlink(missing_ok=True)
-    return location
+    return QueryLocations(**json.loads(text))
 
 
 def is_received(token: str) -> bool:

@@ -224,12 +224,15 @@ def _start(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs
             "A query with several cloudFiles sources must say where each keeps its state: give "
             "each readStream an .option('checkpointLocation', ...) of its own."
         )
-    return _handed_over(lambda: original(self, *args, **kwargs), tokens[0], str(checkpoint))
+    # `toTable` takes a table's name where `start` takes a path.
+    target = (args[0] if args else kwargs.get("path")) if name == "start" else None
+    locations = handoff.QueryLocations(str(checkpoint), None if target is None else str(target))
+    return _handed_over(lambda: original(self, *args, **kwargs), tokens[0], locations)
 
 
-def _handed_over(start: Callable[[], Any], token: str, checkpoint: str) -> Any:
+def _handed_over(start: Callable[[], Any], token: str, locations: handoff.QueryLocations) -> Any:
     """Start a query, and wait until its planning process knows where its state is."""
-    handoff.hand_over(token, checkpoint)
+    handoff.hand_over(token, locations)
     try:
         query = start()
         deadline = time.monotonic() + RECEIVE_SECONDS

@@ -202,26 +202,26 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
 
             log_to_stderr()
-            checkpoint = self._checkpoint_location()
-            self._settled = definition.bind(self._settled, self._options, checkpoint)
+            locations = self._locations()
+            self._settled = definition.bind(self._settled, self._options, locations.checkpoint)
             self._intake, self._lock = definition.open_intake(
-                self._options, checkpoint, LOCK_PATIENCE_SECONDS
+                self._options, locations, LOCK_PATIENCE_SECONDS
             )
         return self._intake
 
-    def _checkpoint_location(self) -> str:
+    def _locations(self) -> handoff.QueryLocations:
         """Where the state is: said to the reader, or handed over by `writeStream`."""
-        said = self._options.checkpoint_location
+        if self._options.checkpoint_location is not None:
+            return handoff.QueryLocations(self._options.checkpoint_location)
         handed = handoff.receive(self._options.token) if self._options.token else None
-        location = said or handed
-        if location is None:
+        if handed is None:
             raise OptionError(
                 "The source does not know its checkpoint location. Give the one of writeStream to "
                 "readStream too: .option('checkpointLocation', ...). (After "
                 "airflow_cloudfiles.register(spark) it is passed on by itself, except over Spark "
                 "Connect and for queries with several cloudFiles sources.)"
             )
-        return location
+        return handed
 
     def _context(self, intake: Intake, start: Offset, end: Offset) -> BatchContext:
         return BatchContext(
