@@ -7,12 +7,12 @@ cluster. The connection is read here and not by Airflow's Spark provider, which 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.stream.launch import LocalSpark, SparkSubmit
+from airflow_cloudfiles.engine.stream.spec import refuse_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 DEFAULT_MASTER = "local[*]"
 
 _BINARIES = ("spark-submit", "spark2-submit", "spark3-submit")
-_CREDENTIAL = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
-"""What Spark itself takes for a credential (`spark.redaction.regex`)."""
 
 
 class SparkConnection(Protocol):
@@ -71,7 +69,7 @@ def submission(
     deploy_mode = spark.deploy_mode or _extra(extra, "deploy-mode")
     submitted = bool(deploy_mode or spark.packages or spark.files or spark.py_files)
     if master.startswith("local") and not submitted:
-        _refuse_credentials(spark.conf)
+        refuse_secrets(spark.conf)  # it is stored beside the state
         return LocalSpark(master=master, driver_memory=spark.driver_memory)
     conf = dict(spark.conf)
     for name, value in (
@@ -98,16 +96,6 @@ def _extra(extra: Mapping[str, Any], name: str) -> str | None:
     """An extra field of a connection, which Airflow's form and older ones spell differently."""
     value = extra.get(name) or extra.get(name.replace("-", "_"))
     return str(value) if value else None
-
-
-def _refuse_credentials(conf: Mapping[str, str]) -> None:
-    """A local run's configuration is stored beside the state, where no credential belongs."""
-    for name in conf:
-        if _CREDENTIAL.search(name):
-            raise OptionError(
-                f"{name} is refused in spark_conf: it would be stored beside the state. Put it "
-                "into spark-defaults.conf or the environment of the worker."
-            )
 
 
 def _master(connection: SparkConnection) -> str:

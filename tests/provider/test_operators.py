@@ -65,7 +65,7 @@ def test_a_target_is_required_to_ingest() -> None:
         ({"batch": {"checkpoint_location": "/other", "last_entry": 0}}, "/other"),
         ({"batch": ["1.json"]}, r"sensor\.output"),
         ({"master": "yarn", "deploy_mode": "custer"}, "deploy_mode"),
-        ({"spark_conf": {"spark.some.password": "hush"}}, "refused in spark_conf"),
+        ({"spark_conf": {"spark.some.password": "hush"}}, "looks like a credential"),
         ({"source": "in"}, "relative"),
     ],
 )

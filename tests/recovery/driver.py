@@ -16,7 +16,6 @@ from airflow_cloudfiles.engine.stream.launch import LocalSpark
 from airflow_cloudfiles.engine.stream.spec import JobSpec
 
 RUN_SECONDS = 180
-FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class Driver:
@@ -47,7 +46,6 @@ class Driver:
             target=str(self.target),
             run_id=self.run_id,
             options=self.options,
-            spark_conf={"spark.driver.extraJavaOptions": FAST_START},
         )
         open_store(str(self.state)).put(spec.spec_key, spec.to_json().encode())
         how = LocalSpark(master="local[2]")

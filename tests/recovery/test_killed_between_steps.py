@@ -83,6 +83,7 @@ def test_a_schema_change_in_the_middle_of_kills_changes_nothing_about_that(tmp_p
     assert report is not None
     assert report["error"]["class"] == "UnknownFieldException"
     assert report["error"]["is_retryable"]
+    assert report["rows"] > 0, "what a failing run has committed is in its report"
     assert driver.run()[0] == 0, driver.log[-3000:]
     assert sorted(_ids(driver)) == sorted(dropped)
     table = {row["id"][0]: (row["currency"], row["country"]) for row in rows(driver.target)}

@@ -26,7 +26,7 @@ from airflow_cloudfiles.engine.intake import Intake
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.stream import definition, delta_table, progress
-from airflow_cloudfiles.engine.stream.launch import LAUNCHED
+from airflow_cloudfiles.engine.stream.launch import COORDINATOR_JVM, DEFAULT_CONF, LAUNCHED
 from airflow_cloudfiles.engine.stream.spec import JobSpec
 from airflow_cloudfiles.engine.types import simple_ddl, to_arrow
 
@@ -49,8 +49,11 @@ def run(spec: JobSpec) -> dict[str, Any]:
     durations: dict[str, float] = {}
     report: dict[str, Any] = {"run_id": spec.run_id, "kind": spec.kind}
     try:
-        body = _infer(spec) if spec.kind == "infer" else _ingest(spec, durations)
-        report |= {"outcome": "succeeded", **body}
+        if spec.kind == "infer":
+            report |= _infer(spec)
+        else:
+            _ingest(spec, report, durations)
+        report["outcome"] = "succeeded"
     except Exception as error:  # noqa: BLE001 - whatever it was is told in the report
         ours = _as_ours(error)
         _log.log(
@@ -93,6 +96,7 @@ def _infer(spec: JobSpec) -> dict[str, Any]:
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
     settled = definition.settle_schema(options)
     schema = settled.full_schema(options.rescued_data_column)
+    _log.info("Schema version %s:\n%s", settled.version, schema.treeString())
     return {
         "schema_version": settled.version,
         "schema": simple_ddl(schema),
@@ -102,8 +106,11 @@ def _infer(spec: JobSpec) -> dict[str, Any]:
     }
 
 
-def _ingest(spec: JobSpec, durations: dict[str, float]) -> dict[str, Any]:
-    """Run the query until everything that was there is in the table."""
+def _ingest(spec: JobSpec, report: dict[str, Any], durations: dict[str, float]) -> None:
+    """Run the query until everything that was there is in the table.
+
+    What was committed goes into the report also when the run then fails.
+    """
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
     settled = definition.settle_schema(options)
     schema = to_arrow(settled.full_schema(options.rescued_data_column))
@@ -111,6 +118,7 @@ def _ingest(spec: JobSpec, durations: dict[str, float]) -> dict[str, Any]:
     delta_table.check(target, schema, merge_schema=spec.merge_schema)
     before = _last_batch(spec)
     clock = time.monotonic()
+    report["schema_version"] = settled.version
     spark = session(spec)
     durations["spark_start_seconds"] = round(time.monotonic() - clock, 3)
     clock = time.monotonic()
@@ -120,7 +128,7 @@ def _ingest(spec: JobSpec, durations: dict[str, float]) -> dict[str, Any]:
     finally:
         durations["query_seconds"] = round(time.monotonic() - clock, 3)
         spark.stop()
-    return _summary(spec, before, settled.version)
+        report |= _summary(spec, before)
 
 
 def session(spec: JobSpec) -> SparkSession:
@@ -133,15 +141,11 @@ def session(spec: JobSpec) -> SparkSession:
     from airflow_cloudfiles.engine.stream.register import register  # noqa: PLC0415
 
     builder = SparkSession.builder.appName(f"cloudfiles-{spec.run_id}")
-    defaults = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.streaming.metricsEnabled": "false",
-        # A micro-batch is one Spark job of a few tasks; the sketch of its plan is not worth disk.
-        "spark.sql.ui.retainedExecutions": "10",
-    }
-    if LAUNCHED not in os.environ and "spark.master" not in spec.spark_conf:
-        defaults["spark.master"] = "local[*]"
+    # Whoever launched the driver has said master and defaults already, before the user's own.
+    launched = os.environ.get(LAUNCHED)
+    defaults = {} if launched else {"spark.master": "local[*]", **DEFAULT_CONF}
+    if launched == "local":
+        defaults["spark.driver.extraJavaOptions"] = COORDINATOR_JVM
     for key, value in {**defaults, **spec.spark_conf}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
@@ -197,7 +201,7 @@ def _last_batch(spec: JobSpec) -> int:
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
-def _summary(spec: JobSpec, before: int, schema_version: int) -> dict[str, Any]:
+def _summary(spec: JobSpec, before: int) -> dict[str, Any]:
     """Add up what the micro-batches of this run noted."""
     done = progress.notes(spec.checkpoint_location, range(before + 1, _last_batch(spec) + 1))
     total: dict[str, int] = {}
@@ -223,7 +227,6 @@ def _summary(spec: JobSpec, before: int, schema_version: int) -> dict[str, Any]:
         "dropped_records": total.get("dropped_records", 0),
         "batches": len(done),
         "batches_recovered": sum(not batch.is_new for batch in done),
-        "schema_version": schema_version,
         "target_version": table.version() if table else None,
         "warnings": warnings,
     }

@@ -30,15 +30,24 @@ from airflow_cloudfiles.engine.errors import (
     from_name,
 )
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
-from airflow_cloudfiles.engine.stream.spec import JobSpec
+from airflow_cloudfiles.engine.stream.spec import JobSpec, refuse_secrets
 
 __all__ = ["JobSpec", "LocalSpark", "Run", "SparkSubmit", "launch"]
 
 JAVA_MINIMUM = 17
+DEFAULT_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""Spark configuration of a run unless the user says otherwise: a task has no one to look at a UI,
+and a log is no place for a progress bar."""
 TAIL_LINES = 60
 """How many of the driver's last lines an error without a report shows."""
+COORDINATOR_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""JVM options of a local run: its JVM only coordinates, rows stay in Python. Compiling less and one
+collector thread start it sooner and leave the cores to the tasks (docs/decisions)."""
 LAUNCHED = "CLOUDFILES_LAUNCHED"
-"""Environment variable: the master was chosen by whoever started the driver."""
+"""Environment variable: `local` or `submit`, when the master was chosen with the driver's start."""
 _MODULE = "airflow_cloudfiles.engine.stream"
 
 
@@ -71,7 +80,7 @@ class LocalSpark:
     def environment(self) -> dict[str, str]:
         """PySpark takes master and memory of a JVM it starts itself from one variable."""
         check_pyspark()
-        arguments = ["--master", self.master]
+        arguments = ["--master", self.master, *_as_flags(DEFAULT_CONF)]
         if self.driver_memory:
             arguments += ["--driver-memory", self.driver_memory]
         python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
@@ -79,7 +88,7 @@ class LocalSpark:
         return {
             **python,
             "PYSPARK_SUBMIT_ARGS": " ".join([*map(_quoted, arguments), "pyspark-shell"]),
-            LAUNCHED: "1",
+            LAUNCHED: "local",
             **({"JAVA_HOME": java_home} if java_home else {}),
         }
 
@@ -122,6 +131,9 @@ class SparkSubmit:
     executor_python: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        refuse_secrets(self.conf)
+
     def command(self, state: str, run_id: str) -> list[str]:
         """`spark-submit` with this package's entry point."""
         if self.deploy_mode not in {"client", "cluster"}:
@@ -139,8 +151,7 @@ class SparkSubmit:
         ):
             if value:
                 words += [flag, value]
-        for key, value in self._conf().items():
-            words += ["--conf", f"{key}={value}"]
+        words += _as_flags(self._conf())
         return [*words, str(Path(__file__).with_name("__main__.py")), state, run_id]
 
     def environment(self) -> dict[str, str]:
@@ -150,7 +161,7 @@ class SparkSubmit:
         return {
             **client,
             "PYSPARK_PYTHON": self.executor_python or "python3",
-            LAUNCHED: "1",
+            LAUNCHED: "submit",
             **({"JAVA_HOME": java_home} if java_home else {}),
             **self.env,
         }
@@ -163,7 +174,7 @@ class SparkSubmit:
                 "spark.yarn.submit.waitAppCompletion": "true",
                 "spark.kubernetes.submission.waitAppCompletion": "true",
             }
-        return {**waits, **self.conf}
+        return {**DEFAULT_CONF, **waits, **self.conf}
 
 
 class Run:
@@ -329,6 +340,11 @@ def _spark_submit() -> str:
     """The `spark-submit` of the installed PySpark."""
     check_pyspark()
     return str(spark_home() / "bin" / "spark-submit")
+
+
+def _as_flags(conf: Mapping[str, str]) -> list[str]:
+    """Spark configuration as `spark-submit` takes it."""
+    return [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
 
 
 def _quoted(word: str) -> str:

@@ -18,6 +18,7 @@ from airflow_cloudfiles.engine.errors import OptionError
 RUNS_PREFIX = "_runs"
 REPORTS_PREFIX = "_reports"
 SPEC_VERSION = 1
+_SECRET = re.compile(r"(?i)secret|password|passphrase|token|access[.]?key|credential[.]?file")
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=+-]{0,199}")
 
 
@@ -55,6 +56,7 @@ class JobSpec:
             raise OptionError(
                 f"run_id must be 1 to 200 letters, digits or _.=+-, got {self.run_id!r}."
             )
+        refuse_secrets(self.spark_conf)
         if self.kind == "ingest" and not self.target:
             raise OptionError("target is required to ingest: the folder of a Delta table.")
 
@@ -120,6 +122,21 @@ class JobSpec:
         if text not in {"true", "false"}:
             raise OptionError(f"mergeSchema must be true or false, got {text!r}.")
         return text == "true"
+
+
+def refuse_secrets(conf: Mapping[str, str]) -> None:
+    """Refuse Spark configuration that holds a credential: it is stored and shown in many places.
+
+    Raises:
+        OptionError: A key looks like one of a secret, by the rule Spark redacts its own logs with.
+    """
+    for key in conf:
+        if _SECRET.search(key):
+            raise OptionError(
+                f"The Spark configuration {key} looks like a credential, which would be written "
+                "into state and command lines. Give it to Spark's environment instead (an instance "
+                "profile, workload identity, or spark-defaults.conf)."
+            )
 
 
 def _text(value: object) -> str:

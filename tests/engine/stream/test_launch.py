@@ -161,11 +161,37 @@ def test_a_submission_names_no_option_of_the_job_on_its_command_line() -> None:
     assert command[-2:] == ["file:///state", "r1"]
     assert command[7:9] == ["--packages", "g:a:1"]
     assert "spark.executor.memory=1g" in command
+    mine = SparkSubmit(master="yarn", conf={"spark.ui.enabled": "true"}).command("s", "r")
+    assert [word for word in mine if word.startswith("spark.ui.enabled")] == [
+        "spark.ui.enabled=true"
+    ]
     with pytest.raises(OptionError, match="deploy_mode"):
         SparkSubmit(master="yarn", deploy_mode="clinet").command("s", "r")
 
 
+@pytest.mark.parametrize(
+    "key", ["spark.hadoop.fs.s3a.secret.key", "spark.ssl.keyPassword", "fs.s3a.access.key"]
+)
+def test_a_credential_in_spark_configuration_is_refused_and_not_repeated(key: str) -> None:
+    for build in (
+        lambda: JobSpec(
+            kind="infer",
+            source="/in",
+            format="json",
+            checkpoint_location="/s",
+            run_id="r",
+            spark_conf={key: "hunter2"},
+        ),
+        lambda: SparkSubmit(master="yarn", conf={key: "hunter2"}),
+    ):
+        with pytest.raises(OptionError, match=key.replace(".", r"\.")) as caught:
+            build()
+        assert "hunter2" not in str(caught.value)
+
+
 def test_memory_and_master_reach_a_local_jvm() -> None:
     env = LocalSpark(master="local[3]", driver_memory="2g").environment()
-    assert env["PYSPARK_SUBMIT_ARGS"] == "--master 'local[3]' --driver-memory 2g pyspark-shell"
+    said = env["PYSPARK_SUBMIT_ARGS"]
+    assert said.startswith("--master 'local[3]' ")
+    assert said.endswith(" --driver-memory 2g pyspark-shell")
     assert env["PYSPARK_PYTHON"] == sys.executable
