@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_cloudfiles.engine.errors import UnknownFieldException
-from airflow_cloudfiles.engine.stream.launch import JobSpec, SparkSubmit, launch
+from airflow_cloudfiles.engine.stream.launch import (
+    COORDINATOR_JVM,
+    JobSpec,
+    SparkSubmit,
+    launch,
+)
 from tests.cluster.standalone import StandaloneCluster
 from tests.stream.landing import drop, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow]
+
+CONF = {
+    "spark.executor.memory": "1g",
+    "spark.driver.extraJavaOptions": COORDINATOR_JVM,
+    "spark.executor.extraJavaOptions": COORDINATOR_JVM,
+    "spark.cores.max": "2",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +53,7 @@ def _run(
     how = SparkSubmit(
         master=cluster.url,
         executor_python=sys.executable,
-        conf={
-            "spark.executor.memory": "1g",
-            "spark.cores.max": "2",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-        },
+        conf=CONF,
     )
     lines: list[str] = []
     return launch(spec, how, on_log=lines.append).wait(), lines
@@ -69,3 +80,30 @@ def test_a_cluster_lands_every_row_once_and_heals_a_new_column(
     assert (healed["rows"], healed["schema_version"]) == (1, 1)
     found = rows(tmp_path / "table")
     assert len(found) == len({row["id"] for row in found}) == 201
+
+
+@pytest.mark.airflow
+def test_the_operators_submit_through_a_spark_connection(
+    cluster: StandaloneCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
+
+    host, port = cluster.url.rsplit(":", 1)
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_CLUSTER",
+        json.dumps({"conn_type": "spark", "host": host, "port": int(port)}),
+    )
+    drop(tmp_path / "in", "1.json", [{"id": 1}, {"id": 2}])
+    ingest = CloudFilesIngestOperator(
+        task_id="ingest",
+        source=str(tmp_path / "in"),
+        format="json",
+        checkpoint_location=str(tmp_path / "state"),
+        target=str(tmp_path / "table"),
+        spark_conn_id="cluster",
+        spark_conf={**CONF, "spark.pyspark.python": sys.executable},
+    )
+    ti = SimpleNamespace(dag_id="d", run_id="r", task_id="ingest", map_index=-1, try_number=1)
+    report = ingest.execute({"ti": ti})  # type: ignore[typeddict-item]
+    assert (report["rows"], report["target_version"]) == (2, 1)
+    assert '"name" : "cloudfiles-d.r.ingest.1"' in cluster.state()

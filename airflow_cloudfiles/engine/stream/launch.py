@@ -112,8 +112,8 @@ class SparkSubmit:
         principal: Kerberos principal.
         keytab: Kerberos keytab.
         binary: Path of `spark-submit`; default is the one of the installed `pyspark`.
-        executor_python: Python on the executors; default is `python3`, or this one for `client`
-            deployments on one machine's loopback address.
+        executor_python: Python on the executors; default is `PYSPARK_PYTHON` of this process'
+            environment, else `python3`. The configuration `spark.pyspark.python` wins over it.
         env: Environment variables for `spark-submit`, such as `HADOOP_CONF_DIR`.
     """
 
@@ -160,7 +160,7 @@ class SparkSubmit:
         client = {"PYSPARK_DRIVER_PYTHON": sys.executable} if self.deploy_mode == "client" else {}
         return {
             **client,
-            "PYSPARK_PYTHON": self.executor_python or "python3",
+            "PYSPARK_PYTHON": self.executor_python or os.environ.get("PYSPARK_PYTHON", "python3"),
             LAUNCHED: "submit",
             **({"JAVA_HOME": java_home} if java_home else {}),
             **self.env,
