@@ -27,6 +27,7 @@ from airflow_cloudfiles.engine.errors import (
     OptionError,
     RunError,
     RunFailedError,
+    StateError,
     from_name,
 )
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
@@ -243,14 +244,21 @@ def launch(spec: JobSpec, how: How, *, on_log: Callable[[str], None]) -> Run:
         on_log: Called with every line the driver prints, in the thread that calls `wait`.
 
     Raises:
+        StateError: The checkpoint location cannot be written.
         JavaNotFoundError: There is no Java 17 or newer for a local Spark.
         RunError: PySpark is missing or damaged, or the command cannot be started.
     """
     store = open_store(spec.checkpoint_location)
     command = how.command(normalize_uri(spec.checkpoint_location), spec.run_id)
     environment = {**os.environ, **how.environment(), "PYTHONUNBUFFERED": "1"}
-    store.delete(spec.report_key)
-    store.put(spec.spec_key, spec.to_json().encode())
+    try:
+        store.delete(spec.report_key)
+        store.put(spec.spec_key, spec.to_json().encode())
+    except OSError as error:
+        raise StateError(
+            f"The checkpoint location {store.uri} cannot be written: "
+            f"{error.strerror or error}. Make it a folder this user may write to, or choose another."
+        ) from error
     try:
         process = subprocess.Popen(
             [sys.executable, "-m", f"{_MODULE}.supervisor", "--", *command],

@@ -12,6 +12,7 @@ from airflow_cloudfiles.engine.errors import (
     JavaNotFoundError,
     OptionError,
     RunFailedError,
+    StateError,
     UnknownFieldException,
 )
 from airflow_cloudfiles.engine.stream import launch as launching
@@ -130,6 +131,12 @@ def test_the_error_of_a_report_is_raised_as_itself(tmp_path: Path) -> None:
         launch(_spec(tmp_path), _Script(text), on_log=print).wait()
     assert caught.value.fields == {"a": 1}
     assert caught.value.is_retryable
+
+
+def test_a_checkpoint_location_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file")
+    with pytest.raises(StateError, match=r"state.*cannot be written"):
+        launch(_spec(tmp_path), _Script("raise SystemExit(1)"), on_log=print)
 
 
 def test_a_killed_run_says_so(tmp_path: Path) -> None:
