@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.recovery.driver import Driver
+from tests.recovery.driver import RUN_SECONDS, Driver
 from tests.stream.landing import drop, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -105,6 +105,24 @@ def test_a_lost_spark_checkpoint_repeats_no_batch_with_other_files(tmp_path: Pat
             path.unlink(missing_ok=True)
     dropped += _arrive(driver, 1)
     assert driver.run()[0] == 0, driver.log[-3000:]
+    assert sorted(_ids(driver)) == sorted(dropped)
+
+
+def test_two_runs_at_once_land_every_row_once(tmp_path: Path) -> None:
+    driver = Driver(tmp_path, **{"cloudFiles.maxFilesPerTrigger": "1"})
+    dropped = _arrive(driver, 0)
+    both = [(driver.start(), driver.run_id) for _ in range(2)]
+    codes = []
+    for process, run_id in both:
+        process.communicate(timeout=RUN_SECONDS)
+        codes.append(process.returncode)
+        driver.run_id = run_id
+        report = driver.report()
+        assert report is not None
+        if process.returncode:
+            assert report["error"]["class"] == "StateLockedError"
+            assert report["error"]["is_retryable"]
+    assert 0 in codes
     assert sorted(_ids(driver)) == sorted(dropped)
 
 

@@ -1,9 +1,10 @@
 """Is another run working on this checkpoint?
 
-One run at a time may plan and write. The lock is a file lock on `_source/run.lock`, which the
-operating system frees when the run ends, even by SIGKILL; so there is nothing to clean up and no
-time-out to tune. The logs below the checkpoint are safe without it (they are put-if-absent); the
-lock keeps two runs from doing the same work, and Spark's checkpoint from two writers.
+One run at a time may plan and write. The lock is a file lock on `_source/run.lock` (and one on
+`_source/job.lock` for jobs, taken before Spark starts), which the operating system frees when the
+run ends, even by SIGKILL; so there is nothing to clean up and no time-out to tune. The logs below
+the checkpoint are safe without it (they are put-if-absent); the lock keeps two runs from doing the
+same work, and Spark's checkpoint from two writers.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 KEY = "_source/run.lock"
+"""Held by the process that plans the micro-batches of a query, as long as the query runs."""
+
+JOB_KEY = "_source/job.lock"
+"""Held by the driver of a job from before it starts Spark: a second job is told at once, and Spark
+never sees two queries begin on one checkpoint."""
 
 _POLL_SECONDS = 0.1
 
@@ -38,18 +44,20 @@ class RunLock:
 
     Args:
         state: The checkpoint location.
+        key: Which of the two locks.
     """
 
     _held_in_memory: ClassVar[set[str]] = set()
     _memory_guard: ClassVar[threading.Lock] = threading.Lock()
 
-    def __init__(self, state: ObjectStore) -> None:
+    def __init__(self, state: ObjectStore, key: str = KEY) -> None:
         self._state = state
+        self._name = f"{state.uri}/{key}"
         self._file: FileLock | None = None
         self._is_held = False
         if isinstance(state, LocalStore):
-            state.make_folder(KEY)
-            self._file = FileLock(state.local_path(KEY))
+            state.make_folder(key)
+            self._file = FileLock(state.local_path(key))
 
     def acquire(self, timeout_seconds: float = 0.0) -> None:
         """Take the lock, waiting for the run that has it.
@@ -75,7 +83,7 @@ class RunLock:
             self._file.release()
         else:
             with self._memory_guard:
-                self._held_in_memory.discard(self._state.uri)
+                self._held_in_memory.discard(self._name)
 
     def __enter__(self) -> Self:
         """Take the lock unless `acquire` did."""
@@ -101,8 +109,8 @@ class RunLock:
                 self._file.write_note(_note())
             return self._is_held
         with self._memory_guard:
-            self._is_held = self._state.uri not in self._held_in_memory
-            self._held_in_memory.add(self._state.uri)
+            self._is_held = self._name not in self._held_in_memory
+            self._held_in_memory.add(self._name)
         return self._is_held
 
     def _locked(self) -> StateLockedError:

@@ -23,10 +23,12 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
 from airflow_cloudfiles.engine.intake import Intake
+from airflow_cloudfiles.engine.ledger.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.stream import definition, delta_table, progress
 from airflow_cloudfiles.engine.stream.launch import COORDINATOR_JVM, DEFAULT_CONF, LAUNCHED
+from airflow_cloudfiles.engine.stream.source import LOCK_PATIENCE_SECONDS
 from airflow_cloudfiles.engine.stream.spec import JobSpec
 from airflow_cloudfiles.engine.types import simple_ddl, to_arrow
 
@@ -112,23 +114,24 @@ def _ingest(spec: JobSpec, report: dict[str, Any], durations: dict[str, float]) 
     What was committed goes into the report also when the run then fails.
     """
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
-    settled = definition.settle_schema(options)
-    schema = to_arrow(settled.full_schema(options.rescued_data_column))
-    target = str(spec.target)
-    delta_table.check(target, schema, merge_schema=spec.merge_schema)
-    before = _last_batch(spec)
-    clock = time.monotonic()
-    report["schema_version"] = settled.version
-    spark = session(spec)
-    durations["spark_start_seconds"] = round(time.monotonic() - clock, 3)
-    clock = time.monotonic()
-    try:
-        query = start(spark, spec)
-        _follow(query, spec)
-    finally:
-        durations["query_seconds"] = round(time.monotonic() - clock, 3)
-        spark.stop()
-        report |= _summary(spec, before)
+    lock = RunLock(open_store(spec.checkpoint_location), JOB_KEY)
+    lock.acquire(timeout_seconds=LOCK_PATIENCE_SECONDS)
+    with lock:
+        settled = definition.settle_schema(options)
+        report["schema_version"] = settled.version
+        schema = to_arrow(settled.full_schema(options.rescued_data_column))
+        delta_table.check(str(spec.target), schema, merge_schema=spec.merge_schema)
+        before = _last_batch(spec)
+        clock = time.monotonic()
+        spark = session(spec)
+        durations["spark_start_seconds"] = round(time.monotonic() - clock, 3)
+        clock = time.monotonic()
+        try:
+            _follow(start(spark, spec), spec)
+        finally:
+            durations["query_seconds"] = round(time.monotonic() - clock, 3)
+            spark.stop()
+            report |= _summary(spec, before)
 
 
 def session(spec: JobSpec) -> SparkSession:

@@ -257,7 +257,8 @@ def launch(spec: JobSpec, how: How, *, on_log: Callable[[str], None]) -> Run:
     except OSError as error:
         raise StateError(
             f"The checkpoint location {store.uri} cannot be written: "
-            f"{error.strerror or error}. Make it a folder this user may write to, or choose another."
+            f"{error.strerror or error}. Make it a folder that this user may write to, or choose "
+            "another."
         ) from error
     try:
         process = subprocess.Popen(
