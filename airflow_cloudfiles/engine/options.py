@@ -41,39 +41,51 @@ class CloudFilesOptions:
     """
 
     path: str
-    """The folder the files land in, as given to `load`."""
+    """`path`: the folder the files land in; usually the argument of `load`. Folders below it
+    are read too."""
     format: str
     """`cloudFiles.format`; required. This version reads `json`."""
     schema_location: str | None = None
-    """`cloudFiles.schemaLocation`: where `_schemas/` lives."""
+    """`cloudFiles.schemaLocation`: folder of the schema log, `_schemas/`. Without it the checkpoint
+    location serves. One location serves one source."""
     checkpoint_location: str | None = None
-    """`checkpointLocation`: the state of the stream; usually learnt from `writeStream`."""
+    """`checkpointLocation`: the state of the stream. Usually learnt from `writeStream`; needed here
+    over Spark Connect, and in a query with several `cloudFiles` sources."""
     schema_hints: str | None = None
-    """`cloudFiles.schemaHints`: DDL, applied over the inferred schema."""
+    """`cloudFiles.schemaHints`: columns and types in DDL, put over the inferred schema; names may
+    be dotted (`user.id INT`, `tags.element STRING`)."""
     schema_evolution_mode: EvolutionMode = "addNewColumns"
-    """`cloudFiles.schemaEvolutionMode`; `none` when a schema is given (B56)."""
+    """`cloudFiles.schemaEvolutionMode`: what a field does that the schema lacks; `none` is the
+    default when a schema is given (B56)."""
     infer_column_types: bool = False
-    """`cloudFiles.inferColumnTypes`: false makes every leaf a string."""
+    """`cloudFiles.inferColumnTypes`: whether numbers, booleans and (in paths) dates get types;
+    false makes every leaf a string, which keeps the exact text."""
     max_files_per_trigger: int = 1000
-    """`cloudFiles.maxFilesPerTrigger`: hard limit of files in a micro-batch."""
+    """`cloudFiles.maxFilesPerTrigger`: hard limit of files in a micro-batch; at least 1."""
     max_bytes_per_trigger: int | None = None
-    """`cloudFiles.maxBytesPerTrigger`: soft limit of bytes in a micro-batch."""
+    """`cloudFiles.maxBytesPerTrigger`: soft limit of bytes in a micro-batch; the file that reaches
+    it is the last. The limit of files holds besides."""
     partition_columns: tuple[str, ...] | None = None
-    """`cloudFiles.partitionColumns`: `None` infers them, `()` drops them."""
+    """`cloudFiles.partitionColumns`: names of the `key=value` folders that are columns. Without it
+    they are inferred when all sampled paths agree; an empty text means no partition columns."""
     sample_bytes: int = 50 * 2**30
     """`cloudFiles.schemaInference.sampleSize.numBytes`: most bytes looked at to infer."""
     sample_files: int = 1000
     """`cloudFiles.schemaInference.sampleSize.numFiles`: most files looked at to infer."""
     rescued_data_column: str | None = DEFAULT_RESCUED_DATA_COLUMN
-    """`rescuedDataColumn`: `None` when a schema is given without it (B18)."""
+    """`rescuedDataColumn`: name of the column for what did not fit; there is none when a schema is
+    given without this option, unless the mode is `rescue` (B18)."""
     reader_case_sensitive: bool = True
-    """`readerCaseSensitive`: whether `Foo` in a record is another field than column `foo`."""
+    """`readerCaseSensitive`: whether `Foo` in a record is another field than column `foo`, and is
+    rescued; false reads it into `foo`."""
     mode: ParseMode = "PERMISSIVE"
-    """`mode`: what a record that is not valid does."""
+    """`mode`: what a record does that is not valid: it is kept in the corrupt record column or else
+    in the rescued data, it is dropped and counted, or it fails the query."""
     corrupt_record_column: str = "_corrupt_record"
     """`columnNameOfCorruptRecord`: filled when the schema (or a hint) has that column."""
     ignore_missing_files: bool = False
-    """`ignoreMissingFiles`: skip a file deleted between discovery and reading."""
+    """`ignoreMissingFiles`: whether a file deleted between discovery and reading is skipped and
+    counted, rather than an error."""
     has_schema: bool = False
     """Whether the user gave a schema (`.schema(...)`)."""
     token: str | None = None
