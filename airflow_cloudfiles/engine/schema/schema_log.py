@@ -139,9 +139,17 @@ class SchemaLog:
         return self.read(version)
 
 
-def full_schema(version: SchemaVersion, rescued_data_column: str | None) -> StructType:
-    """All columns of the stream: data, partitions, and the rescued data column last (B17)."""
-    fields = [*version.data_schema.fields, *version.partition_schema.fields]
+def full_schema(
+    data_schema: StructType, partition_schema: StructType, rescued_data_column: str | None
+) -> StructType:
+    """Put a stream's columns together: records, paths, and the rescued data column last (B17).
+
+    Args:
+        data_schema: Columns found in the records.
+        partition_schema: Columns found in the paths.
+        rescued_data_column: Its name; `None` for none (B18).
+    """
+    fields = [*data_schema.fields, *partition_schema.fields]
     if rescued_data_column is not None:
         fields.append(StructField(rescued_data_column, StringType(), nullable=True))
     return StructType(fields)

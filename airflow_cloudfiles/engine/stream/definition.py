@@ -17,11 +17,10 @@ from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, OptionErro
 from airflow_cloudfiles.engine.intake import Intake
 from airflow_cloudfiles.engine.ledger.run_lock import RunLock
 from airflow_cloudfiles.engine.options import CloudFilesOptions
-from airflow_cloudfiles.engine.schema.schema_log import SchemaLog
+from airflow_cloudfiles.engine.schema.schema_log import SchemaLog, full_schema
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.stream.handoff import QueryLocations
 from airflow_cloudfiles.engine.stream.inference import Inferred, infer_files
-from airflow_cloudfiles.engine.stream.split_reader import output_schema
 
 _log = logging.getLogger(__name__)
 GIVEN = -1
@@ -52,7 +51,7 @@ class SettledSchema:
 
     def full_schema(self, rescued_data_column: str | None) -> StructType:
         """The schema of the DataFrame."""
-        return output_schema(self.data_schema, self.partition_schema, rescued_data_column)
+        return full_schema(self.data_schema, self.partition_schema, rescued_data_column)
 
 
 def settle_schema(options: CloudFilesOptions) -> SettledSchema:

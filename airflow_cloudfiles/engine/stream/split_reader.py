@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.formats.json_reader import JsonReader, Piece, UnknownFields
 from airflow_cloudfiles.engine.schema.partitions import misfits, partition_arrays
+from airflow_cloudfiles.engine.schema.schema_log import full_schema
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.stream import schema_change
 from airflow_cloudfiles.engine.stream.fetch import BLOCK_BYTES, Block, FetchCounts, fetch
@@ -46,10 +47,9 @@ class SplitReader:
         data_schema = StructType.fromJson(_json(context.data_schema))
         self._reader = JsonReader(data_schema, context.options)
         self._data_columns = len(data_schema.fields)
-        self.schema = output_schema(
-            data_schema, self._partitions, context.options.rescued_data_column
+        self.arrow_schema: pa.Schema = to_arrow(
+            full_schema(data_schema, self._partitions, context.options.rescued_data_column)
         )
-        self.arrow_schema: pa.Schema = to_arrow(self.schema)
         self.counts = SplitCounts()
 
     def read(self) -> Iterator[pa.RecordBatch]:
@@ -109,16 +109,6 @@ class SplitReader:
             columns[-1] = _rescued(columns[-1], lost, self._store.child_uri(path))
         arrays = [*columns[: self._data_columns], *constant, *columns[self._data_columns :]]
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
-
-
-def output_schema(
-    data: StructType, partitions: StructType, rescued_data_column: str | None
-) -> StructType:
-    """The stream's schema: data, partition columns, and the rescued data column last (B17)."""
-    fields = [*data.fields, *partitions.fields]
-    if rescued_data_column is not None:
-        fields.append(StructField(rescued_data_column, StringType(), nullable=True))
-    return StructType(fields)
 
 
 def _rescued(column: pa.Array, lost: dict[str, str], file_uri: str) -> pa.Array:

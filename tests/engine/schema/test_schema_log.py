@@ -122,13 +122,19 @@ def test_a_partition_column_that_records_have_by_now_is_theirs(store):
     schema = parse_schema("a STRING, Event INT")
     written = _append(SchemaLog(store, _SOURCE), 0, schema)
     assert written.partition_schema == parse_schema("date DATE")
-    assert full_schema(written, None) == parse_schema("a STRING, Event INT, date DATE")
+    assert full_schema(written.data_schema, written.partition_schema, None) == parse_schema(
+        "a STRING, Event INT, date DATE"
+    )
 
 
 def test_the_rescued_data_column_comes_last():  # B17, B19
     version = SchemaVersion(0, parse_schema("a INT"), parse_schema("p STRING"), {})
-    assert full_schema(version, "_x") == parse_schema("a INT, p STRING, _x STRING")
-    assert full_schema(version, None) == parse_schema("a INT, p STRING")  # B18
+    assert full_schema(version.data_schema, version.partition_schema, "_x") == parse_schema(
+        "a INT, p STRING, _x STRING"
+    )
+    assert full_schema(version.data_schema, version.partition_schema, None) == parse_schema(
+        "a INT, p STRING"
+    )  # B18
 
 
 def test_latest_code_reads_schema_log_v1(store):
