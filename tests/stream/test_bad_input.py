@@ -17,6 +17,7 @@ from airflow_cloudfiles.engine.errors import (
     FileUnreadableError,
     IncompatibleStateError,
     OptionError,
+    SinkError,
     SourceNotFoundError,
     StateConflictError,
     StateLockedError,
@@ -144,6 +145,18 @@ def test_every_name_a_file_can_have_is_read_once(
     run(stream(spark, source, state), state, target)
     run(stream(spark, source, state), state, target)
     assert sorted(int(r["n"]) for r in rows(target)) == list(range(len(names)))
+
+
+def test_folders_may_have_any_name_too(spark: SparkSession, tmp_path: Path) -> None:
+    odd = tmp_path / "o dd %4+#?ü="
+    drop(odd / "in %", "1.json", [{"a": 1}])
+    for _ in range(2):
+        run(stream(spark, odd / "in %", odd / "state #"), odd / "state #", odd / "table +")
+    assert [r["a"] for r in rows(odd / "table +")] == ["1"]
+    escaped, state = odd / "%41", tmp_path / "%41"
+    with pytest.raises(SinkError, match="hexadecimal"):
+        run(stream(spark, odd / "in %", state), state, escaped)
+    assert not escaped.exists()
 
 
 def test_a_file_deleted_before_it_was_read_is_an_error_or_skipped_as_asked(

@@ -12,13 +12,14 @@ Enforcement and merging follow Delta's rules. No jar and no Spark: this is `delt
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, Transaction
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
@@ -26,6 +27,7 @@ from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError, Tar
 from airflow_cloudfiles.engine.storage import normalize_uri
 from airflow_cloudfiles.engine.stream.data_files import DataFile
 
+_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 COMMIT_TRIES = 20
 """How often a commit is tried against other writers before giving up."""
 _log = logging.getLogger(__name__)
@@ -53,8 +55,14 @@ def target_folder(target: str) -> str:
 
     Raises:
         TargetNotDeltaError: There is a file in its place.
+        SinkError: Its name cannot be used.
     """
     folder = local_folder(target)
+    if _ESCAPE.search(folder):
+        raise SinkError(
+            f"The target {target} has a % followed by two hexadecimal digits in its path, which "
+            "the deltalake library takes for an escaped character. Choose another path."
+        )
     if Path(folder).exists() and not Path(folder).is_dir():
         raise TargetNotDeltaError(
             f"The target {target} is a file, not a folder. Choose another target."
@@ -83,6 +91,8 @@ def open_table(target: str) -> DeltaTable | None:
         return DeltaTable(str(folder))
     except TableNotFoundError:
         return None
+    except DeltaError as error:
+        raise SinkError(f"The Delta table {target} cannot be opened: {error}") from error
 
 
 def _is_ours(path: Path) -> bool:
