@@ -28,6 +28,12 @@ from airflow_cloudfiles.engine.storage import normalize_uri
 from airflow_cloudfiles.engine.stream.data_files import DataFile
 
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
+_COMPUTED = (
+    "delta.generationExpression",
+    "delta.identity.start",
+    "delta.invariants",
+    "CURRENT_DEFAULT",
+)
 COMMIT_TRIES = 20
 """How often a commit is tried against other writers before giving up."""
 _log = logging.getLogger(__name__)
@@ -202,11 +208,7 @@ def _missing(
     table: DeltaTable, target: str, schema: pa.Schema, *, merge_schema: bool
 ) -> list[Field]:
     """Fields to add so that the table can take the schema; refuses what cannot be."""
-    if table.metadata().partition_columns:
-        raise SinkError(
-            f"{target} is partitioned by {', '.join(table.metadata().partition_columns)}; "
-            "partitioned Delta tables cannot be written in this version. Use one without."
-        )
+    _refuse_features(table, target)
     wanted = {field.name: field for field in Schema.from_arrow(_nullable(schema)).fields}
     have = {field.name: field for field in table.schema().fields}
     missing: list[Field] = []
@@ -229,6 +231,27 @@ def _missing(
             "Set mergeSchema=true to add them to the table."
         )
     return missing
+
+
+def _refuse_features(table: DeltaTable, target: str) -> None:
+    """Refuse tables with rules for their rows that are not checked when files are added."""
+    metadata = table.metadata()
+    rules = [f"it is partitioned by {name}" for name in metadata.partition_columns]
+    rules += [
+        f"it has {key}={value}"
+        for key, value in metadata.configuration.items()
+        if key.startswith("delta.constraints.")
+        or (key == "delta.columnMapping.mode" and value != "none")
+    ]
+    for field in table.schema().fields:
+        if not field.nullable:
+            rules.append(f"column {field.name} is NOT NULL")
+        rules += [f"column {field.name} has {key}" for key in field.metadata if key in _COMPUTED]
+    if rules:
+        raise SinkError(
+            f"{target} cannot be written in this version, because {'; '.join(rules)}. Choose a "
+            "table without, or write to it with Delta's own jars (writeStream.format('delta'))."
+        )
 
 
 def _compare(have: Field, want: Field, target: str, path: str) -> bool:
