@@ -46,6 +46,7 @@ SAMPLE_CONFS = {
         "cloudFiles.schemaInference.sampleSize.numFiles"
     ),
 }
+_OUR_SINKS = {DeltaLakeDataSource.name()}
 _DELTA_JAR_CLASS = "io.delta.sql.DeltaSparkSessionExtension"
 
 
@@ -62,6 +63,7 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(DeltaLakeDataSource)
     if not _has_delta_jar(spark):
         spark.dataSource.register(DeltaDataSource)
+        _OUR_SINKS.add(DeltaDataSource.name())
     _wrap_pyspark()
 
 
@@ -204,6 +206,7 @@ def _with_rescued(schema: Any, column: str | None) -> Any:
 
 def _start(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs: Any) -> Any:
     """`DataStreamWriter.start` and `toTable`: hand the checkpoint location over to the source."""
+    _refuse_partitions(self, kwargs)
     tokens = tokens_of(self._df)
     if not tokens:
         return original(self, *args, **kwargs)
@@ -228,6 +231,17 @@ def _start(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs
     target = (args[0] if args else kwargs.get("path")) if name == "start" else None
     locations = handoff.QueryLocations(str(checkpoint), None if target is None else str(target))
     return _handed_over(lambda: original(self, *args, **kwargs), tokens[0], locations)
+
+
+def _refuse_partitions(writer: Any, kwargs: dict[str, Any]) -> None:
+    """Spark does not tell a Python sink of partition columns, which would be silently forgotten."""
+    sink = str(kwargs.get("format") or _last(writer, "format") or "").lower()
+    asked = {name for name, _, _ in _calls(writer)} | {key for key in kwargs if kwargs[key]}
+    if sink in _OUR_SINKS and asked & {"partitionBy", "clusterBy"}:
+        raise OptionError(
+            f"The {sink} sink cannot write partitioned or clustered tables in this version. Leave "
+            "out partitionBy and clusterBy, or use Delta's own jars."
+        )
 
 
 def _handed_over(start: Callable[[], Any], token: str, locations: handoff.QueryLocations) -> Any:
