@@ -1,0 +1,170 @@
+"""The documentation is true: its code runs and prints what it says, and nothing is left out."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import re
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_cloudfiles.engine import crashpoints, errors, option_names
+from airflow_cloudfiles.engine.log import decode_entry
+from tests.docs.pages import PAGES, ROOT, Block, anchors, blocks, links, python_blocks, table_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PYTHON = {
+    page: list(found)
+    for page, found in groupby(python_blocks(), key=lambda block: block.page.relative_to(ROOT))
+}
+PLAIN = {page: [b for b in found if not b.is_dag] for page, found in PYTHON.items()}
+DAGS = {page: found for page, found in PYTHON.items() if any(block.is_dag for block in found)}
+
+
+def _is_spark(page: Path) -> bool:
+    return any("SparkSession" in block.code for block in PLAIN[page])
+
+
+def _run(block: Block, names: dict[str, Any], tmp_path: Path) -> None:
+    """Run a block as a reader would, below a folder of the test's instead of /tmp and /data."""
+
+    def here(text: str) -> str:
+        return re.sub(r"/(tmp|data)(?=/)", lambda found: f"{tmp_path}{found[0]}", text)
+
+    printed = io.StringIO()
+    code = compile(here(block.code), block.name, "exec")
+    with contextlib.redirect_stdout(printed):
+        exec(code, names)
+    if block.prints is not None:
+        assert printed.getvalue() == here(block.prints)
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PLAIN if PLAIN[page] and not _is_spark(page)], ids=str
+)
+def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    names: dict[str, Any] = {"__name__": "page"}
+    for block in PLAIN[page]:
+        if page not in DAGS:
+            _run(block, names, tmp_path)
+        else:
+            compile(block.code, block.name, "exec")
+
+
+@pytest.mark.parametrize("page", [page for page in PLAIN if _is_spark(page)], ids=str)
+def test_the_spark_blocks_of_a_page_run_and_print_what_it_says(
+    spark: SparkSession, page: Path, tmp_path: Path
+) -> None:
+    names: dict[str, Any] = {"__name__": "page"}
+    for block in PLAIN[page]:
+        _run(block, names, tmp_path)
+
+
+@pytest.mark.airflow
+@pytest.mark.parametrize("page", DAGS, ids=str)
+def test_the_airflow_blocks_of_a_page_are_valid_dags(page: Path, tmp_path: Path) -> None:
+    from airflow.sdk import DAG
+
+    names: dict[str, Any] = {"__name__": "page"}
+    for block in DAGS[page]:
+        if not _is_spark(page) or block.is_dag:
+            _run(block, names, tmp_path)
+    for dag in [each for each in names.values() if isinstance(each, DAG)]:
+        assert dag.tasks
+        dag.validate()
+
+
+def test_a_page_of_each_kind_was_found() -> None:
+    assert {Path("README.md"), Path("docs/quickstart.md")} <= set(DAGS)
+    assert any(block.prints for block in python_blocks())
+
+
+def test_the_page_of_options_is_what_the_code_says() -> None:
+    spec = importlib.util.spec_from_file_location(
+        "generate_options", ROOT / "docs/generate_options.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    text = module.PAGE.read_text(encoding="utf-8")
+    assert text == module.page(), "run: python docs/generate_options.py"
+    for name in option_names.documented().values():
+        assert f"`{name}`" in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for path, anchor in links(page):
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{path} in {page.name}"
+        if anchor:
+            assert anchor in anchors(target), f"{path}#{anchor} in {page.name}"
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached: set[Path] = set()
+    todo = [ROOT / "README.md"]
+    while todo:
+        page = todo.pop()
+        if page in reached:
+            continue
+        reached.add(page)
+        for path, _ in links(page):
+            target = (page.parent / path).resolve()
+            todo += target.glob("*.md") if target.is_dir() else [target] * (target.suffix == ".md")
+    assert reached == set(PAGES)
+
+
+def test_every_crash_point_has_its_row_and_its_test() -> None:
+    page = ROOT / "docs/concepts/exactly-once.md"
+    points = {
+        *crashpoints.INTAKE_POINTS,
+        *crashpoints.PLAN_POINTS,
+        *crashpoints.STREAM_POINTS,
+    }
+    rows = [cells[1].strip("`") for cells in table_rows(page) if len(cells) == 4]
+    assert set(rows) - {"crash point", "---"} == points
+    for file, test in re.findall(
+        r"`(tests/\S+\.py)(?:::(\w+))?`", page.read_text(encoding="utf-8")
+    ):
+        source = (ROOT / file).read_text(encoding="utf-8")
+        assert not test or f"def {test}(" in source, f"{file}::{test}"
+    killed = (ROOT / "tests/recovery/test_killed_between_steps.py").read_text(encoding="utf-8")
+    for point in crashpoints.STREAM_POINTS:
+        assert f'"{point}' in killed, f"no test is killed at {point}"
+
+
+def test_every_error_has_its_row_with_whether_a_retry_helps() -> None:
+    said = {
+        cells[0].strip("`"): cells[1]
+        for cells in table_rows(ROOT / "docs/reference/errors.md")
+        if cells[0].startswith("`")
+    }
+    classes = errors._tree(errors.CloudFilesError)
+    expected = {name: "yes" if kind.is_retryable else "no" for name, kind in classes.items()}
+    assert said == {**expected, "UnknownFieldException": "depends"}
+
+
+def test_the_log_entries_of_the_protocol_are_whole() -> None:
+    page = ROOT / "docs/protocol.md"
+    entries = [b.code for b in blocks(page) if b.code.startswith('v1\n{"id"')]
+    assert len(entries) == 3
+    for entry in entries:
+        header, _ = decode_entry(entry.encode("ascii"), name="protocol.md", format_version=1)
+        assert header["id"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_and_modules_that_a_page_names_are_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for name in re.findall(r"`((?:airflow_cloudfiles|tests|docs|demo|scripts)/[\w/.-]+)`", text):
+        assert (ROOT / name).exists(), name
+    for name in re.findall(r"`(engine/[\w/.-]+)`", text):
+        assert (ROOT / "airflow_cloudfiles" / name).exists(), name
