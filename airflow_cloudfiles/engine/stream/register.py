@@ -17,6 +17,8 @@ Other formats are not touched.
 from __future__ import annotations
 
 import functools
+import os
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
@@ -59,12 +61,27 @@ def register(spark: SparkSession) -> None:
         spark: A session of Spark 4.2 or later. Over Spark Connect the data sources work, but the
             reader must be told the `checkpointLocation` too.
     """
+    _use_this_python(spark)
     spark.dataSource.register(CloudFilesDataSource)
     spark.dataSource.register(DeltaLakeDataSource)
     if not _has_delta_jar(spark):
         spark.dataSource.register(DeltaDataSource)
         _OUR_SINKS.add(DeltaDataSource.name())
     _wrap_pyspark()
+
+
+def _use_this_python(spark: SparkSession) -> None:
+    """Let local workers run the Python that has this package, unless the user chose another.
+
+    Spark takes `python3` from the path, which in an environment that is not activated is another
+    one, and lacks this package.
+    """
+    context = getattr(spark, "sparkContext", None)
+    if context is None or not str(context.master).startswith("local"):
+        return
+    chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
+    if not chosen:
+        context.pythonExec = sys.executable
 
 
 def _has_delta_jar(spark: SparkSession) -> bool:
