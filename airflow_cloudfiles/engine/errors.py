@@ -182,8 +182,8 @@ class UnknownFieldException(SchemaError):  # noqa: N818 - Auto Loader's name, wh
         what_to_do = (
             "The schema log holds the evolved schema; run the stream again."
             if retry
-            else "Add the fields to the schema (cloudFiles.schemaHints), or remove the file; or "
-            "set cloudFiles.schemaEvolutionMode to addNewColumns or rescue."
+            else "Remove the file (and set ignoreMissingFiles=true), or set "
+            "cloudFiles.schemaEvolutionMode to addNewColumns or rescue."
         )
         sample = json.dumps(fields, ensure_ascii=True, separators=(",", ":"))
         return cls(

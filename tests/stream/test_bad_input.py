@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from airflow_cloudfiles.engine.errors import (
+    CorruptedStateError,
     CorruptRecordError,
     FileMissingError,
     FileUnreadableError,
@@ -190,6 +192,23 @@ def test_a_state_of_another_source_is_refused(
     with pytest.raises(StateConflictError, match="other"):
         run(frame, state, target)
     assert len(rows(target)) == 1
+
+
+def test_a_state_restored_from_before_the_table_is_refused_not_skipped(
+    spark: SparkSession, folders: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    source, state, target = folders
+    drop(source, "1.json", [{"a": 1}])
+    run(stream(spark, source, state), state, target)
+    shutil.copytree(state, tmp_path / "backup")
+    drop(source, "2.json", [{"a": 2}])
+    run(stream(spark, source, state), state, target)
+    shutil.rmtree(state)
+    shutil.copytree(tmp_path / "backup", state)
+    drop(source, "3.json", [{"a": 3}])
+    with pytest.raises(CorruptedStateError, match="older than the table"):
+        run(stream(spark, source, state), state, target)
+    assert sorted(r["a"] for r in rows(target)) == ["1", "2"]
 
 
 def test_a_target_that_is_not_a_delta_table_is_refused_and_left_alone(

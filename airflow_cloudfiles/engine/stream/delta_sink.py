@@ -28,6 +28,8 @@ from pyspark.sql.types import StructType  # noqa: TC002 - Spark reads the annota
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.ledger.metadata import read_metadata
+from airflow_cloudfiles.engine.ledger.plan_log import PREFIX as PLANS
+from airflow_cloudfiles.engine.log import NumberedLog
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
 from airflow_cloudfiles.engine.stream import delta_table, progress
 from airflow_cloudfiles.engine.stream.data_files import DataFile, DataFileWriter
@@ -36,6 +38,7 @@ from airflow_cloudfiles.engine.stream.split_reader import SplitCounts, SplitRead
 from airflow_cloudfiles.engine.stream.splits import Split
 from airflow_cloudfiles.engine.types import to_arrow
 
+_TOLD = {"files": "files", "rows": "rows", "rescued_rows": "rescued"}
 _log = logging.getLogger(__name__)
 
 
@@ -145,19 +148,16 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         files = [file for message in written for file in message.files]
         committed = delta_table.commit(
             self._target,
-            app_id=self._application(),
-            batch_id=batchId,
+            batch=delta_table.BatchId(self._application(), batchId, self._plan_id(batchId)),
             files=files,
             schema=schema,
             merge_schema=self._merge_schema,
         )
         counts = _total(written)
         _log.info(
-            "Batch %s: %s files, %s rows, %s rescued; table version %s%s",
+            "Batch %s: %s; table version %s%s",
             batchId,
-            counts.get("files", 0),
-            counts.get("rows", 0),
-            counts.get("rescued_rows", 0),
+            ", ".join(f"{counts[key]} {what}" for key, what in _TOLD.items() if key in counts),
             committed.version,
             "" if committed.is_new else " (was there already)",
         )
@@ -199,6 +199,15 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         crash_point("after-data-files")
         version = splits[0].context.schema_version if splits else None
         return TaskWritten(files, schema or pa.schema([]), counts, version)
+
+    def _plan_id(self, batch_id: int) -> str | None:
+        """Which plan the batch is: its id tells it from one of another life of the state."""
+        if self._checkpoint is None:
+            return None
+        plans = NumberedLog(open_store(self._checkpoint), PLANS)
+        if plans.latest() < batch_id:
+            return None
+        return str(plans.read(batch_id).header["id"])
 
     def _application(self) -> str:
         """Which stream writes: the id in the state, or else Spark's own id of the query."""

@@ -11,10 +11,11 @@ Enforcement and merging follow Delta's rules. No jar and no Spark: this is `delt
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,7 +24,12 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, CommitProperties, Transaction
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError, TargetNotDeltaError
+from airflow_cloudfiles.engine.errors import (
+    CorruptedStateError,
+    SchemaMismatchError,
+    SinkError,
+    TargetNotDeltaError,
+)
 from airflow_cloudfiles.engine.storage import normalize_uri
 from airflow_cloudfiles.engine.stream.data_files import DataFile
 
@@ -36,6 +42,8 @@ _COMPUTED = (
 )
 COMMIT_TRIES = 20
 """How often a commit is tried against other writers before giving up."""
+COMMIT_NOTE = "cloudfiles"
+"""Key of the batch in the commit's own metadata; `DeltaTable.history()` shows it."""
 _log = logging.getLogger(__name__)
 
 
@@ -45,6 +53,22 @@ class Committed:
 
     version: int
     is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BatchId:
+    """Which micro-batch a commit is.
+
+    Attributes:
+        app_id: The stream.
+        number: Number of its micro-batch.
+        plan: Id of the plan log's entry, if there is one: the same number with another plan is
+            another batch, of a state that was restored from an older backup.
+    """
+
+    app_id: str
+    number: int
+    plan: str | None = None
 
 
 def local_folder(target: str) -> str:
@@ -115,11 +139,10 @@ def seen_batch(target: str, app_id: str) -> int:
     return -1 if version is None else version
 
 
-def commit(  # noqa: PLR0913 - keyword only; each is one fact of a commit
+def commit(
     target: str,
     *,
-    app_id: str,
-    batch_id: int,
+    batch: BatchId,
     files: Sequence[DataFile],
     schema: pa.Schema,
     merge_schema: bool,
@@ -128,23 +151,24 @@ def commit(  # noqa: PLR0913 - keyword only; each is one fact of a commit
 
     Args:
         target: Path or URI of the table; created when absent.
-        app_id: Which stream this is.
-        batch_id: Which of its micro-batches; grows, never means other files.
+        batch: Which micro-batch of which stream; its number grows and never means other files.
         files: Data files in the table's folder; may be empty.
         schema: Schema of the files.
         merge_schema: Whether columns the table lacks are added to it.
 
     Raises:
         SchemaMismatchError: A column the table lacks (without `merge_schema`), or of another type.
+        CorruptedStateError: The table has a batch of this number with other files.
         SinkError: Other writers won every race.
     """
     for _ in range(COMMIT_TRIES):
         table = open_table(target)
         if table is None:
             table = _create(target, schema)
-        seen = table.transaction_version(app_id)
-        if seen is not None and seen >= batch_id:
-            _log.info("Batch %s is in %s already; its files are dropped", batch_id, target)
+        seen = table.transaction_version(batch.app_id)
+        if seen is not None and seen >= batch.number:
+            _check_same_plan(table, target, batch)
+            _log.info("Batch %s is in %s already; its files are dropped", batch.number, target)
             remove(target, files)
             return Committed(table.version(), is_new=False)
         try:
@@ -155,8 +179,8 @@ def commit(  # noqa: PLR0913 - keyword only; each is one fact of a commit
                 mode="append",
                 schema=table.schema(),
                 commit_properties=CommitProperties(
-                    app_transactions=[Transaction(app_id, batch_id)],
-                    custom_metadata={"cloudfiles": f"stream {app_id}, batch {batch_id}"},
+                    app_transactions=[Transaction(batch.app_id, batch.number)],
+                    custom_metadata={COMMIT_NOTE: asdict(batch)},
                 ),
             )
         except CommitFailedError as error:
@@ -166,9 +190,27 @@ def commit(  # noqa: PLR0913 - keyword only; each is one fact of a commit
         table.update_incremental()
         return Committed(table.version(), is_new=True)
     raise SinkError(
-        f"Batch {batch_id} could not be committed to {target}: other writers won {COMMIT_TRIES} "
-        "times. Run again when fewer are writing."
+        f"Batch {batch.number} could not be committed to {target}: other writers won "
+        f"{COMMIT_TRIES} times. Run again when fewer are writing."
     )
+
+
+def _check_same_plan(table: DeltaTable, target: str, batch: BatchId) -> None:
+    """Find out whether the batch that the table has is this one, as far as its history reaches."""
+    for entry in table.history():
+        note = entry.get(COMMIT_NOTE)
+        if isinstance(note, str):
+            note = json.loads(note)
+        if not isinstance(note, dict) or note.get("app_id") != batch.app_id:
+            continue
+        if note.get("number") == batch.number:
+            if None not in {note.get("plan"), batch.plan} and note["plan"] != batch.plan:
+                raise CorruptedStateError(
+                    f"{target} has batch {batch.number} of this stream already, but with other "
+                    "files: the checkpoint location is older than the table (restored from a "
+                    "backup?), and skipping the batch would lose rows. See docs/how-to/recover.md."
+                )
+            return
 
 
 def check(target: str, schema: pa.Schema, *, merge_schema: bool) -> None:

@@ -168,12 +168,14 @@ class SparkSubmit:
         }
 
     def _conf(self) -> dict[str, str]:
-        """Wait for the end in cluster mode, so that the report is there when it exits."""
+        """In cluster mode wait for the end, and tell the driver that its master was chosen."""
         waits = {}
         if self.deploy_mode == "cluster":
             waits = {
                 "spark.yarn.submit.waitAppCompletion": "true",
                 "spark.kubernetes.submission.waitAppCompletion": "true",
+                f"spark.yarn.appMasterEnv.{LAUNCHED}": "submit",
+                f"spark.kubernetes.driverEnv.{LAUNCHED}": "submit",
             }
         return {**DEFAULT_CONF, **waits, **self.conf}
 

@@ -11,9 +11,10 @@ import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
-from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
+from airflow_cloudfiles.engine.errors import CorruptedStateError, SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.stream import delta_table
 from airflow_cloudfiles.engine.stream.data_files import DataFile, DataFileWriter
+from airflow_cloudfiles.engine.stream.delta_table import BatchId
 
 A = pa.schema([("a", pa.int64())])
 AB = pa.schema([("a", pa.int64()), ("b", pa.struct([("c", pa.string())]))])
@@ -26,11 +27,12 @@ def _files(target: Path, schema: pa.Schema, values: list[dict[str, Any]]) -> lis
     return DataFileWriter(str(target), schema).write([pa.RecordBatch.from_pylist(values, schema)])
 
 
-def _commit(target: Path, batch_id: int, schema: pa.Schema, *values: dict[str, Any]) -> Any:
+def _commit(
+    target: Path, batch_id: int, schema: pa.Schema, *values: dict[str, Any], plan: str | None = None
+) -> Any:
     return delta_table.commit(
         str(target),
-        app_id="stream",
-        batch_id=batch_id,
+        batch=BatchId("stream", batch_id, plan),
         files=_files(target, schema, list(values)),
         schema=schema,
         merge_schema=True,
@@ -51,6 +53,16 @@ def test_a_batch_committed_twice_is_in_the_table_once(tmp_path: Path) -> None:
     assert (again.is_new, again.version) == (False, 1)
     assert _rows(target) == [{"a": 1}]
     assert len(list(target.glob("*.parquet"))) == 1, "the second try's file is removed"
+
+
+def test_a_batch_number_with_another_plan_is_refused_not_skipped(tmp_path: Path) -> None:
+    target = tmp_path / "t"
+    _commit(target, 0, A, {"a": 1}, plan="p0")
+    _commit(target, 1, A, {"a": 2}, plan="p1")
+    assert not _commit(target, 0, A, {"a": 1}, plan="p0").is_new
+    with pytest.raises(CorruptedStateError, match="older than the table"):
+        _commit(target, 1, A, {"a": 3}, plan="other")
+    assert len(_rows(target)) == 2
 
 
 def test_committers_of_one_batch_at_once_commit_it_once(tmp_path: Path) -> None:
@@ -82,8 +94,7 @@ def test_streams_writing_one_table_at_once_all_land_and_add_their_columns(tmp_pa
         for batch in range(3):
             delta_table.commit(
                 str(target),
-                app_id=name,
-                batch_id=batch,
+                batch=BatchId(name, batch),
                 files=_files(target, schema, [{"a": batch, name: name}]),
                 schema=schema,
                 merge_schema=True,
@@ -135,7 +146,7 @@ def test_what_does_not_fit_the_table_is_refused(
     _commit(target, 0, A, {"a": 1})
     with pytest.raises(SchemaMismatchError, match=says):
         delta_table.commit(
-            str(target), app_id="s", batch_id=0, files=[], schema=schema, merge_schema=True
+            str(target), batch=BatchId("s", 0), files=[], schema=schema, merge_schema=True
         )
 
 
