@@ -162,9 +162,7 @@ def commit(
         SinkError: Other writers won every race.
     """
     for _ in range(COMMIT_TRIES):
-        table = open_table(target)
-        if table is None:
-            table = _create(target, schema)
+        table = open_table(target) or _create(target, schema)
         seen = table.transaction_version(batch.app_id)
         if seen is not None and seen >= batch.number:
             _check_same_plan(table, target, batch)
@@ -229,7 +227,10 @@ def _create(target: str, schema: pa.Schema) -> DeltaTable:
     """Create an empty table, or open the one that somebody else created meanwhile."""
     folder = local_folder(target)
     Path(folder).mkdir(parents=True, exist_ok=True)
-    DeltaTable.create(folder, schema=_nullable(schema), mode="ignore")
+    try:
+        DeltaTable.create(folder, schema=_nullable(schema), mode="ignore")
+    except CommitFailedError as error:  # version 0 was written by somebody else meanwhile
+        _log.info("Another writer has created %s (%s)", target, error)
     return DeltaTable(folder)
 
 
