@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -80,11 +81,9 @@ class StandaloneCluster:
     def _wait(self, ready: Callable[[str], bool]) -> None:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
-            try:
+            with contextlib.suppress(OSError):  # nobody answers until it has started
                 if ready(self.state()):
                     return
-            except OSError:
-                pass
             dead = [p for p in self._processes if p.poll() is not None]
             assert not dead, self._logs()
             time.sleep(0.2)

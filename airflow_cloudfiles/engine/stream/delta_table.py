@@ -132,13 +132,6 @@ def _is_ours(path: Path) -> bool:
     )
 
 
-def seen_batch(target: str, app_id: str) -> int:
-    """The newest batch of a stream that the table holds; -1 when there is none."""
-    table = open_table(target)
-    version = table.transaction_version(app_id) if table else None
-    return -1 if version is None else version
-
-
 def commit(
     target: str,
     *,

@@ -113,7 +113,7 @@ def test_streams_writing_one_table_at_once_all_land_and_add_their_columns(tmp_pa
 def test_a_batch_without_rows_is_remembered(tmp_path: Path) -> None:
     target = tmp_path / "t"
     assert _commit(target, 0, A).is_new
-    assert delta_table.seen_batch(str(target), "stream") == 0
+    assert DeltaTable(str(target)).transaction_version("stream") == 0
     assert _rows(target) == []
 
 
