@@ -83,7 +83,7 @@ lock:
 	$(COMPILE) --generate-hashes --group bootstrap -o requirements/bootstrap.lock
 	$(COMPILE) --generate-hashes --group java -o requirements/java.lock
 	$(COMPILE) --all-extras pyproject.toml -o requirements/constraints.txt
-	$(COMPILE) --generate-hashes --extra airflow --extra delta --extra spark --group dev \
+	$(COMPILE) --generate-hashes --all-extras --group dev \
 		-c requirements/constraints.txt pyproject.toml -o requirements/dev.lock
 
 dist: setup

@@ -7,6 +7,7 @@ appear in keys as lone surrogates (Python's `surrogateescape`), so every name th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
@@ -38,17 +39,31 @@ class ObjectStore(Protocol):
         Object stores have no folders: for them it is true wherever listing is allowed.
         """
 
-    def list(
-        self, prefix: str = "", *, start_after: str = "", skip: SkipRule | None = None
-    ) -> Iterator[FileEntry]:
-        """List the objects below the root, in byte order of their keys.
+    @property
+    def requests(self) -> Counter[str]:
+        """How many requests were made so far: `list`, `head`, `get`, `put`, `delete`.
 
-        The listing is lazy. An object that is there from the first to the last step is listed
-        exactly once; one that comes or goes meanwhile may or may not be.
+        A page of a listing is one `list`; on a local disk, a folder that was read is.
+        """
+
+    def list(
+        self,
+        prefix: str = "",
+        *,
+        start_after: str = "",
+        end_before: str = "",
+        skip: SkipRule | None = None,
+    ) -> Iterator[FileEntry]:
+        """List the objects below the root, in the order of the store.
+
+        That is the byte order of the keys; Azure alone sorts characters beyond the Basic
+        Multilingual Plane elsewhere. The listing is lazy. An object that is there from the first to
+        the last step is listed exactly once; one that comes or goes meanwhile may or may not be.
 
         Args:
             prefix: Only keys that start with this text.
             start_after: Only keys that come after this one.
+            end_before: Only keys that come before this one; empty for no end.
             skip: Leaves out files, and whole folders, without looking into them.
 
         Yields:
@@ -56,6 +71,12 @@ class ObjectStore(Protocol):
 
         Raises:
             OSError: Something below the root cannot be listed. Nothing is skipped silently.
+        """
+
+    def key_after(self, after: str) -> str | None:
+        """Give the first key after a text, with one request; `None` when there is none.
+
+        The key may be one that a listing leaves out (a hidden file, the mark of a folder).
         """
 
     def head(self, key: str) -> FileEntry | None:
@@ -86,6 +107,21 @@ class ObjectStore(Protocol):
 
         Returns:
             Whether this call created the object.
+        """
+
+    def put_if_match(self, key: str, content: bytes, etag: str) -> bool:
+        """Replace an object if it still is the version that has an etag.
+
+        Args:
+            key: Of an object.
+            content: Its new content.
+            etag: From `head`. Local disks have no etags and refuse the call.
+
+        Returns:
+            Whether this call replaced it; false when it is another version, or gone.
+
+        Raises:
+            NotImplementedError: The store has no etags.
         """
 
     def delete(self, key: str) -> None:

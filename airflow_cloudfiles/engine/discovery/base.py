@@ -1,0 +1,57 @@
+"""What do the ways of discovering have in common?
+
+A listing and a queue both give candidates: files that may be new. Whether they are is not theirs
+to know. They hand candidates to a `Recorder`, which leaves out what the file log has and appends
+the rest; when `record` returns, the files are durable, and only then may a message be deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.files import FileEntry
+
+FoundBy = Literal["listing", "notification", "backfill", "existing"]
+"""How a file was found. `existing` files were there before the first start of a stream with
+`cloudFiles.includeExistingFiles=false`: they are known and never ingested."""
+
+
+class KnownKeys(Protocol):
+    """The files in the file log, in the order of the store."""
+
+    def last(self, prefix: str = "", *, before: str | None = None) -> str | None:
+        """The greatest known path with a prefix (and less than `before`, when given)."""
+
+    def first_after(self, path: str) -> str | None:
+        """The least known path that is greater than a text."""
+
+    def back(self, path: str, steps: int) -> str | None:
+        """The known path `steps` places before a known one; `None` when there are fewer."""
+
+
+class Recorder(Protocol):
+    """Where candidates go. Safe to use from several threads."""
+
+    @property
+    def known(self) -> KnownKeys:
+        """What is recorded already."""
+
+    def unseen(self, candidates: Iterable[FileEntry]) -> Iterator[FileEntry]:
+        """Leave out what is recorded.
+
+        Fast for candidates in the order of the store (a sorted merge), right for any order. Lazy;
+        each call has a scan of its own, so several threads may each work on a range.
+        """
+
+    def record(self, files: Sequence[FileEntry], found_by: FoundBy) -> int:
+        """Append what no entry of the file log holds.
+
+        Args:
+            files: Candidates, in any number and order; a path may occur twice.
+            found_by: How they were found.
+
+        Returns:
+            How many were new. When it returns, all of them are durable.
+        """

@@ -1,0 +1,146 @@
+"""With which identity, and at which address, is a cloud reached?
+
+What an Airflow connection says, as plain values; nothing here opens anything. Without an access the
+clients find credentials in the environment's own chain (instance profile, workload identity,
+environment variables, a developer's login), as every other tool of that cloud does.
+
+A Spark driver is another process than the task that starts it. It gets the access in its
+environment (`ENVIRONMENT`), never on a command line, in a file or in the state. Executors of a
+cluster have an identity of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from airflow_cloudfiles.engine.errors import OptionError
+
+ENVIRONMENT = "CLOUDFILES_ACCESS"
+"""Environment variable of a child process: the access as JSON. It holds secrets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwsAccess:
+    """How AWS, or something that speaks its protocols, is reached.
+
+    Attributes:
+        access_key_id: Of a key pair; `None` leaves it to the environment's own chain.
+        secret_access_key: Of the key pair.
+        session_token: Of temporary credentials.
+        profile: Name of a profile in the AWS configuration files.
+        region: Such as `eu-central-1`.
+        role_arn: A role to assume with the credentials above; renewed as long as it is used.
+        role_external_id: Asked for by some trust policies.
+        role_session_name: Shows in audit logs.
+        endpoint_urls: Addresses by service (`s3`, `sqs`, `sns`, `sts`, `events`); the key `""`
+            serves all services without one of their own.
+        path_style: Whether the bucket is in the path of a request, as most emulators want it.
+        verify: Whether certificates are checked, or the path of a bundle to check them with.
+    """
+
+    access_key_id: str | None = None
+    secret_access_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    profile: str | None = None
+    region: str | None = None
+    role_arn: str | None = None
+    role_external_id: str | None = field(default=None, repr=False)
+    role_session_name: str | None = None
+    endpoint_urls: Mapping[str, str] = field(default_factory=dict)
+    path_style: bool = False
+    verify: bool | str = True
+
+    def endpoint_url(self, service: str) -> str | None:
+        """Address of a service; `None` for AWS's own."""
+        return self.endpoint_urls.get(service) or self.endpoint_urls.get("") or None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AzureAccess:
+    """How Azure Storage is reached: one of the ways, else the environment's own chain.
+
+    Attributes:
+        connection_string: Everything at once, as the portal shows it.
+        account_key: Shared key of the account.
+        sas_token: Shared access signature.
+        tenant_id: Of a service principal, with `client_id` and `client_secret`.
+        client_id: Of a service principal, or of a user-assigned managed identity.
+        client_secret: Of a service principal.
+        blob_endpoint: Address of the Blob service (`https://account.blob.core.windows.net`).
+        queue_endpoint: Address of the Queue service.
+    """
+
+    connection_string: str | None = field(default=None, repr=False)
+    account_key: str | None = field(default=None, repr=False)
+    sas_token: str | None = field(default=None, repr=False)
+    tenant_id: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
+    blob_endpoint: str | None = None
+    queue_endpoint: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GcpAccess:
+    """How Google Cloud is reached: one of the ways, else application default credentials.
+
+    Attributes:
+        project: Id of the project that requests are made for.
+        keyfile_json: A service account's key, as JSON text.
+        keyfile_path: A file that holds one.
+        anonymous: No credentials at all: public buckets and emulators.
+        storage_endpoint: Address of Cloud Storage; `STORAGE_EMULATOR_HOST` is obeyed besides.
+        pubsub_endpoint: `host:port` of a Pub/Sub emulator; `PUBSUB_EMULATOR_HOST` besides.
+    """
+
+    project: str | None = None
+    keyfile_json: str | None = field(default=None, repr=False)
+    keyfile_path: str | None = None
+    anonymous: bool = False
+    storage_endpoint: str | None = None
+    pubsub_endpoint: str | None = None
+
+
+Access = AwsAccess | AzureAccess | GcpAccess
+_KINDS: dict[str, type[Access]] = {"aws": AwsAccess, "azure": AzureAccess, "gcp": GcpAccess}
+
+
+def to_environment(access: Access) -> dict[str, str]:
+    """Give the environment variable that hands an access to a child process."""
+    kind = next(name for name, cls in _KINDS.items() if isinstance(access, cls))
+    return {ENVIRONMENT: json.dumps({"kind": kind, **asdict(access)})}
+
+
+def from_environment(environment: Mapping[str, str] | None = None) -> Access | None:
+    """Read what `to_environment` gave; `None` when there is nothing.
+
+    Raises:
+        OptionError: The variable holds something else.
+    """
+    text = (os.environ if environment is None else environment).get(ENVIRONMENT)
+    if not text:
+        return None
+    try:
+        fields: dict[str, Any] = json.loads(text)
+        return _KINDS[fields.pop("kind")](**fields)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise OptionError(  # without the cause, whose text could hold a secret
+            f"{ENVIRONMENT} is not an access as this version writes it. It is set by the operators "
+            "for the Spark they start; unset it to use the environment's own credential chain."
+        ) from None
+
+
+def of_kind(kind: type[Any], access: Access | None) -> Any:
+    """The access to use for one cloud: the given one, else the environment's, else none.
+
+    An access of another cloud is none for this one: a stream may have its source in one cloud and
+    its state in another.
+    """
+    for candidate in (access, from_environment()):
+        if isinstance(candidate, kind):
+            return candidate
+    return None
