@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from airflow_cloudfiles.engine import option_names, options
+from airflow_cloudfiles.engine import discovery_options, option_names, options
 
 PAGE: Final = Path(__file__).parent / "reference" / "options.md"
 
@@ -46,7 +46,8 @@ options that nobody documents; they do nothing.)
 
 _LATER: Final = """\
 
-Sizes are written as Spark writes them: `10g`, `512m`, `1048576`.
+Sizes are written as Spark writes them: `10g`, `512m`, `1048576`. Intervals too: `1 day`, `6 hours`,
+`1 hour 30 minutes`. Times are ISO 8601, `2026-01-31T08:00:00`, in UTC where they name no zone.
 
 With a schema given by `.schema(...)` two defaults differ: `cloudFiles.schemaEvolutionMode` is
 `none`, and there is no rescued data column unless `rescuedDataColumn` names one or the mode is
@@ -94,6 +95,15 @@ Airflow connection, or the environment's own credential chain.
 
 {credentials}
 
+These belong to the identity that is used: give them in the Airflow connection, or in the
+environment's own credential chain.
+
+{in_connection}
+
+These are given once, [when the queue is set up](../how-to/set-up-notifications.md).
+
+{in_set_up}
+
 These belong to Databricks' platform: {platform}.
 
 These belong to formats that this version does not read:
@@ -108,6 +118,8 @@ Options that begin with `cloudFiles.internal.` are set by the package itself. Do
 | --- | --- | --- |
 | `CLOUDFILES_CACHE_DIR` | `$XDG_CACHE_HOME/airflow_cloudfiles`, else \
 `~/.cache/airflow_cloudfiles` | local disk for the index of seen files; may be deleted at any time |
+| `CLOUDFILES_ACCESS` | unset | set by the operators for the Spark they start: what the Airflow \
+connection says; never set it yourself |
 | `CLOUDFILES_LOG_LEVEL` | `INFO` | how much this package's own processes log |
 | `CLOUDFILES_SPARK_LOG_LEVEL` | `FATAL` | how much Spark logs in a job that a task started |
 | `CLOUDFILES_CRASH_AT` | unset | kill the process at a named point, to rehearse a failure \
@@ -119,7 +131,8 @@ _WITHOUT_FIELD: Final = {
         "true or false",
         "`true`",
         "Whether options that nobody documents are refused.",
-    )
+    ),
+    "fileNamePattern": ("text", "none", "Another name of `pathGlobFilter`."),
 }
 _OF_SCHEMA: Final = {"schema_evolution_mode": "`addNewColumns`"}
 _KINDS: Final = {
@@ -129,6 +142,9 @@ _KINDS: Final = {
     "int": "number",
     "int | None": "number",
     "tuple[str, ...] | None": "names, separated by commas",
+    "float | None": "interval",
+    "tuple[tuple[str, str], ...]": "JSON object",
+    "IncrementalListing": " / ".join(f"`{mode}`" for mode in options.INCREMENTAL_LISTING),
     "EvolutionMode": " / ".join(f"`{mode}`" for mode in options.EVOLUTION_MODES),
     "ParseMode": " / ".join(f"`{mode}`" for mode in options.PARSE_MODES),
 }
@@ -141,6 +157,8 @@ def page() -> str:
         formats=_listed(set(option_names.FORMATS) - set(option_names.SUPPORTED_FORMATS)),
         planned=_listed(option_names.PLANNED),
         credentials=_listed(option_names.CREDENTIALS),
+        in_connection=_listed(option_names.IN_CONNECTION),
+        in_set_up=_listed(option_names.IN_SET_UP),
         platform=_listed(option_names.PLATFORM),
         format_only=_listed(option_names.FORMAT_ONLY),
     )
@@ -151,7 +169,19 @@ def page() -> str:
 def _rows() -> list[str]:
     """One line of the table for each supported option, in the order of the options reference."""
     found = dict(_WITHOUT_FIELD)
-    body = ast.parse(inspect.getsource(options.CloudFilesOptions)).body[0]
+    engine = options.CloudFilesOptions(path="", format="json")
+    for defaults in (engine, discovery_options.DiscoveryOptions()):
+        found |= _fields(defaults)
+    missing = set(option_names.SUPPORTED) - set(found)
+    if missing:
+        raise ValueError(f"options.py has no field, and this script no text, for {missing}")
+    return [f"| `{key}` | {' | '.join(found[key])} |\n" for key in option_names.SUPPORTED]
+
+
+def _fields(defaults: object) -> dict[str, tuple[str, str, str]]:
+    """The rows of the options that the fields of a dataclass hold."""
+    found = {}
+    body = ast.parse(inspect.getsource(type(defaults))).body[0]
     members = body.body if isinstance(body, ast.ClassDef) else []
     for node, text in pairwise(members):
         if isinstance(node, ast.AnnAssign) and isinstance(text, ast.Expr):
@@ -159,11 +189,8 @@ def _rows() -> list[str]:
             name = ast.unparse(node.target)
             key = _key(name, meaning)
             if key is not None:
-                found[key] = _row(name, key, node, meaning)
-    missing = set(option_names.SUPPORTED) - set(found)
-    if missing:
-        raise ValueError(f"options.py has no field, and this script no text, for {missing}")
-    return [f"| `{key}` | {' | '.join(found[key])} |\n" for key in option_names.SUPPORTED]
+                found[key] = _row(name, key, node, meaning, getattr(defaults, name))
+    return found
 
 
 def _key(field: str, meaning: str) -> str | None:
@@ -175,16 +202,20 @@ def _key(field: str, meaning: str) -> str | None:
     return next((each for each in option_names.SUPPORTED if each.lower() == plain), None)
 
 
-def _row(field: str, key: str, node: ast.AnnAssign, meaning: str) -> tuple[str, str, str]:
+def _row(
+    field: str, key: str, node: ast.AnnAssign, meaning: str, value: object
+) -> tuple[str, str, str]:
     kind = _KINDS[ast.unparse(node.annotation)]
     if "bytes" in field:
         kind = "size"
+    if field.endswith("_us"):
+        kind = "time"
     if field in _OF_SCHEMA:
         default = _OF_SCHEMA[field]
     elif node.value is None:
         default = "required"
     else:
-        default = _default(getattr(options.CloudFilesOptions(path="", format="json"), field))
+        default = _default(value)
     text = meaning.removeprefix(f"`{key}`").lstrip(":; ")
     text = re.sub(r" ?\(B\d+\)", "", text)
     return kind, default, (text[:1].upper() + text[1:]).replace("|", "\\|")
@@ -192,7 +223,7 @@ def _row(field: str, key: str, node: ast.AnnAssign, meaning: str) -> tuple[str, 
 
 def _default(value: object) -> str:
     """A default as one would write it in an option."""
-    if value is None:
+    if value is None or value == ():
         return "none"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"

@@ -37,13 +37,13 @@ class DiscoveryOptions:
     """`cloudFiles.maxFileAge`: files modified longer ago than this are left out, and counted. At
     least 14 days (B108); 90 are recommended."""
     modified_after_us: int | None = None
-    """`modifiedAfter`: only files modified after this time (exclusive, B92). ISO 8601, UTC where no
+    """`modifiedAfter`: only files modified after this time, exclusive (B92). ISO 8601, UTC where no
     zone is given."""
     modified_before_us: int | None = None
-    """`modifiedBefore`: only files modified before this time (exclusive, B92)."""
+    """`modifiedBefore`: only files modified before this time, exclusive (B92)."""
     path_glob_filter: str | None = None
-    """`pathGlobFilter`, also `fileNamePattern`: a pattern for the name of the file, without its
-    folders (B89)."""
+    """`pathGlobFilter`: a pattern for the name of the file, without its folders; also under the
+    name `fileNamePattern` (B89)."""
     use_strict_globber: bool = False
     """`cloudFiles.useStrictGlobber`: whether `*` in the source path stays within one folder name,
     as in Spark (B90)."""
@@ -62,8 +62,8 @@ class DiscoveryOptions:
     queue_name: str | None = None
     """`cloudFiles.queueName`: the Azure Storage queue that notifications arrive in."""
     subscription: str | None = None
-    """`cloudFiles.subscription`: the Pub/Sub subscription that notifications arrive in; its name, or
-    `projects/<project>/subscriptions/<name>`."""
+    """`cloudFiles.subscription`: the Pub/Sub subscription that notifications arrive in; its name,
+    or `projects/<project>/subscriptions/<name>`."""
     project_id: str | None = None
     """`cloudFiles.projectId`: the Google Cloud project of the subscription."""
     region: str | None = None

@@ -21,14 +21,34 @@ SUPPORTED = (
     "cloudFiles.maxBytesPerTrigger",
     "cloudFiles.partitionColumns",
     "cloudFiles.validateOptions",
+    "cloudFiles.useIncrementalListing",
+    "cloudFiles.backfillInterval",
+    "cloudFiles.includeExistingFiles",
+    "cloudFiles.allowOverwrites",
+    "cloudFiles.maxFileAge",
+    "cloudFiles.useStrictGlobber",
+    "cloudFiles.useNotifications",
+    "cloudFiles.listOnStart",
+    "cloudFiles.fetchParallelism",
+    "cloudFiles.pathRewrites",
+    "cloudFiles.queueUrl",
+    "cloudFiles.region",
+    "cloudFiles.queueName",
+    "cloudFiles.subscription",
+    "cloudFiles.projectId",
     "cloudFiles.schemaInference.sampleSize.numBytes",
     "cloudFiles.schemaInference.sampleSize.numFiles",
     "checkpointLocation",
     "columnNameOfCorruptRecord",
+    "fileNamePattern",
     "ignoreMissingFiles",
     "mode",
+    "modifiedAfter",
+    "modifiedBefore",
     "path",
+    "pathGlobFilter",
     "readerCaseSensitive",
+    "recursiveFileLookup",
     "rescuedDataColumn",
 )
 """What `CloudFilesOptions` parses and the engine obeys."""
@@ -43,16 +63,11 @@ INTERNAL = (
 """Set by this package itself between its own rooms; never by users."""
 
 FIXED = {
-    "cloudFiles.allowOverwrites": "false",
-    "cloudFiles.includeExistingFiles": "true",
-    "cloudFiles.useIncrementalListing": "false",
-    "cloudFiles.useNotifications": "false",
     "cloudFiles.cleanSource": "off",
     "cloudFiles.useManagedFileEvents": "false",
     "multiLine": "false",
     "ignoreCorruptFiles": "false",
     "encoding": "utf-8",
-    "recursiveFileLookup": "true",
     "locale": "en-us",
     "primitivesAsString": "false",
     "prefersDecimal": "false",
@@ -70,35 +85,12 @@ FIXED = {
 other refused. The values are compared in lower case."""
 
 PLANNED = (
-    "cloudFiles.backfillInterval",
     "cloudFiles.cleanSource.retentionDuration",
     "cloudFiles.cleanSource.moveDestination",
     "cloudFiles.cleanSource.waitForCompletion",
-    "cloudFiles.maxFileAge",
-    "cloudFiles.useStrictGlobber",
-    "cloudFiles.listOnStart",
-    "cloudFiles.fetchParallelism",
-    "cloudFiles.pathRewrites",
-    "cloudFiles.resourceTag",
-    "cloudFiles.region",
-    "cloudFiles.queueUrl",
-    "cloudFiles.roleArn",
-    "cloudFiles.roleExternalId",
-    "cloudFiles.roleSessionName",
-    "cloudFiles.stsEndpoint",
-    "cloudFiles.restrictNotificationSetupToSameAWSAccountId",
-    "cloudFiles.resourceGroup",
-    "cloudFiles.subscriptionId",
-    "cloudFiles.queueName",
-    "cloudFiles.projectId",
-    "cloudFiles.subscription",
     "badRecordsPath",
     "dateFormat",
-    "fileNamePattern",
     "lineSep",
-    "modifiedAfter",
-    "modifiedBefore",
-    "pathGlobFilter",
     "singleVariantColumn",
     "timeZone",
     "timestampFormat",
@@ -120,6 +112,22 @@ CREDENTIALS = (
     "cloudFiles.privateKeyId",
 )
 """Credentials never travel as options: options are logged, rendered and stored."""
+
+IN_CONNECTION = (
+    "cloudFiles.roleArn",
+    "cloudFiles.roleExternalId",
+    "cloudFiles.roleSessionName",
+    "cloudFiles.stsEndpoint",
+)
+"""Who is asking: said by the connection, not by the stream."""
+
+IN_SET_UP = (
+    "cloudFiles.resourceTag",
+    "cloudFiles.resourceGroup",
+    "cloudFiles.subscriptionId",
+    "cloudFiles.restrictNotificationSetupToSameAWSAccountId",
+)
+"""Of the notification resources: said when they are set up, not by the stream."""
 
 PLATFORM = ("databricks.serviceCredential", "cloudFiles.databricks.serviceCredential")
 """Options of Databricks' own platform."""
@@ -164,5 +172,14 @@ FORMAT_ONLY = {
 
 def documented() -> dict[str, str]:
     """Every name a user may have meant, keyed by its lower-case form."""
-    names = (*SUPPORTED, *FIXED, *PLANNED, *CREDENTIALS, *PLATFORM, *FORMAT_ONLY)
+    names = (
+        *SUPPORTED,
+        *FIXED,
+        *PLANNED,
+        *CREDENTIALS,
+        *IN_CONNECTION,
+        *IN_SET_UP,
+        *PLATFORM,
+        *FORMAT_ONLY,
+    )
     return {name.lower(): name for name in names}

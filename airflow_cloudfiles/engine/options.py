@@ -8,14 +8,21 @@ Everything wrong with an option is found here, before any file is touched.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeVar
+from dataclasses import dataclass, field
+from typing import Literal
 
 from airflow_cloudfiles.engine import option_names
+from airflow_cloudfiles.engine.discovery_options import (
+    MIN_FILE_AGE_SECONDS,
+    RECOMMENDED_FILE_AGE_SECONDS,
+    SECONDS_A_DAY,
+    DiscoveryOptions,
+    IncrementalListing,
+)
 from airflow_cloudfiles.engine.errors import OptionError, UnknownOptionError, UnsupportedOptionError
 from airflow_cloudfiles.engine.files import ReadLimit
+from airflow_cloudfiles.engine.option_values import Values
 
 EvolutionMode = Literal["addNewColumns", "rescue", "failOnNewColumns", "none"]
 ParseMode = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
@@ -26,11 +33,9 @@ EVOLUTION_MODES: tuple[EvolutionMode, ...] = (
     "failOnNewColumns",
     "none",
 )
+INCREMENTAL_LISTING: tuple[IncrementalListing, ...] = ("auto", "true", "false")
 PARSE_MODES: tuple[ParseMode, ...] = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 DEFAULT_RESCUED_DATA_COLUMN = "_rescued_data"
-
-_Choice = TypeVar("_Choice", bound=str)
-_UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +91,12 @@ class CloudFilesOptions:
     ignore_missing_files: bool = False
     """`ignoreMissingFiles`: whether a file deleted between discovery and reading is skipped and
     counted, rather than an error."""
+    recursive_file_lookup: bool = False
+    """`recursiveFileLookup`: folders at any depth are read either way; `true` besides takes no
+    partition columns from their names, as in Spark, unless `cloudFiles.partitionColumns` names
+    some."""
+    discovery: DiscoveryOptions = field(default_factory=DiscoveryOptions)
+    """Which files are wanted and how they are found."""
     has_schema: bool = False
     """Whether the user gave a schema (`.schema(...)`)."""
     token: str | None = None
@@ -124,7 +135,7 @@ class CloudFilesOptions:
         if path is not None:
             given["path"] = path
         _refuse_foreign(given)
-        read = _Values(given)
+        read = Values(given)
         schema_given_mode = "none" if has_schema else "addNewColumns"
         mode = read.choice("cloudFiles.schemaEvolutionMode", EVOLUTION_MODES, schema_given_mode)
         if has_schema and mode == "addNewColumns":
@@ -146,6 +157,9 @@ class CloudFilesOptions:
         if not source:
             raise OptionError("No source: give the folder to load(path) or as the option `path`.")
         partitions = given.get("cloudfiles.partitioncolumns")
+        recursive = read.boolean("recursiveFileLookup", default=False)
+        if recursive and partitions is None:
+            partitions = ""
         return cls(
             path=source,
             format=read.format(),
@@ -165,6 +179,8 @@ class CloudFilesOptions:
             mode=read.choice("mode", PARSE_MODES, "PERMISSIVE"),
             corrupt_record_column=given.get("columnnameofcorruptrecord") or "_corrupt_record",
             ignore_missing_files=read.boolean("ignoreMissingFiles", default=False),
+            recursive_file_lookup=recursive,
+            discovery=_discovery(read),
             has_schema=has_schema,
             token=given.get("cloudfiles.internal.token") or None,
             up_to_entry=read.optional_number("cloudFiles.internal.upToEntry"),
@@ -174,86 +190,67 @@ class CloudFilesOptions:
         )
 
 
-def parse_size(text: str) -> int | None:
-    """Read a byte string as Spark writes it (`10g`, `512 MB`, `1048576`); `None` if it is none."""
-    found = re.fullmatch(r"\s*(\d+)\s*([bkmgtp]?)(?:i?b)?\s*", text.lower())
-    return int(found[1]) * _UNITS[found[2]] if found else None
-
-
-class _Values:
-    """Typed access to the given texts, with errors that name the option."""
-
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = given
-
-    def boolean(self, name: str, *, default: bool) -> bool:
-        text = self._given.get(name.lower())
-        if text is None:
-            return default
-        if text.lower() not in {"true", "false"}:
-            raise OptionError(f"{name} must be true or false, got {text!r}.")
-        return text.lower() == "true"
-
-    def choice(self, name: str, choices: tuple[_Choice, ...], default: str) -> _Choice:
-        text = self._given.get(name.lower(), default)
-        for choice in choices:
-            if choice.lower() == text.lower():
-                return choice
-        if name == "cloudFiles.schemaEvolutionMode" and text == "addNewColumnsWithTypeWidening":
-            raise UnsupportedOptionError(
-                f"{name}={text} is not in this version. Use addNewColumns: values that do not fit "
-                "are kept in the rescued data column."
-            )
-        near = difflib.get_close_matches(text, choices, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        raise OptionError(f"{name} must be one of {', '.join(choices)}; got {text!r}.{hint}")
-
-    def positive(self, name: str, default: int) -> int:
-        text = self._given.get(name.lower())
-        if text is None:
-            return default
-        if not re.fullmatch(r"\d{1,18}", text.strip()) or int(text) < 1:
-            raise OptionError(f"{name} must be a whole number of at least 1, got {text!r}.")
-        return int(text)
-
-    def optional_number(self, name: str) -> int | None:
-        text = self._given.get(name.lower())
-        return int(text) if text else None
-
-    def size(self, name: str, default: int | None) -> int | None:
-        text = self._given.get(name.lower())
-        if text is None:
-            return default
-        size = parse_size(text)
-        if not size:
-            raise OptionError(
-                f"{name} must be a size of at least one byte such as 10g, 512m or 1048576; "
-                f"got {text!r}."
-            )
-        return size
-
-    def format(self) -> str:
-        text = self._given.get("cloudfiles.format")
-        if not text:
-            raise OptionError(
-                "cloudFiles.format is required: one of "
-                f"{', '.join(option_names.SUPPORTED_FORMATS)}."
-            )
-        for name in option_names.SUPPORTED_FORMATS:
-            if name.lower() == text.lower():
-                return name
-        for name in option_names.FORMATS:
-            if name.lower() == text.lower():
-                raise UnsupportedOptionError(
-                    f"cloudFiles.format={name} is not in this version, which reads "
-                    f"{', '.join(option_names.SUPPORTED_FORMATS)}."
-                )
-        near = difflib.get_close_matches(text, option_names.FORMATS, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
+def _discovery(read: Values) -> DiscoveryOptions:
+    """Read the options of discovery and refuse those that contradict each other."""
+    incremental = read.choice("cloudFiles.useIncrementalListing", INCREMENTAL_LISTING, "auto")
+    found = DiscoveryOptions(
+        use_incremental_listing=incremental,
+        backfill_interval_seconds=read.interval("cloudFiles.backfillInterval"),
+        include_existing_files=read.boolean("cloudFiles.includeExistingFiles", default=True),
+        allow_overwrites=read.boolean("cloudFiles.allowOverwrites", default=False),
+        max_file_age_seconds=_max_file_age(read.interval("cloudFiles.maxFileAge")),
+        modified_after_us=read.time("modifiedAfter"),
+        modified_before_us=read.time("modifiedBefore"),
+        path_glob_filter=_name_pattern(read),
+        use_strict_globber=read.boolean("cloudFiles.useStrictGlobber", default=False),
+        use_notifications=read.boolean("cloudFiles.useNotifications", default=False),
+        list_on_start=read.boolean("cloudFiles.listOnStart", default=False),
+        fetch_parallelism=read.positive("cloudFiles.fetchParallelism", 1),
+        path_rewrites=read.rewrites("cloudFiles.pathRewrites"),
+        queue_url=read.text("cloudFiles.queueUrl"),
+        queue_name=read.text("cloudFiles.queueName"),
+        subscription=read.text("cloudFiles.subscription"),
+        project_id=read.text("cloudFiles.projectId"),
+        region=read.text("cloudFiles.region"),
+    )
+    if found.allow_overwrites and incremental == "true":
         raise OptionError(
-            f"cloudFiles.format must be one of {', '.join(option_names.FORMATS)}; "
-            f"got {text!r}.{hint}"
+            "cloudFiles.allowOverwrites=true and cloudFiles.useIncrementalListing=true contradict "
+            "each other: an incremental listing does not look at files it knows. Leave "
+            "useIncrementalListing out (auto lists everything then)."
         )
+    if not found.use_notifications:
+        for name in ("queueUrl", "queueName", "subscription", "pathRewrites"):
+            if read.text(f"cloudFiles.{name}"):
+                raise OptionError(
+                    f"cloudFiles.{name} is given, but cloudFiles.useNotifications is not true, so "
+                    "no queue would be read. Set cloudFiles.useNotifications=true, or remove it."
+                )
+    return found
+
+
+def _max_file_age(seconds: float | None) -> float | None:
+    """Refuse an age below the minimum (B108); warn of one below what is recommended."""
+    if seconds is None:
+        return None
+    if seconds < MIN_FILE_AGE_SECONDS:
+        raise OptionError(
+            f"cloudFiles.maxFileAge must be at least {MIN_FILE_AGE_SECONDS // SECONDS_A_DAY} days, "
+            f"{RECOMMENDED_FILE_AGE_SECONDS // SECONDS_A_DAY} days are recommended: files that "
+            "arrive with an older modification time are never ingested."
+        )
+    return seconds
+
+
+def _name_pattern(read: Values) -> str | None:
+    """`pathGlobFilter` under either of its names."""
+    first, second = read.text("pathGlobFilter"), read.text("fileNamePattern")
+    if first and second and first != second:
+        raise OptionError(
+            f"pathGlobFilter={first!r} and fileNamePattern={second!r} are two names of one option. "
+            "Give one."
+        )
+    return first or second
 
 
 def _text(value: object) -> str:
@@ -311,6 +308,16 @@ def _refuse_documented(key: str) -> None:
         raise UnsupportedOptionError(
             f"{name} is an option of format {option_names.FORMAT_ONLY[name]}, which this version "
             "does not read; remove it."
+        )
+    if name in option_names.IN_CONNECTION:
+        raise UnsupportedOptionError(
+            f"{name} belongs to the identity that is used: give it in the extra field of the "
+            "Airflow connection (conn_id), or in the environment's own credential chain."
+        )
+    if name in option_names.IN_SET_UP:
+        raise UnsupportedOptionError(
+            f"{name} is given once, when the queue is set up (docs/how-to/set-up-notifications.md)"
+            ", not to the stream; remove it."
         )
     if name in option_names.PLANNED:
         raise UnsupportedOptionError(f"{name} is not in this version; remove it.")

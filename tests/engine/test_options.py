@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from airflow_cloudfiles.engine import option_names
+from airflow_cloudfiles.engine.discovery_options import DiscoveryOptions
 from airflow_cloudfiles.engine.errors import OptionError, UnknownOptionError, UnsupportedOptionError
-from airflow_cloudfiles.engine.options import CloudFilesOptions, parse_size
+from airflow_cloudfiles.engine.option_values import parse_interval, parse_size, parse_time
+from airflow_cloudfiles.engine.options import CloudFilesOptions
 
 JSON = {"cloudFiles.format": "json", "path": "/in"}
 
@@ -83,6 +85,8 @@ def test_a_typo_names_the_nearest_option(typo: str, meant: str) -> None:  # B101
     [
         *option_names.PLANNED,
         *option_names.CREDENTIALS,
+        *option_names.IN_CONNECTION,
+        *option_names.IN_SET_UP,
         *option_names.PLATFORM,
         *option_names.FORMAT_ONLY,
     ],
@@ -117,11 +121,85 @@ def test_switches_are_accepted_where_they_change_nothing(name: str, only: str) -
         ({"rescuedDataColumn": " "}, "column name"),
         ({"path": ""}, "No source"),
         ({"cloudFiles.awsSecretKey": "x"}, "conn_id"),
+        ({"cloudFiles.useIncrementalListing": "yes"}, "auto, true, false"),
+        ({"cloudFiles.backfillInterval": "1 month"}, "1 day"),
+        ({"cloudFiles.backfillInterval": "0 days"}, "1 day"),
+        ({"cloudFiles.maxFileAge": "13 days"}, "at least 14 days"),  # B108
+        ({"modifiedAfter": "yesterday"}, "2026-01-31T08:00:00"),
+        ({"pathGlobFilter": "*.a", "fileNamePattern": "*.b"}, "two names of one option"),
+        ({"cloudFiles.fetchParallelism": "0"}, "at least 1"),
+        ({"cloudFiles.useNotifications": "true", "cloudFiles.pathRewrites": "{"}, "JSON object"),
+        ({"cloudFiles.queueUrl": "https://q"}, "useNotifications=true"),
+        (
+            {"cloudFiles.allowOverwrites": "true", "cloudFiles.useIncrementalListing": "true"},
+            "contradict",
+        ),
+        ({"cloudFiles.useManagedFileEvents": "true"}, "not in this version"),  # B102
     ],
 )
 def test_a_wrong_value_says_what_is_right(options: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         CloudFilesOptions.parse({**JSON, **options})
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1 day", 86400),
+        ("interval 2 weeks", 14 * 86400),
+        ("1 hour 30 minutes", 5400),
+        ("90days", 90 * 86400),
+        ("1.5 hours", 5400),
+        ("1 month", None),
+        ("day", None),
+        ("1", None),
+        ("", None),
+    ],
+)
+def test_intervals_are_read_as_spark_reads_them(text: str, seconds: float | None) -> None:
+    assert parse_interval(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "time_us"),
+    [
+        ("1970-01-01", 0),
+        ("1970-01-02T00:00:00.000001", 86400 * 10**6 + 1),
+        ("1970-01-01T01:00:00+01:00", 0),
+        ("1970-01-01 00:00:01Z", 10**6),
+        ("1969-12-31T23:59:59", -(10**6)),
+        ("noon", None),
+    ],
+)
+def test_times_are_utc_where_they_name_no_zone(text: str, time_us: int | None) -> None:
+    assert parse_time(text) == time_us
+
+
+def test_defaults_of_discovery_are_those_of_the_documentation() -> None:
+    found = CloudFilesOptions.parse(JSON).discovery
+    assert found == DiscoveryOptions()
+    assert found.use_incremental_listing == "auto"
+    assert found.include_existing_files is True
+    assert (found.allow_overwrites, found.use_notifications, found.fetch_parallelism) == (
+        False,
+        False,
+        1,
+    )
+    assert found.max_file_age_seconds is None
+
+
+def test_path_rewrites_are_pairs_in_the_order_given() -> None:
+    rewrites = '{"s3://old/in": "s3://new/in", "s3://old": "s3://newer"}'
+    options = {"cloudFiles.useNotifications": "true", "cloudFiles.pathRewrites": rewrites}
+    found = CloudFilesOptions.parse({**JSON, **options}).discovery
+    assert found.path_rewrites == (("s3://old/in", "s3://new/in"), ("s3://old", "s3://newer"))
+
+
+def test_recursive_file_lookup_takes_no_columns_from_folders() -> None:
+    assert CloudFilesOptions.parse({**JSON, "recursiveFileLookup": "true"}).partition_columns == ()
+    named = {"recursiveFileLookup": "true", "cloudFiles.partitionColumns": "day"}
+    assert CloudFilesOptions.parse({**JSON, **named}).partition_columns == ("day",)
+    assert CloudFilesOptions.parse(JSON).partition_columns is None
 
 
 def test_a_secret_is_not_repeated_in_the_refusal() -> None:
