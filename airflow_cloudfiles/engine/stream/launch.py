@@ -30,7 +30,13 @@ from airflow_cloudfiles.engine.errors import (
     StateError,
     from_name,
 )
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
+from airflow_cloudfiles.engine.storage import (
+    ObjectNotFoundError,
+    ObjectStore,
+    normalize_uri,
+    open_store,
+)
+from airflow_cloudfiles.engine.storage.access import Access, to_environment
 from airflow_cloudfiles.engine.stream.spec import JobSpec, refuse_secrets
 
 __all__ = ["JobSpec", "LocalSpark", "Run", "SparkSubmit", "launch"]
@@ -184,9 +190,14 @@ class Run:
     """A run that was started; `wait` for it, or `kill` it."""
 
     def __init__(
-        self, spec: JobSpec, process: subprocess.Popen[str], on_log: Callable[[str], None]
+        self,
+        spec: JobSpec,
+        process: subprocess.Popen[str],
+        on_log: Callable[[str], None],
+        state: ObjectStore,
     ) -> None:
         self._spec = spec
+        self._state = state
         self._process = process
         self._on_log = on_log
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -229,30 +240,36 @@ class Run:
             self._process.stdin.close()
 
     def _report(self) -> dict[str, Any] | None:
-        store = open_store(self._spec.checkpoint_location)
         try:
-            loaded: dict[str, Any] = json.loads(store.get(self._spec.report_key))
+            loaded: dict[str, Any] = json.loads(self._state.get(self._spec.report_key))
         except ObjectNotFoundError:
             return None
         return loaded
 
 
-def launch(spec: JobSpec, how: How, *, on_log: Callable[[str], None]) -> Run:
+def launch(
+    spec: JobSpec, how: How, *, on_log: Callable[[str], None], access: Access | None = None
+) -> Run:
     """Start a run.
 
     Args:
         spec: What to do.
         how: `LocalSpark` or `SparkSubmit`.
         on_log: Called with every line the driver prints, in the thread that calls `wait`.
+        access: How source, state and target are reached, for this process and for the driver,
+            which gets it in its environment. The executors of a cluster, and a driver that is
+            deployed there, have an identity of their own. `None`: the environment's own chain.
 
     Raises:
         StateError: The checkpoint location cannot be written.
         JavaNotFoundError: There is no Java 17 or newer for a local Spark.
         RunError: PySpark is missing or damaged, or the command cannot be started.
     """
-    store = open_store(spec.checkpoint_location)
+    store = open_store(spec.checkpoint_location, access)
     command = how.command(normalize_uri(spec.checkpoint_location), spec.run_id)
     environment = {**os.environ, **how.environment(), "PYTHONUNBUFFERED": "1"}
+    if access is not None:
+        environment |= to_environment(access)
     try:
         store.delete(spec.report_key)
         store.put(spec.spec_key, spec.to_json().encode())
@@ -274,7 +291,7 @@ def launch(spec: JobSpec, how: How, *, on_log: Callable[[str], None]) -> Run:
         )
     except OSError as error:
         raise RunError(f"{command[0]} cannot be started: {error}.") from error
-    return Run(spec, process, on_log)
+    return Run(spec, process, on_log, store)
 
 
 def check_pyspark() -> None:
