@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine.storage.local import LocalStore
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
@@ -111,7 +112,8 @@ class FailingStore:
 
     Attributes:
         store: The store that does the work.
-        faults: The k-th call of `put` or `put_if_absent`, counted from 1, and what happens to it.
+        faults: The k-th call of `put`, `put_if_absent` or `put_if_match`, counted from 1, and what
+            happens to it.
         puts: How many of these calls there were.
     """
 
@@ -128,11 +130,25 @@ class FailingStore:
         """Whether the root can be listed."""
         return self.store.is_folder()
 
+    @property
+    def requests(self) -> Counter[str]:
+        """How many requests were made so far."""
+        return self.store.requests
+
     def list(
-        self, prefix: str = "", *, start_after: str = "", skip: SkipRule | None = None
+        self,
+        prefix: str = "",
+        *,
+        start_after: str = "",
+        end_before: str = "",
+        skip: SkipRule | None = None,
     ) -> Iterator[FileEntry]:
         """List the objects."""
-        return self.store.list(prefix, start_after=start_after, skip=skip)
+        return self.store.list(prefix, start_after=start_after, end_before=end_before, skip=skip)
+
+    def key_after(self, after: str) -> str | None:
+        """Give the first key after a text."""
+        return self.store.key_after(after)
 
     def head(self, key: str) -> FileEntry | None:
         """Look at an object."""
@@ -158,6 +174,13 @@ class FailingStore:
         created = self.store.put_if_absent(key, content)
         self._after(fault)
         return created and fault is not Fault.DENIED
+
+    def put_if_match(self, key: str, content: bytes, etag: str) -> bool:
+        """Replace an object of a version, unless this call is to fail."""
+        fault = self._before()
+        replaced = self.store.put_if_match(key, content, etag)
+        self._after(fault)
+        return replaced and fault is not Fault.DENIED
 
     def delete(self, key: str) -> None:
         """Remove an object."""

@@ -8,31 +8,49 @@ the same key, exactly one succeeds, and what it wrote survives a crash whole.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.storage.access import Access
     from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError, ObjectStore
     from airflow_cloudfiles.engine.storage.uri import normalize_uri
 
 __all__ = ["ObjectNotFoundError", "ObjectStore", "normalize_uri", "open_store"]
 
+_CLOUDS = {"s3": ("s3", "S3Store", "aws"), "gs": ("gcs", "GcsStore", "gcp")} | {
+    "abfss": ("azure", "AzureStore", "azure")
+}
+"""By scheme: the module, its store, and the extra with the client that it needs."""
 
-def open_store(uri: str) -> ObjectStore:
+
+def open_store(uri: str, access: Access | None = None) -> ObjectStore:
     """Open the store whose root is a path or URI; nothing is created or contacted yet.
 
     Args:
-        uri: A local path, a `file:` URI, or `memory://name` (one per process, for tests).
+        uri: A local path, a `file:` URI, `s3://bucket/path`, `gs://bucket/path`,
+            `abfss://container@account.dfs.core.windows.net/path`, or `memory://name` (one per
+            process, for tests). Other spellings of the same: see `normalize_uri`.
+        access: How the cloud is reached. One of another cloud is as none: then the environment
+            decides (`CLOUDFILES_ACCESS`, else the client's own chain).
 
     Raises:
         UnsupportedOptionError: A location that this version cannot reach.
-        OptionError: Not a location.
+        OptionError: Not a location, or the extra of its cloud is not installed.
     """
+    from airflow_cloudfiles.engine.storage.extras import (  # noqa: PLC0415 - lazy room
+        import_with_extra,
+    )
     from airflow_cloudfiles.engine.storage.local import LocalStore  # noqa: PLC0415 - lazy room
     from airflow_cloudfiles.engine.storage.memory import MemoryStore  # noqa: PLC0415 - lazy room
     from airflow_cloudfiles.engine.storage.uri import normalize_uri  # noqa: PLC0415 - lazy room
 
     canonical = normalize_uri(uri)
-    if canonical.startswith("memory://"):
+    scheme = canonical.partition(":")[0]
+    if scheme in _CLOUDS:
+        module, store, extra = _CLOUDS[scheme]
+        leaf = import_with_extra(f"{__name__}.{module}", extra, needed_for=canonical)
+        return cast("ObjectStore", getattr(leaf, store)(canonical, access))
+    if scheme == "memory":
         return MemoryStore(canonical)
     return LocalStore(canonical)
 

@@ -1,14 +1,17 @@
 """What must a place that holds objects be able to do?
 
 One protocol for landing folders and for state. An object has a key: its path relative to the
-root, `/` between the parts, no part empty, `.` or `..`. Bytes of a local name that are not UTF-8
-appear in keys as lone surrogates (Python's `surrogateescape`), so every name there is can be used.
+root, `/` between the parts. On a local disk no part is empty, `.` or `..`; bytes of a name there
+that are not UTF-8 appear in keys as lone surrogates (Python's `surrogateescape`). To an object
+store a key is any text. So every name there is can be used.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -43,7 +46,8 @@ class ObjectStore(Protocol):
     def requests(self) -> Counter[str]:
         """How many requests were made so far: `list`, `head`, `get`, `put`, `delete`.
 
-        A page of a listing is one `list`; on a local disk, a folder that was read is.
+        A page of a listing is one `list`; on a local disk, a folder that was read is. What a client
+        repeats by itself, because a try failed, counts once.
         """
 
     def list(
@@ -138,8 +142,39 @@ class ObjectStore(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which objects a listing is asked for: the arguments of `ObjectStore.list`."""
+
+    prefix: str = ""
+    start_after: str = ""
+    end_before: str = ""
+    skip: SkipRule | None = None
+
+
+class RequestCounter:
+    """Counts requests, from several threads; a copy in another process starts at nothing."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+
+    def __reduce__(self) -> tuple[type[RequestCounter], tuple[()]]:
+        return RequestCounter, ()
+
+    def add(self, kind: str) -> None:
+        """Count one request."""
+        with self._lock:
+            self._counts[kind] += 1
+
+    def so_far(self) -> Counter[str]:
+        """Give the counts; they do not change any more."""
+        with self._lock:
+            return self._counts.copy()
+
+
 def check_key(key: str) -> str:
-    """Refuse keys that do not name one object below the root."""
+    """Refuse keys that do not name one object on a disk below the root."""
     parts = key.split("/")
     if "\0" in key or any(part in {"", ".", ".."} for part in parts):
         msg = f"not a key of an object: {key!r}"

@@ -18,6 +18,7 @@ import errno
 import os
 import stat
 import uuid
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,9 @@ from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.storage.base import (
     ObjectNotFoundError,
+    RequestCounter,
     SkipRule,
+    Wanted,
     check_key,
     key_bytes,
     key_text,
@@ -53,6 +56,7 @@ class LocalStore:
     def __init__(self, uri: str) -> None:
         self._uri = normalize_uri(uri)
         self._root = key_bytes(local_path(self._uri))
+        self._requests = RequestCounter()
 
     @property
     def uri(self) -> str:
@@ -66,15 +70,31 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError):
             return False
 
+    @property
+    def requests(self) -> Counter[str]:
+        """How many requests were made so far; a folder that was read is one `list`."""
+        return self._requests.so_far()
+
     def list(
-        self, prefix: str = "", *, start_after: str = "", skip: SkipRule | None = None
+        self,
+        prefix: str = "",
+        *,
+        start_after: str = "",
+        end_before: str = "",
+        skip: SkipRule | None = None,
     ) -> Iterator[FileEntry]:
         """List the objects, in byte order of their keys; the names of one folder at a time."""
-        walk = Walk(self._root, key_bytes(prefix), key_bytes(start_after), skip)
-        yield from walk.files()
+        wanted = Wanted(prefix, start_after, end_before, skip)
+        return Walk(self._root, wanted, self._requests).files()
+
+    def key_after(self, after: str) -> str | None:
+        """Give the first key after a text; reads the folders on the way to it."""
+        found = next(self.list(start_after=after), None)
+        return None if found is None else found.path
 
     def head(self, key: str) -> FileEntry | None:
         """Look at an object; `None` when there is none."""
+        self._requests.add("head")
         try:
             found = os.stat(self._path(key))  # noqa: PTH116 - bytes path
         except _NO_OBJECT:
@@ -83,6 +103,7 @@ class LocalStore:
 
     def get(self, key: str) -> bytes:
         """Read an object."""
+        self._requests.add("get")
         try:
             with open(self._path(key), "rb") as file:  # noqa: PTH123 - bytes path
                 return file.read()
@@ -94,6 +115,7 @@ class LocalStore:
         if start < 0 or length < 0:
             msg = f"not a range: {start}, {length}"
             raise ValueError(msg)
+        self._requests.add("get")
         try:
             with open(self._path(key), "rb") as file:  # noqa: PTH123 - bytes path
                 file.seek(start)
@@ -103,6 +125,7 @@ class LocalStore:
 
     def put(self, key: str, content: bytes) -> None:
         """Create or replace an object."""
+        self._requests.add("put")
         path = self._path(key)
         temporary = self._write_temporary(path, content)
         try:
@@ -114,6 +137,7 @@ class LocalStore:
 
     def put_if_absent(self, key: str, content: bytes) -> bool:
         """Create an object unless there is one."""
+        self._requests.add("put")
         path = self._path(key)
         if os.path.lexists(path):
             return False
@@ -135,8 +159,13 @@ class LocalStore:
             _remove(temporary)
         return True
 
+    def put_if_match(self, key: str, content: bytes, etag: str) -> bool:
+        """Refuse: a local disk has no etags."""
+        raise NotImplementedError(f"{self._uri} is on a disk, which has no etags")
+
     def delete(self, key: str) -> None:
         """Remove an object, if there is one."""
+        self._requests.add("delete")
         path = self._path(key)
         with suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(path)  # noqa: PTH108 - bytes path

@@ -1,25 +1,37 @@
 """What does a store do when it has no disk?
 
 The reference implementation of `ObjectStore`, for tests. It behaves like an object store: flat
-keys, no folders, etags, and an object may have the name of another one's parent.
+keys, no folders, pages, etags, and an object may have the name of another one's parent.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from bisect import bisect_left
-from collections import defaultdict
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.files import FileEntry, printable_path
+from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage.base import (
     ObjectNotFoundError,
+    RequestCounter,
     SkipRule,
+    Wanted,
     check_key,
     key_bytes,
     key_text,
+)
+from airflow_cloudfiles.engine.storage.flat import (
+    Fetch,
+    Listed,
+    Order,
+    Page,
+    child_uri,
+    first_key,
+    key_below,
+    list_flat,
 )
 from airflow_cloudfiles.engine.storage.uri import normalize_uri
 
@@ -38,6 +50,9 @@ class _Space:
 
 _spaces: defaultdict[str, _Space] = defaultdict(_Space)
 
+_BYTES = Order(key_bytes, last="\udcff")
+"""By the bytes of a key, of which there are more than texts in UTF-8 have."""
+
 
 class MemoryStore:
     """An `ObjectStore` in the memory of this process.
@@ -46,13 +61,16 @@ class MemoryStore:
 
     Args:
         uri: `memory://name` or `memory://name/folder`.
+        page_size: Objects on a page of a listing.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, *, page_size: int = 1000) -> None:
         self._uri = normalize_uri(uri)
         name, _, folder = self._uri.removeprefix("memory://").partition("/")
         self._space = _spaces[name]
-        self._root = key_bytes(folder + "/") if folder else b""
+        self._root = folder + "/" if folder else ""
+        self._page_size = page_size
+        self._requests = RequestCounter()
 
     @property
     def uri(self) -> str:
@@ -63,31 +81,36 @@ class MemoryStore:
         """Tell that the root can be listed: always, as in an object store."""
         return True
 
+    @property
+    def requests(self) -> Counter[str]:
+        """How many requests were made so far; a page of a listing is one `list`."""
+        return self._requests.so_far()
+
     def list(
-        self, prefix: str = "", *, start_after: str = "", skip: SkipRule | None = None
+        self,
+        prefix: str = "",
+        *,
+        start_after: str = "",
+        end_before: str = "",
+        skip: SkipRule | None = None,
     ) -> Iterator[FileEntry]:
         """List the objects, in byte order of their keys."""
-        first = self._root + key_bytes(prefix)
-        after = self._root + key_bytes(start_after)
-        with self._space.lock:
-            keys = sorted(key for key in self._space.objects if key.startswith(first))
-        for full_key in keys[bisect_left(keys, after) :]:
-            key = key_text(full_key[len(self._root) :])
-            entry = self.head(key)
-            if full_key == after or entry is None or (skip and _skipped(key, skip)):
-                continue
-            yield entry
+        wanted = Wanted(prefix, start_after, end_before, skip)
+        return list_flat(self._pages(prefix), self._root, wanted, order=_BYTES)
+
+    def key_after(self, after: str) -> str | None:
+        """Give the first key after a text."""
+        return first_key(self._pages(""), self._root, after, order=_BYTES)
 
     def head(self, key: str) -> FileEntry | None:
         """Look at an object; `None` when there is none."""
-        found = self._space.objects.get(self._key(key))
-        if found is None:
-            return None
-        content, written_us, version = found
-        return FileEntry(key, len(content), written_us, f'"{version:x}"')
+        self._requests.add("head")
+        found = self._look(self._key(key))
+        return None if found is None else FileEntry(key, *found[1:4])
 
     def get(self, key: str) -> bytes:
         """Read an object."""
+        self._requests.add("get")
         found = self._space.objects.get(self._key(key))
         if found is None:
             raise ObjectNotFoundError(self.child_uri(key))
@@ -102,11 +125,13 @@ class MemoryStore:
 
     def put(self, key: str, content: bytes) -> None:
         """Create or replace an object."""
+        self._requests.add("put")
         with self._space.lock:
             self._write(self._key(key), content)
 
     def put_if_absent(self, key: str, content: bytes) -> bool:
         """Create an object unless there is one."""
+        self._requests.add("put")
         full_key = self._key(key)
         with self._space.lock:
             if full_key in self._space.objects:
@@ -114,34 +139,58 @@ class MemoryStore:
             self._write(full_key, content)
             return True
 
+    def put_if_match(self, key: str, content: bytes, etag: str) -> bool:
+        """Replace an object if it still is the version that has an etag."""
+        self._requests.add("put")
+        full_key = self._key(key)
+        with self._space.lock:
+            found = self._look(full_key)
+            if found is None or found.etag != etag:
+                return False
+            self._write(full_key, content)
+            return True
+
     def delete(self, key: str) -> None:
         """Remove an object, if there is one."""
+        self._requests.add("delete")
         with self._space.lock:
             self._space.objects.pop(self._key(key), None)
 
     def child_uri(self, key: str) -> str:
         """Give the URI of an object."""
-        return f"{self._uri}/{printable_path(key)}"
+        return child_uri(self._uri, key)
 
     def key_of(self, uri: str) -> str | None:
         """Tell under which key another location appears below this root."""
-        other = normalize_uri(uri)
-        if other == self._uri:
-            return ""
-        below = other.startswith(self._uri + "/")
-        return other[len(self._uri) + 1 :] if below else None
+        return key_below(self._uri, uri)
+
+    def _pages(self, prefix: str) -> Fetch:
+        """Give the function that fetches pages of a listing of what is there now."""
+        first = key_bytes(self._root + prefix)
+        with self._space.lock:
+            keys = sorted(key for key in self._space.objects if key.startswith(first))
+
+        def fetch(start_after: str, mark: int | None) -> Page:
+            self._requests.add("list")
+            begin = bisect_right(keys, key_bytes(start_after)) if mark is None else mark
+            end = begin + self._page_size
+            found = (self._look(key) for key in keys[begin:end])
+            there = [listed for listed in found if listed is not None]
+            return Page(there, end if end < len(keys) else None)
+
+        return fetch
+
+    def _look(self, full_key: bytes) -> Listed | None:
+        found = self._space.objects.get(full_key)
+        if found is None:
+            return None
+        content, written_us, version = found
+        return Listed(key_text(full_key), len(content), written_us, f"{version:x}")
 
     def _key(self, key: str) -> bytes:
-        return self._root + key_bytes(check_key(key))
+        return key_bytes(self._root + check_key(key))
 
     def _write(self, full_key: bytes, content: bytes) -> None:
         self._space.writes += 1
         now_us = time.time_ns() // 1000
         self._space.objects[full_key] = (bytes(content), now_us, self._space.writes)
-
-
-def _skipped(key: str, skip: SkipRule) -> bool:
-    """Whether the rule leaves out the object or one of the folders above it."""
-    parts = key.split("/")
-    folders = ("/".join(parts[:depth]) for depth in range(1, len(parts)))
-    return any(skip(folder, True) for folder in folders) or skip(key, False)

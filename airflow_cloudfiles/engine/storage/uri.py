@@ -1,8 +1,9 @@
 """How is a location written?
 
 One canonical spelling per location, because the spelling decides whether a state belongs to a
-source. Like Hadoop's paths, a `file:` URI is plain text: `%20` in it is a per cent sign and two
-digits, not a space.
+source. Like Hadoop's paths, a URI is plain text: `%20` in it is a per cent sign and two digits, not
+a space. A local path is cleaned of doubled and dotted slashes; in an object store those are
+ordinary characters of a key, so there only slashes at the end go.
 """
 
 from __future__ import annotations
@@ -13,25 +14,48 @@ import re
 from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/|$)")
-_LATER = {"s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "az", "azure", "hdfs"}
+_CLOUDS = {
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "gs": "gs",
+    "abfss": "abfss",
+    "abfs": "abfss",
+    "wasbs": "abfss",
+    "wasb": "abfss",
+}
+"""Schemes of the clouds, and the one that each is written with."""
+
+_BUCKET = {
+    "s3": (re.compile(r"[A-Za-z0-9._-]+"), "s3://bucket/path"),
+    "gs": (re.compile(r"[a-z0-9._:-]+"), "gs://bucket/path"),
+    "abfss": (
+        re.compile(r"[^@/\s]+@[a-z0-9-]+(\.[a-z0-9-]+)*\.dfs\.[a-z0-9.-]+"),
+        "abfss://container@account.dfs.core.windows.net/path",
+    ),
+}
+"""What stands between `//` and the next slash, and how the whole is written."""
 
 
 def normalize_uri(uri: str) -> str:
     """Bring a path or URI into its canonical form.
 
     Args:
-        uri: `/x`, `x` (relative to the working directory), `file:/x`, `file:///x` or
-            `memory://name/x`.
+        uri: `/x`, `x` (relative to the working directory), `file:/x`, `file:///x`,
+            `memory://name/x`, `s3://bucket/x` (also `s3a`, `s3n`), `gs://bucket/x`, or
+            `abfss://container@account.dfs.core.windows.net/x` (also `abfs`, `wasb`, `wasbs`, and
+            hosts with `.blob.`).
 
     Returns:
-        `file:///x` or `memory://name/x`: absolute, no doubled, dotted or trailing slashes.
+        `file:///x` or `memory://name/x`: absolute, no doubled, dotted or trailing slashes; or
+        `s3://…`, `gs://…`, `abfss://…dfs…`: no trailing slashes, all else as it was given.
 
     Raises:
         UnsupportedOptionError: A location that this version cannot reach.
         OptionError: Not a location.
     """
     if not uri or "\0" in uri:
-        msg = f"Not a location: {uri!r}. Give a path or a file:// URI."
+        msg = f"Not a location: {uri!r}. Give a path or a URI."
         raise OptionError(msg)
     found = _SCHEME.match(uri)
     if found is None:
@@ -42,12 +66,25 @@ def normalize_uri(uri: str) -> str:
         return "file://" + _absolute(_without_host(uri, rest))
     if scheme == "memory":
         return "memory://" + _memory_name(uri, rest)
+    if scheme in _CLOUDS:
+        return _cloud(_CLOUDS[scheme], rest)
     raise _unsupported(scheme, uri)
 
 
 def local_path(uri: str) -> str:
     """Give the absolute local path of a canonical `file://` URI."""
     return uri.removeprefix("file://")
+
+
+def bucket_and_path(uri: str) -> tuple[str, str]:
+    """Take the canonical URI of a cloud location apart.
+
+    Returns:
+        The bucket (on Azure `container@account.dfs…`), and the path without a slash at the start
+        or the end that was not asked for: the keys below it start with the path and a slash.
+    """
+    bucket, _, path = uri.partition("://")[2].partition("/")
+    return bucket, path
 
 
 def _absolute(path: str) -> str:
@@ -78,12 +115,33 @@ def _memory_name(uri: str, rest: str) -> str:
     return "/".join(parts)
 
 
+def _cloud(scheme: str, rest: str) -> str:
+    """Canonical URI of a cloud location; a refused one is not quoted, for it may hold a key."""
+    bucket, slash, path = rest.removeprefix("//").partition("/")
+    if scheme == "abfss":
+        container, at, host = bucket.rpartition("@")
+        bucket = container + at + host.lower().replace(".blob.", ".dfs.", 1)
+    pattern, example = _BUCKET[scheme]
+    if not rest.startswith("//") or not pattern.fullmatch(bucket):
+        msg = (
+            f"A location that starts with {scheme}: is written {example}, and the one given is "
+            f"not. Credentials do not belong in it: they come from a connection or from the "
+            f"environment."
+        )
+        raise OptionError(msg)
+    return f"{scheme}://{bucket}{slash}{path}".rstrip("/")
+
+
 def _unsupported(scheme: str, uri: str) -> OptionError:
     """Refuse a scheme and say what to use instead."""
     if scheme == "dbfs":
         what = "dbfs: is Databricks' own file system; use the storage behind it"
-    elif scheme in _LATER:
-        what = f"{scheme}: locations are not in this version, which reads and writes local paths"
+    elif scheme in {"az", "azure", "adl"}:
+        what = f"{scheme}: names no account; write abfss://container@account.dfs.core.windows.net/…"
+    elif scheme == "hdfs":
+        what = "hdfs: locations are not supported; mount the file system and give the local path"
+    elif scheme in {"http", "https"}:
+        what = f"{scheme}: addresses are not listed; write s3://, gs:// or abfss://"
     else:
         what = f"no storage is known for {scheme}:"
     msg = f"Cannot open {uri!r}: {what}."

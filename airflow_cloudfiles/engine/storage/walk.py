@@ -13,7 +13,12 @@ import stat
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.storage.base import SkipRule, key_text
+from airflow_cloudfiles.engine.storage.base import (
+    RequestCounter,
+    Wanted,
+    key_bytes,
+    key_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,18 +39,17 @@ class Walk:
 
     Args:
         root: Absolute path of the tree.
-        prefix: Only keys that start with these bytes.
-        start_after: Only keys after these bytes.
-        skip: Leaves out files and folders.
+        wanted: Which keys are asked for.
+        requests: Counts the folders that are read.
     """
 
-    def __init__(
-        self, root: bytes, prefix: bytes, start_after: bytes, skip: SkipRule | None
-    ) -> None:
+    def __init__(self, root: bytes, wanted: Wanted, requests: RequestCounter) -> None:
         self._root = root.rstrip(b"/")
-        self._prefix = prefix
-        self._start_after = start_after
-        self._skip = skip
+        self._prefix = key_bytes(wanted.prefix)
+        self._start_after = key_bytes(wanted.start_after)
+        self._end_before = key_bytes(wanted.end_before)
+        self._skip = wanted.skip
+        self._requests = requests
 
     def files(self) -> Iterator[FileEntry]:
         """List the files in byte order of their keys.
@@ -83,6 +87,7 @@ class Walk:
     def _keys(self, path: bytes, folder: bytes) -> list[bytes]:
         """Sorted keys in one folder, those of folders with a slash at the end."""
         keys = []
+        self._requests.add("list")
         try:
             with os.scandir(path) as entries:
                 for entry in entries:
@@ -105,7 +110,9 @@ class Walk:
 
     def _wanted(self, key: bytes, name: bytes, *, is_folder: bool) -> bool:
         """Whether a key, or anything below it, may be listed."""
-        prefix, after = self._prefix, self._start_after
+        prefix, after, end = self._prefix, self._start_after, self._end_before
+        if end and key >= end:
+            return False
         if not (key.startswith(prefix) or (is_folder and prefix.startswith(key))):
             return False
         if key <= after and not (is_folder and after.startswith(key)):

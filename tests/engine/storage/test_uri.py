@@ -8,6 +8,7 @@ import pytest
 
 from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
 from airflow_cloudfiles.engine.storage import normalize_uri
+from airflow_cloudfiles.engine.storage.uri import bucket_and_path
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,16 @@ from airflow_cloudfiles.engine.storage import normalize_uri
         ("/caf\u00e9/new\nline", "file:///caf\u00e9/new\nline"),
         ("memory://x", "memory://x"),
         ("memory://x//y/", "memory://x/y"),
+        ("s3://bucket", "s3://bucket"),
+        ("S3A://bucket/", "s3://bucket"),
+        ("s3n://bucket//a/../b/./%20+\n//", "s3://bucket//a/../b/./%20+\n"),
+        ("gs://my.bucket_1/a b", "gs://my.bucket_1/a b"),
+        ("abfss://c@a.dfs.core.windows.net/x/", "abfss://c@a.dfs.core.windows.net/x"),
+        ("wasbs://c@A.blob.core.windows.net", "abfss://c@a.dfs.core.windows.net"),
+        (
+            "abfs://$web@a.dfs.core.usgovcloudapi.net//x",
+            "abfss://$web@a.dfs.core.usgovcloudapi.net//x",
+        ),
     ],
 )
 def test_a_location_has_one_spelling(given, canonical):
@@ -49,13 +60,38 @@ def test_what_is_no_location_is_refused(uri):
 
 
 @pytest.mark.parametrize(
+    "uri",
+    [
+        "s3:/a",
+        "s3://",
+        "s3:///secret",
+        "s3://id:secret@bucket/x",
+        "s3://bucket?secret/x",
+        "gs://se cret/x",
+        "abfss://secret/x",
+        "abfss://c@account/secret",
+        "wasbs://c:x@y@secret.table.core.windows.net/x",
+    ],
+)
+def test_a_cloud_location_that_is_not_one_is_refused_and_not_quoted(uri):
+    with pytest.raises(OptionError, match="is written") as refused:
+        normalize_uri(uri)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_location_is_taken_apart():
+    assert bucket_and_path("s3://b") == ("b", "")
+    assert bucket_and_path("s3://b//x/y") == ("b", "/x/y")
+    account = "c@a.dfs.core.windows.net"
+    assert bucket_and_path(f"abfss://{account}/x") == (account, "x")
+
+
+@pytest.mark.parametrize(
     ("uri", "sentence"),
     [
-        ("s3://bucket/a", "not in this version"),
-        ("s3a://bucket/a", "not in this version"),
-        ("gs://bucket/a", "not in this version"),
-        ("abfss://c@a.dfs.core.windows.net/a", "not in this version"),
-        ("hdfs://name/a", "not in this version"),
+        ("hdfs://name/a", "mount the file system"),
+        ("az://container/a", "abfss://container@account"),
+        ("https://bucket.s3.amazonaws.com/a", "write s3://"),
         ("dbfs:/mnt/a", "Databricks"),
         ("ftp://host/a", "no storage is known for ftp:"),
     ],

@@ -1,0 +1,220 @@
+"""How is a flat name space listed?
+
+Object stores have keys, pages and no folders. What is the same in all of them is here; a store
+brings one function that fetches one page, `fetch(start_after, mark)`. Its contract:
+
+- It makes one request and gives a `Page`: objects in the order of the store, whose full keys (with
+  the root) start with the full prefix of the listing; it has that prefix from its closure.
+- With `mark` (what the page before gave) it continues, and `start_after` is as before. Without, it
+  starts. Objects up to and including `start_after` need not be there, and do no harm.
+- It raises `OSError` when a page cannot be had whole. Nothing is left out silently.
+
+`list_flat` then gives the entries of a listing: keys relative to the root, no marks of folders,
+only between `start_after` and `end_before`, nothing that `skip` leaves out. When a page ends inside
+a folder that `skip` leaves out, the next page starts behind that folder, so a large folder of no
+interest costs one request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
+from airflow_cloudfiles.engine.storage.uri import normalize_uri
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.storage.base import SkipRule, Wanted
+
+
+class Listed(NamedTuple):
+    """One object on a page.
+
+    Attributes:
+        key: Its full key: with the root.
+        size: In bytes.
+        modification_time_us: As in `FileEntry`.
+        etag: As in `FileEntry`.
+        is_folder: The store itself says that this is the mark of a folder. An empty object whose
+            key ends with a slash is one in any case.
+    """
+
+    key: str
+    size: int
+    modification_time_us: int
+    etag: str
+    is_folder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What one request for a part of a listing gives.
+
+    Attributes:
+        objects: May be empty, even before the last page.
+        mark: Where the next page begins, in the store's own words; `None` on the last page.
+    """
+
+    objects: Iterable[Listed]
+    mark: Any = None
+
+
+Fetch = Callable[[str, Any], Page]
+"""`fetch(start_after, mark)`: see the top of this module."""
+
+LAST_CHARACTER = "\U0010ffff"
+"""No character sorts behind it in the byte order of UTF-8."""
+
+
+class Order:
+    """In which order a store lists keys.
+
+    Args:
+        of: Gives what two keys are compared by. Texts themselves compare like their UTF-8.
+        last: A character behind all others.
+    """
+
+    def __init__(
+        self, of: Callable[[str], Any] | None = None, *, last: str = LAST_CHARACTER
+    ) -> None:
+        self.of: Callable[[str], Any] = of or str
+        self.last = last
+
+
+UTF8 = Order()
+"""S3 and Cloud Storage."""
+
+
+def list_flat(
+    fetch: Fetch, root: str, wanted: Wanted, *, order: Order = UTF8
+) -> Iterator[FileEntry]:
+    """List what is below a root, page by page, lazily.
+
+    Args:
+        fetch: Fetches one page of the keys that start with `root + wanted.prefix`.
+        root: What the keys of this root start with: empty, or with a slash at the end.
+        wanted: What the caller of `ObjectStore.list` asked for.
+        order: Of the store.
+    """
+    listing = _Listing(root, wanted, order)
+    if listing.folders.skipped(wanted.prefix) is not None:
+        return
+    after, mark = root + wanted.start_after, None
+    while not listing.is_at_the_end:
+        page = fetch(after, mark)
+        yield from listing.files(page)
+        if page.mark is None:
+            return
+        jump = listing.behind_the_folder()
+        after, mark = (after, page.mark) if jump is None else (jump, None)
+
+
+def first_key(fetch: Fetch, root: str, after: str, *, order: Order = UTF8) -> str | None:
+    """Give the first key after a text, relative to the root; one request, if a page is not empty.
+
+    Args:
+        fetch: Fetches one page, which may be as small as two objects, of what starts with `root`.
+        root: As in `list_flat`.
+        after: Exclusive.
+        order: Of the store.
+    """
+    start, mark = root + after, None
+    while True:
+        page = fetch(start, mark)
+        for found in page.objects:
+            if order.of(found.key) > order.of(start):
+                return found.key[len(root) :]
+        if page.mark is None:
+            return None
+        mark = page.mark
+
+
+class Folders:
+    """Asks a rule about each folder once, as a listing enters it.
+
+    Args:
+        skip: The rule; `None` leaves nothing out.
+    """
+
+    def __init__(self, skip: SkipRule | None) -> None:
+        self._skip = skip
+        self._entered: list[str] = []
+        self._left_out: str | None = None
+
+    def skipped(self, path: str) -> str | None:
+        """Give the outermost folder above a path that is left out, with its slash; else `None`."""
+        if self._skip is None:
+            return None
+        if self._left_out is not None:
+            if path.startswith(self._left_out):
+                return self._left_out
+            self._left_out = None
+        while self._entered and not path.startswith(self._entered[-1]):
+            self._entered.pop()
+        slash = path.find("/", len(self._entered[-1]) if self._entered else 0)
+        while slash >= 0:
+            folder = path[: slash + 1]
+            if slash > 0 and self._skip(path[:slash], True):
+                self._left_out = folder
+                return folder
+            self._entered.append(folder)
+            slash = path.find("/", slash + 1)
+        return None
+
+
+def child_uri(root_uri: str, key: str) -> str:
+    r"""Give the URI of an object, for people to read: not UTF-8 becomes `\xNN`."""
+    return f"{root_uri}/{printable_path(key)}"
+
+
+def key_below(root_uri: str, uri: str) -> str | None:
+    """Tell under which key another location appears below a root; `None` when it is not below."""
+    other = normalize_uri(uri)
+    if other == root_uri:
+        return ""
+    return other[len(root_uri) + 1 :] if other.startswith(root_uri + "/") else None
+
+
+class _Listing:
+    """Where one listing stands, and what of a page it gives."""
+
+    def __init__(self, root: str, wanted: Wanted, order: Order) -> None:
+        self._root = root
+        self._skip = wanted.skip
+        self._order = order
+        self._behind = order.of(root + wanted.start_after)
+        self._end = order.of(root + wanted.end_before) if wanted.end_before else None
+        self._left_out: str | None = None
+        self.folders = Folders(wanted.skip)
+        self.is_at_the_end = False
+
+    def files(self, page: Page) -> Iterator[FileEntry]:
+        """Give the entries of a page that are wanted."""
+        order_of, cut, behind = self._order.of, len(self._root), self._behind
+        for found in page.objects:
+            place = order_of(found.key)
+            if self._end is not None and place >= self._end:
+                self.is_at_the_end = True
+                return
+            path = found.key[cut:]
+            self._left_out = self.folders.skipped(path)
+            if self._left_out is None and place > behind and self._is_file(found, path):
+                yield FileEntry(path, found.size, found.modification_time_us, found.etag)
+
+    def behind_the_folder(self) -> str | None:
+        """Where to go on if the last object was in a folder that is left out."""
+        if self._left_out is None:
+            return None
+        jump = self._root + self._left_out + self._order.last
+        place = self._order.of(jump)
+        if place <= self._behind:  # a store that starts where it likes must not lead in circles
+            return None
+        self._behind = place
+        return jump
+
+    def _is_file(self, found: Listed, path: str) -> bool:
+        """Whether a key is of a file that is wanted; the root itself is none."""
+        if not path or found.is_folder or (found.size == 0 and path.endswith("/")):
+            return False
+        return self._skip is None or not self._skip(path, False)
