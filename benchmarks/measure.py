@@ -29,8 +29,8 @@ class Measured:
     figures: dict[str, Any]
 
 
-def contender(task: dict[str, Any]) -> Measured:
-    """Run `benchmarks.contender` once and measure it from outside.
+def contender(task: dict[str, Any], module: str = "benchmarks.contender") -> Measured:
+    """Run a module of contenders once and measure it from outside.
 
     This process adopts what the contender leaves behind (a JVM, Python workers), to end it before
     the next one starts.
@@ -39,7 +39,7 @@ def contender(task: dict[str, Any]) -> Measured:
     clock = time.monotonic()
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "CLOUDFILES_LOG_LEVEL": "WARNING"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.contender", json.dumps(task)],
+        [sys.executable, "-m", module, json.dumps(task)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,0 +1,188 @@
+"""`make bench-discovery`: finding files, beside Spark's own file source on the same local tree.
+
+For 10 thousand, 100 thousand and 1 million files in a tree partitioned by day and hour:
+
+1. The first, full listing, and Spark's.
+2. A run that finds nothing new, listing everything and incrementally.
+3. A thousand new files behind the others, listing everything and incrementally.
+
+Then the same on an S3 emulator (its size is limited by how fast it takes files), and the largest
+tree again with a ledger of 10 million keys. Every run is a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks import measure
+
+RESULTS = Path(__file__).parent / "results"
+FILES_A_FOLDER = 1000
+NEW = 1000
+FIRST_HOUR = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def main() -> None:
+    """Run all cases, print a table, keep the result."""
+    arguments = _arguments()
+    results: list[dict[str, Any]] = []
+    for files in arguments.files:
+        work = Path(tempfile.mkdtemp(prefix="cloudfiles-bench-", dir=arguments.data))
+        try:
+            _local(files, work, arguments, results)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    if arguments.s3_files:
+        _s3(arguments.s3_files, arguments, results)
+    _keep(results, arguments)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.discovery", description=__doc__)
+    parser.add_argument("--files", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--s3-files", type=int, default=20_000, help="0: no S3 emulator")
+    parser.add_argument("--keys", type=int, default=10_000_000, help="keys in the large ledger")
+    parser.add_argument("--no-spark", action="store_true")
+    parser.add_argument("--data", type=Path, default=None, help="where the trees are made")
+    return parser.parse_args()
+
+
+def _local(
+    files: int, work: Path, arguments: argparse.Namespace, results: list[dict[str, Any]]
+) -> None:
+    """All cases of one local tree."""
+    source = work / "in"
+    _tree(source, 0, files)
+    task = {"source": str(source), "files": files, "cache": str(work / "cache")}
+    for engine in ("cloudFiles", *(() if arguments.no_spark else ("spark",))):
+        state = str(work / f"state-{engine}")
+        _run(f"{files:,} files, first listing", {**task, "engine": engine, "state": state}, results)
+    ours = {**task, "engine": "cloudFiles", "state": str(work / "state-cloudFiles")}
+    _nothing_and_new(files, ours, lambda first: _tree(source, first, NEW), results)
+    if files == max(arguments.files) and arguments.keys > files:
+        keys = arguments.keys
+        ours = {**ours, "state": str(work / "state-large")}
+        _fill(ours, keys - files)
+        _run(f"{files:,} files, {keys:,} keys known, first listing", ours, results)
+        _run(f"{files:,} files, {keys:,} keys known, nothing new", ours, results)
+
+
+def _nothing_and_new(
+    files: int, task: dict[str, Any], add: Any, results: list[dict[str, Any]]
+) -> None:
+    """Cases 2 and 3; `add` puts a thousand files behind the others."""
+    for incremental, how in (("false", "full"), ("true", "incremental")):
+        asked = {**task, "incremental": incremental}
+        _run(f"{files:,} files, nothing new, {how}", asked, results)
+    for turn, (incremental, how) in enumerate((("true", "incremental"), ("false", "full"))):
+        add(files + turn * NEW)
+        asked = {**task, "incremental": incremental}
+        _run(f"{files:,} files, 1,000 new, {how}", asked, results)
+
+
+def _tree(source: Path, first: int, count: int) -> None:
+    """Make `count` files; numbers go on where the tree ends, in later hours."""
+    for number in range(first, first + count):
+        folder = source / _hour(number)
+        if number % FILES_A_FOLDER == 0 or number == first:
+            folder.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(folder / f"part-{number:09}.json", os.O_CREAT | os.O_WRONLY))
+
+
+def _hour(number: int) -> str:
+    hour = FIRST_HOUR + timedelta(hours=number // FILES_A_FOLDER)
+    return f"day={hour:%Y-%m-%d}/hour={hour:%H}"
+
+
+def _fill(task: dict[str, Any], keys: int) -> None:
+    """Record files that are gone by now, so that the ledger is large and the tree is not."""
+    os.environ["CLOUDFILES_CACHE_DIR"] = task["cache"]
+    from airflow_cloudfiles.engine.files import FileEntry  # noqa: PLC0415
+    from airflow_cloudfiles.engine.intake import Intake  # noqa: PLC0415
+    from airflow_cloudfiles.engine.ledger.file_log import FileBatch  # noqa: PLC0415
+
+    intake = Intake.open(source=task["source"], format="json", checkpoint_location=task["state"])
+    for number, first in enumerate(range(0, keys, 100_000)):
+        count = min(100_000, keys - first)
+        gone = (
+            FileEntry(f"day=2025-01-01/hour=00/gone-{at:09}.json", 0, 0)
+            for at in range(first, first + count)
+        )
+        intake.files.append(number, FileBatch(tuple(gone)))
+    intake.close()
+
+
+def _s3(files: int, arguments: argparse.Namespace, results: list[dict[str, Any]]) -> None:
+    """The same cases against an S3 emulator, in which every page is a request."""
+    from benchmarks.s3 import Emulator  # noqa: PLC0415
+
+    work = Path(tempfile.mkdtemp(prefix="cloudfiles-bench-", dir=arguments.data))
+    try:
+        with Emulator(work) as s3:
+            s3.put(_key(number) for number in range(files))
+            task = {
+                "engine": "cloudFiles",
+                "source": s3.uri,
+                "state": str(work / "state"),
+                "cache": str(work / "cache"),
+                "s3": s3.access,
+            }
+            _run(f"S3: {files:,} files, first listing", task, results)
+            add = lambda first: s3.put(_key(at) for at in range(first, first + NEW))  # noqa: E731
+            _nothing_and_new(files, task, add, results)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _key(number: int) -> str:
+    return f"{_hour(number)}/part-{number:09}.json"
+
+
+def _run(case: str, task: dict[str, Any], results: list[dict[str, Any]]) -> None:
+    """Measure one discovery and print its line."""
+    task = {"incremental": "false", **task}
+    os.environ["CLOUDFILES_CACHE_DIR"] = task["cache"]
+    result = measure.contender(task, module="benchmarks.discoverer")
+    figures = result.figures
+    if not results:
+        heads = ("seconds", "files/s", "LIST", "new", "peak MB", "CPU s")
+        print(f"{'':56}{'':12}" + "".join(f"{head:>11}" for head in heads))
+    calls = "" if figures["list_calls"] is None else f"{figures['list_calls']:,}"
+    print(
+        f"{case:56}{task['engine']:12}{figures['seconds']:11.2f}"
+        f"{figures['listed'] / figures['seconds']:11,.0f}{calls:>11}{figures['new']:11,}"
+        f"{result.peak_memory_mb:11.0f}{figures['cpu_seconds']:11.2f}",
+        flush=True,
+    )
+    results.append({"case": case, "engine": task["engine"], **asdict(result)})
+
+
+def _keep(results: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    now = datetime.now(tz=UTC)
+    path = RESULTS / f"discovery-{now:%Y%m%d-%H%M%S}.json"
+    about = {
+        "when": now.isoformat(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "pyspark": version("pyspark"),
+        "rocksdict": version("rocksdict"),
+        "files": arguments.files,
+    }
+    path.write_text(json.dumps({"about": about, "results": results}, indent=1), encoding="utf-8")
+    print(f"\nKept as {path}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

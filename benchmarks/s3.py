@@ -1,0 +1,77 @@
+"""An S3 emulator for the discovery benchmark: SeaweedFS, fast enough to measure clients with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import boto3
+from botocore.config import Config
+
+from tests.emulators.processes import Server, answers, free_port, program
+
+BUCKET = "landing"
+THREADS = 16
+
+
+class Emulator:
+    """A running emulator with one bucket.
+
+    Args:
+        folder: Where it keeps its data and its log.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._port = free_port()
+        data = folder / "seaweed"
+        data.mkdir(parents=True)
+        ports = {name: free_port() for name in ("master", "volume", "filer")}
+        command = [program("weed"), "server", "-ip=127.0.0.1", f"-dir={data}", "-s3", "-filer"]
+        command += [f"-s3.port={self._port}", "-volume.max=50", "-master.volumeSizeLimitMB=256"]
+        command += [f"-{name}.port={port}" for name, port in ports.items()]
+        url = f"http://127.0.0.1:{self._port}"
+        self._server = Server(command, lambda: answers(url), folder / "seaweed.log")
+        self.access: dict[str, Any] = {
+            "access_key_id": "any",
+            "secret_access_key": "any",
+            "region": "us-east-1",
+            "endpoint_urls": {"": url},
+            "path_style": True,
+        }
+        self.uri = f"s3://{BUCKET}/in"
+
+    def __enter__(self) -> Self:
+        """Start it and make the bucket."""
+        self._server.start()
+        self._client = boto3.client(
+            "s3",
+            endpoint_url=self.access["endpoint_urls"][""],
+            aws_access_key_id="any",
+            aws_secret_access_key="any",
+            region_name="us-east-1",
+            config=Config(max_pool_connections=THREADS, s3={"addressing_style": "path"}),
+        )
+        self._client.create_bucket(Bucket=BUCKET)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop it."""
+        self._server.stop()
+
+    def put(self, keys: Iterable[str]) -> None:
+        """Put empty objects below the source."""
+
+        def one(key: str) -> None:
+            self._client.put_object(Bucket=BUCKET, Key=f"in/{key}", Body=b"")
+
+        with ThreadPoolExecutor(min(THREADS, 4 * (os.cpu_count() or 1))) as pool:
+            list(pool.map(one, keys))
