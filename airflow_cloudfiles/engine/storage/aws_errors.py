@@ -1,0 +1,99 @@
+"""What does a failure of Amazon's client mean, in words?
+
+Whatever a client of AWS raises becomes an `OSError` with a sentence: what could not be done, where,
+and what to do. The failure itself is its cause.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from botocore.exceptions import (  # noqa: TID253 - for modules that import the client anyway
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    ProxyConnectionError,
+    ReadTimeoutError,
+    SSLError,
+    TokenRetrievalError,
+)
+
+_CREDENTIALS = (
+    NoCredentialsError,
+    PartialCredentialsError,
+    CredentialRetrievalError,
+    TokenRetrievalError,
+)
+_BAD_CREDENTIALS = {
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "InvalidAccessKeyId",
+    "InvalidClientTokenId",
+    "InvalidToken",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClientException",
+}
+_DENIED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+
+
+def error_code(failure: ClientError) -> str:
+    """Give the code of an answer such as `NoSuchKey`; its number where it has no body."""
+    return str(failure.response.get("Error", {}).get("Code", ""))
+
+
+def error_status(failure: ClientError) -> int:
+    """Give the HTTP status of an answer; 0 when there is none."""
+    return int(failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def readable(failure: BotoCoreError | ClientError, what: str, permission: str) -> OSError:
+    """Put a failure into words.
+
+    Args:
+        failure: From botocore.
+        what: What could not be done, to what: `s3://bucket/key could not be read`.
+        permission: What the identity has to be allowed, such as `s3:GetObject`.
+
+    Returns:
+        `PermissionError`, `TimeoutError`, `ConnectionError`, or a plain `OSError`.
+    """
+    if isinstance(failure, ClientError):
+        return _of_answer(failure, what, permission)
+    if isinstance(failure, _CREDENTIALS):
+        return PermissionError(
+            f"{what}: there are no credentials for AWS that can be used ({failure}). Name a "
+            f"connection, or give this machine an identity."
+        )
+    if isinstance(failure, ConnectTimeoutError | ReadTimeoutError):
+        return TimeoutError(f"{what}: the server did not answer in time, in several tries.")
+    if isinstance(failure, SSLError | ProxyConnectionError):
+        return ConnectionError(
+            f"{what}: no secure connection came about ({failure}). Check the address, the proxy "
+            f"and the certificates."
+        )
+    if isinstance(failure, HTTPClientError):
+        return ConnectionError(f"{what}: the connection failed, in several tries ({failure}).")
+    return OSError(f"{what}: {failure}")
+
+
+def _of_answer(failure: ClientError, what: str, permission: str) -> OSError:
+    """Put an answer that is an error into words."""
+    code, status = error_code(failure), error_status(failure)
+    says = failure.response.get("Error", {}).get("Message", "")
+    if code in _BAD_CREDENTIALS:
+        return PermissionError(
+            f"{what}: AWS refuses the credentials ({code}). Renew or correct them where they come "
+            f"from: the connection, or the environment."
+        )
+    if status in _DENIED:
+        return PermissionError(
+            f"{what}: access is denied ({code}: {says}). The identity in use needs the permission "
+            f"{permission} there."
+        )
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or "Throttl" in code or "SlowDown" in code:
+        return OSError(f"{what}: the service failed, in several tries ({code}: {says}). Try later.")
+    return OSError(f"{what}: {code}: {says}")

@@ -1,0 +1,137 @@
+"""With which identity does a client of AWS sign its requests?
+
+The same sessions serve S3, SQS, SNS and EventBridge. Clients may be used by many threads, sessions
+may not; so clients are made under a lock, and one is kept for each service and access.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from dataclasses import asdict
+from typing import Any
+
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.storage.access import AwsAccess
+from airflow_cloudfiles.engine.storage.extras import import_with_extra
+
+_MOST_CLIENTS = 64
+_clients: dict[tuple[str, ...], Any] = {}
+_lock = threading.Lock()
+
+
+def aws_client(service: str, access: AwsAccess | None = None) -> Any:
+    """Give a client of a service, to be shared by threads; repeated calls give the same one.
+
+    It tries each request up to five times, with growing pauses, when it is throttled, meets a
+    server error or loses the connection, and gives up on a silent server after a minute.
+
+    Args:
+        service: `s3`, `sqs`, `sns`, `events`, `sts`, …
+        access: How AWS is reached; `None` leaves everything to boto3's own chain.
+
+    Raises:
+        OptionError: The extra `aws` is not installed, or the access names a profile that does not
+            exist.
+    """
+    key = (service, str(os.getpid()), _fingerprint(access), *_environment())
+    with _lock:
+        if key not in _clients:
+            if len(_clients) >= _MOST_CLIENTS:  # credentials that are renewed outside pile up
+                _clients.clear()
+            _clients[key] = _make_client(service, access or AwsAccess())
+        return _clients[key]
+
+
+def _fingerprint(access: AwsAccess | None) -> str:
+    return json.dumps(asdict(access), sort_keys=True) if access else ""
+
+
+def _environment() -> list[str]:
+    """The variables that boto3 reads: with others, a client is another one."""
+    return sorted(f"{name}={value}" for name, value in os.environ.items() if name[:4] == "AWS_")
+
+
+def _make_client(service: str, access: AwsAccess) -> Any:
+    session = _session(access)
+    if access.role_arn:
+        session = _session_of_role(session, access)
+    return session.client(service, **_client_arguments(service, access))
+
+
+def _client_arguments(service: str, access: AwsAccess) -> dict[str, Any]:
+    config = import_with_extra("botocore.config", "aws", needed_for=f"Amazon {service}").Config
+    return {
+        "endpoint_url": access.endpoint_url(service),
+        "verify": None if access.verify is True else access.verify,  # None obeys AWS_CA_BUNDLE
+        "config": config(
+            retries={"mode": "standard", "total_max_attempts": 5},
+            connect_timeout=10,
+            read_timeout=60,  # longer than any long poll of a queue
+            max_pool_connections=32,
+            s3={"addressing_style": "path"} if access.path_style else None,
+            user_agent_extra="airflow-provider-cloudfiles",
+        ),
+    }
+
+
+def _session(access: AwsAccess) -> Any:
+    """Session with the credentials that the access holds, or names, or leaves to the chain."""
+    boto3 = import_with_extra("boto3", "aws", needed_for="Amazon Web Services")
+    exceptions = import_with_extra("botocore.exceptions", "aws", needed_for="boto3")
+    try:
+        return boto3.session.Session(
+            aws_access_key_id=access.access_key_id,
+            aws_secret_access_key=access.secret_access_key,
+            aws_session_token=access.session_token,
+            profile_name=access.profile,
+            region_name=access.region,
+        )
+    except (exceptions.ProfileNotFound, exceptions.PartialCredentialsError) as failure:
+        raise OptionError(
+            f"The access to AWS cannot be used: {failure}. Correct the connection, or the AWS "
+            f"configuration of this machine."
+        ) from failure
+
+
+def _session_of_role(base: Any, access: AwsAccess) -> Any:
+    """Session that is the role: botocore assumes it again before each set of credentials ends."""
+    boto3 = import_with_extra("boto3", "aws", needed_for="Amazon Web Services")
+    botocore = import_with_extra("botocore.session", "aws", needed_for="boto3")
+    credentials = import_with_extra("botocore.credentials", "aws", needed_for="boto3")
+    source = base.get_credentials()
+    if source is None:
+        raise OptionError(
+            f"There are no credentials to assume {access.role_arn} with. Put a key pair or a "
+            f"profile into the connection, or give this machine an identity."
+        )
+
+    def create_client(service: str, **with_credentials: Any) -> Any:
+        return base.client(service, **_client_arguments(service, access), **with_credentials)
+
+    fetcher = credentials.AssumeRoleCredentialFetcher(
+        create_client,
+        source,
+        access.role_arn,
+        extra_args={
+            "RoleSessionName": access.role_session_name or "airflow-provider-cloudfiles",
+            **({"ExternalId": access.role_external_id} if access.role_external_id else {}),
+        },
+    )
+
+    class Role(credentials.CredentialProvider):  # type: ignore[misc, name-defined]
+        """First in the chain of the session, so that nothing else is asked."""
+
+        METHOD = "cloudfiles-role"
+
+        def load(self) -> Any:
+            return credentials.DeferredRefreshableCredentials(
+                refresh_using=fetcher.fetch_credentials, method=self.METHOD
+            )
+
+    inner = botocore.get_session()
+    inner.get_component("credential_provider").providers.insert(0, Role())
+    return boto3.session.Session(
+        botocore_session=inner, region_name=access.region or base.region_name
+    )
