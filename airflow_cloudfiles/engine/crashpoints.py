@@ -26,6 +26,9 @@ INTAKE_POINTS = (
 )
 """The points that discovering files passes, in this order."""
 
+NOTIFICATION_POINTS = ("after-receive", "after-notification-record", "before-delete")
+"""The points that draining a queue passes besides, in this order."""
+
 PLAN_POINTS = ("before-plan-append", "after-plan-append")
 """The points that planning a micro-batch passes, in this order."""
 

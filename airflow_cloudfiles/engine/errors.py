@@ -11,7 +11,10 @@ CloudFilesError                              is_retryable = False
 │   └── UnsupportedOptionError               documented, but not in this version or on this platform
 ├── SourceError                              the place the files are read from
 │   ├── SourceNotFoundError                  it does not exist, or is not a folder
-│   └── ListingError                         it could not be listed                       retryable
+│   ├── NotificationServicesError            its queue cannot be set up, or removed
+│   ├── ListingError                         it could not be listed                       retryable
+│   ├── QueueError                           its notifications could not be read          retryable
+│   └── QueueAccessError                     their queue is not there, or not for us
 ├── StateError                               the checkpoint location and its logs
 │   ├── StateLockedError                     another run holds it                         retryable
 │   ├── StateConflictError                   it belongs to another source
@@ -82,10 +85,24 @@ class SourceNotFoundError(SourceError):
     """The source does not exist or is not a folder."""
 
 
+class NotificationServicesError(SourceError):
+    """What notifications need cannot be set up or removed, or is somebody else's."""
+
+
 class ListingError(SourceError):
     """The source could not be listed completely; what was found before stays recorded."""
 
     is_retryable = True
+
+
+class QueueError(SourceError):
+    """The queue of notifications did not answer; what was not recorded is still in it."""
+
+    is_retryable = True
+
+
+class QueueAccessError(SourceError):
+    """The queue of notifications does not exist, or this identity may not read it."""
 
 
 class StateError(CloudFilesError):

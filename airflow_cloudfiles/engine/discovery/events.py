@@ -1,0 +1,158 @@
+"""What does a message say?
+
+A message is untrusted input: whoever may send to the queue wrote it. Reading one never raises. It
+ends in one of three ways: files (`FileEvent`), something known that is not about a new file
+(`Ignored`), or something that is not understood (`Poison`), which is left in the queue.
+
+Everything is bounded and checked before use: the size of a body, its nesting, types, numbers, times
+and keys. What is recorded from it is a name and a size; content is never believed, it is read.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+import msgspec
+
+MAX_BODY_BYTES = 1 << 20
+MAX_KEY_BYTES = 4096
+"""The clouds allow 1024 bytes (Azure: characters, which are up to 4 bytes)."""
+MAX_SIZE = 1 << 53
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PRINTABLE = frozenset(string.digits + string.ascii_letters + string.punctuation + " ")
+_SAMPLE_CHARACTERS = 200
+
+Struct = TypeVar("Struct")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileEvent:
+    """A message says that there is a new file, or a new folder full of them.
+
+    Attributes:
+        location: URI of the file, as the event names it.
+        spellings: Other ways to write the location, for `cloudFiles.pathRewrites`.
+        size: In bytes; `None` when the event does not tell.
+        time_us: Modification time, or that of the event.
+        etag: The version; empty when the event does not tell.
+        is_folder: Whether a whole folder appeared (it was renamed).
+        doubtful: Whether the name may be damaged, so that only a look can tell.
+        incomplete: Whether the size can be that of an unfinished file, so that a look is better.
+    """
+
+    location: str
+    spellings: tuple[str, ...] = ()
+    size: int | None
+    time_us: int
+    etag: str = ""
+    is_folder: bool = False
+    doubtful: bool = False
+    incomplete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """A message that is understood and is not about a new file; it is deleted.
+
+    Attributes:
+        reason: A few words, the same for each message of a kind: it is counted by them.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """A message that is not understood; it stays in the queue.
+
+    Attributes:
+        reason: What is wrong with it.
+    """
+
+    reason: str
+
+
+Parsed = list[FileEvent] | Ignored | Poison
+
+
+class NotUnderstoodError(ValueError):
+    """Part of a message is not what it should be; becomes a `Poison`."""
+
+
+def guarded(parse: Callable[[bytes], Parsed], body: bytes) -> Parsed:
+    """Parse a body; whatever is wrong with it makes it `Poison`."""
+    if len(body) > MAX_BODY_BYTES:
+        return Poison(f"{len(body)} bytes; notifications have less than {MAX_BODY_BYTES}")
+    try:
+        return parse(body)
+    except (msgspec.MsgspecError, NotUnderstoodError, UnicodeError) as failure:
+        return Poison(str(failure))
+    except RecursionError:
+        return Poison("too deeply nested")
+
+
+def fields_of(kind: type[Struct], body: bytes | msgspec.Raw) -> Struct:
+    """Decode JSON into a struct; fields it does not name are skipped."""
+    return msgspec.json.decode(body, type=kind)
+
+
+def checked_key(key: str) -> str:
+    """Refuse what is no key of an object."""
+    if not key or "\0" in key or len(key.encode("utf-8")) > MAX_KEY_BYTES:
+        raise NotUnderstoodError(f"not a key of an object: {key[:_SAMPLE_CHARACTERS]!r}")
+    return key
+
+
+def checked_name(name: str, what: str) -> str:
+    """Refuse what is no name of a bucket, container or account."""
+    if not name or not name.isprintable() or set("/@?#% ") & set(name):
+        raise NotUnderstoodError(f"not the name of {what}: {name[:_SAMPLE_CHARACTERS]!r}")
+    return name
+
+
+def checked_size(size: int | None) -> int | None:
+    """Refuse sizes that no object has."""
+    if size is not None and not 0 <= size <= MAX_SIZE:
+        raise NotUnderstoodError(f"not the size of an object: {size}")
+    return size
+
+
+def time_us(text: str) -> int:
+    """Read an ISO 8601 time as microseconds since 1970; UTC where no zone is given."""
+    try:
+        time = datetime.fromisoformat(text)
+        if time.tzinfo is None:
+            time = time.replace(tzinfo=UTC)
+        return (time - _EPOCH) // timedelta(microseconds=1)
+    except (ValueError, OverflowError):
+        raise NotUnderstoodError(f"not a time: {text[:_SAMPLE_CHARACTERS]!r}") from None
+
+
+def unquoted(etag: str | None) -> str:
+    """Take the quotes off an etag."""
+    return (etag or "").strip('"')
+
+
+def folded(found: list[FileEvent], ignored: list[str], nothing: str) -> Parsed:
+    """Bring the events of one message into one result.
+
+    Args:
+        found: The files.
+        ignored: Why others are none.
+        nothing: The reason when there is neither.
+    """
+    if found:
+        return found
+    return Ignored(ignored[0] if ignored else nothing)
+
+
+def sample(body: bytes) -> str:
+    """Show the beginning of a body, safe to print: untrusted text does not control a terminal."""
+    text = body[: 4 * _SAMPLE_CHARACTERS].decode("utf-8", "replace")
+    shown = "".join(char if char in _PRINTABLE else "." for char in text[:_SAMPLE_CHARACTERS])
+    return shown + "..." * (len(text) > _SAMPLE_CHARACTERS)
