@@ -1,0 +1,309 @@
+"""What announces the files of an S3 bucket?
+
+The bucket sends events of created objects to an SQS queue: by itself (`via="sqs"`), through an SNS
+topic (`"sns"`), or through EventBridge (`"eventbridge"`). A bucket names one destination for an
+event, so a second reader of the same files takes one of the other two. Where a topic of somebody
+else's gets the events already, `"sns"` adds a queue to it and leaves the bucket alone.
+
+The queue is in the region of the bucket, as S3 wants it. Its tags tell how it was set up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow_cloudfiles.engine.discovery.services.aws_bucket import (
+    BucketEntry,
+    BucketNotifications,
+    EventBridgeSwitch,
+    shared_topic,
+)
+from airflow_cloudfiles.engine.discovery.services.aws_parts import (
+    Queue,
+    Rule,
+    Subscription,
+    Target,
+    Topic,
+    allow,
+    tag_value,
+    text_of_tag,
+    whose,
+)
+from airflow_cloudfiles.engine.discovery.services.base import (
+    PREFIX,
+    VENDOR,
+    VIAS,
+    Piece,
+    Via,
+    Wanted,
+)
+from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
+from airflow_cloudfiles.engine.storage.access import AwsAccess, of_kind
+from airflow_cloudfiles.engine.storage.aws_session import aws_client
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.storage.access import Access
+
+ACTIONS = {
+    "HeadBucket": "s3:ListBucket",
+    "GetBucketNotificationConfiguration": "s3:GetBucketNotification",
+    "PutBucketNotificationConfiguration": "s3:PutBucketNotification",
+    "ListQueues": "sqs:ListQueues",
+    "GetQueueUrl": "sqs:GetQueueUrl",
+    "GetQueueAttributes": "sqs:GetQueueAttributes",
+    "SetQueueAttributes": "sqs:SetQueueAttributes",
+    "ListQueueTags": "sqs:ListQueueTags",
+    "TagQueue": "sqs:TagQueue",
+    "CreateQueue": "sqs:CreateQueue",
+    "DeleteQueue": "sqs:DeleteQueue",
+    "GetTopicAttributes": "sns:GetTopicAttributes",
+    "SetTopicAttributes": "sns:SetTopicAttributes",
+    "CreateTopic": "sns:CreateTopic",
+    "TagResource": "sns:TagResource",
+    "DeleteTopic": "sns:DeleteTopic",
+    "ListTagsForResource": "sns:ListTagsForResource or events:ListTagsForResource",
+    "ListSubscriptionsByTopic": "sns:ListSubscriptionsByTopic",
+    "Subscribe": "sns:Subscribe",
+    "Unsubscribe": "sns:Unsubscribe",
+    "DescribeRule": "events:DescribeRule",
+    "PutRule": "events:PutRule",
+    "DeleteRule": "events:DeleteRule",
+    "ListTargetsByRule": "events:ListTargetsByRule",
+    "PutTargets": "events:PutTargets",
+    "RemoveTargets": "events:RemoveTargets",
+}
+"""The permission that each request needs."""
+
+_DENIED = {"403", "AccessDenied", "AccessDeniedException", "AuthorizationError"}
+_NO_BUCKET = {"404", "NoSuchBucket", "NotFound"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """What has to be known of a bucket."""
+
+    region: str
+    owner: str | None
+    """Its account, when it is that of the identity."""
+    is_there: bool = True
+
+
+class AwsServices:
+    """Notifications of S3 buckets.
+
+    Args:
+        access: The identity that may set things up.
+    """
+
+    def __init__(self, access: Access | None = None, **where: str) -> None:
+        if where:
+            raise OptionError(f"{', '.join(where)}: not for an S3 bucket; leave it out.")
+        self._access: AwsAccess = of_kind(AwsAccess, access) or AwsAccess()
+        self._clients: dict[tuple[str, str | None], Any] = {}
+        self._buckets: dict[str, _Bucket] = {}
+
+    def pieces(self, wanted: Wanted, *, to_remove: bool) -> Sequence[Piece]:
+        """Give the parts, in the order they are made."""
+        self._check(wanted)
+        bucket = self._bucket(wanted.bucket, same_account=wanted.same_account)
+        if not (bucket.is_there or to_remove):
+            raise NotificationServicesError(
+                f"There is no bucket {wanted.bucket}, or this identity may not see it. Correct the "
+                "source. Nothing was changed."
+            )
+        return _Plan(self, wanted, bucket, to_remove=to_remove).pieces()
+
+    def options(self, wanted: Wanted) -> dict[str, str]:
+        """Give the options for the stream."""
+        region = self._bucket(wanted.bucket).region
+        found = self.client("sqs", region).get_queue_url(QueueName=wanted.full_name)
+        return {
+            "cloudFiles.useNotifications": "true",
+            "cloudFiles.queueUrl": found["QueueUrl"],
+            "cloudFiles.region": region,
+        }
+
+    def existing(self, source: str | None) -> Iterator[Wanted]:
+        """Find queues by their names and tags."""
+        region = self._bucket(Wanted(source=source, name="").bucket).region if source else None
+        sqs = self.client("sqs", region)
+        pages = sqs.get_paginator("list_queues").paginate(
+            QueueNamePrefix=PREFIX, PaginationConfig={"PageSize": 1000}
+        )
+        for url in [url for page in pages for url in page.get("QueueUrls", [])]:
+            tags = sqs.list_queue_tags(QueueUrl=url).get("Tags", {})
+            path = tags.get("path", "")
+            if tags.get("vendor") != VENDOR or tags.get("via") not in VIAS:
+                continue
+            if source is not None and path == tag_value(source):
+                yield Wanted(source=source, name=tags["name"])
+            elif source is None or path.startswith(f"{tag_value(source)}/"):
+                yield Wanted(source=text_of_tag(path), name=tags["name"])
+
+    def explain(self, failure: Exception) -> str | None:
+        """Put a failure of boto3 into words."""
+        response = getattr(failure, "response", None)
+        if isinstance(response, dict):
+            error = response.get("Error", {})
+            operation = str(getattr(failure, "operation_name", ""))
+            if str(error.get("Code")) in _DENIED:
+                return f"the identity lacks the permission {ACTIONS.get(operation, operation)}."
+            return f"{error.get('Message', 'no reason was given').rstrip('.')} ({operation})."
+        if type(failure).__module__.startswith("botocore"):
+            return f"{failure}".rstrip(".") + "."
+        return None
+
+    def client(self, service: str, region: str | None = None) -> Any:
+        """Give the client of a service in a region; made once."""
+        key = (service, region)
+        if key not in self._clients:
+            access = dataclasses.replace(self._access, region=region or self._access.region)
+            self._clients[key] = aws_client(service, access)
+        return self._clients[key]
+
+    @cached_property
+    def identity(self) -> tuple[str, str]:
+        """Partition and account of the identity."""
+        found = self.client("sts").get_caller_identity()
+        return found["Arn"].split(":")[1], found["Account"]
+
+    def _check(self, wanted: Wanted) -> None:
+        strange = (wanted.subscription_id, wanted.resource_group, wanted.project_id)
+        if any(strange) or wanted.dead_letter_topic:
+            raise OptionError(
+                "A subscription, resource group, project or dead-letter topic is not for an S3 "
+                "bucket; leave it out."
+            )
+        if wanted.via not in {None, *VIAS}:
+            raise OptionError(f"via must be one of {', '.join(VIAS)}, not {wanted.via!r}.")
+
+    def _bucket(self, name: str, *, same_account: bool = False) -> _Bucket:
+        """Look where a bucket is, and whether it is of our account."""
+        if name not in self._buckets:
+            self._buckets[name] = self._look_at(name, same_account=same_account)
+        return self._buckets[name]
+
+    def _look_at(self, name: str, *, same_account: bool) -> _Bucket:
+        s3 = self.client("s3")
+        account = self.identity[1]
+        owner: str | None = account
+        try:
+            try:
+                found = s3.head_bucket(Bucket=name, ExpectedBucketOwner=account)
+            except s3.exceptions.ClientError as failure:
+                if failure.response["Error"]["Code"] not in _DENIED:
+                    raise
+                if same_account:
+                    raise NotificationServicesError(
+                        f"The bucket {name} is not of the account {account}, or this identity may "
+                        "not see it (s3:ListBucket). Nothing was changed."
+                    ) from failure
+                owner, found = None, s3.head_bucket(Bucket=name)
+        except s3.exceptions.ClientError as failure:
+            if failure.response["Error"]["Code"] not in _NO_BUCKET:
+                raise
+            return _Bucket(self.client("sqs").meta.region_name, None, is_there=False)
+        headers = found["ResponseMetadata"].get("HTTPHeaders", {})
+        region = found.get("BucketRegion") or headers.get("x-amz-bucket-region")
+        return _Bucket(region or self.client("sqs").meta.region_name, owner)
+
+
+class _Plan:
+    """The parts for one source."""
+
+    def __init__(
+        self, aws: AwsServices, wanted: Wanted, bucket: _Bucket, *, to_remove: bool
+    ) -> None:
+        partition, account = aws.identity
+        self._aws = aws
+        self._wanted = wanted
+        self._bucket = bucket
+        self._to_remove = to_remove
+        place = f"{bucket.region}:{account}"
+        self._queue_arn = f"arn:{partition}:sqs:{place}:{wanted.full_name}"
+        self._topic_arn = f"arn:{partition}:sns:{place}:{wanted.full_name}"
+        self._rule_arn = f"arn:{partition}:events:{place}:rule/{wanted.full_name}"
+        self._bucket_arn = f"arn:{partition}:s3:::{wanted.bucket}"
+        self._sqs = aws.client("sqs", bucket.region)
+        self._notifications = BucketNotifications(
+            aws.client("s3", bucket.region), wanted.bucket, bucket.owner
+        )
+        self._tags = {
+            **wanted.tags,
+            "vendor": VENDOR,
+            "path": tag_value(wanted.source),
+            "name": wanted.name,
+        }
+
+    def pieces(self) -> Sequence[Piece]:
+        """Give them in order."""
+        has = Queue(self._sqs, self._queue_arn, self._tags).tags()
+        is_ours = has is not None and whose(has, self._tags).state == "ours"
+        found = next((via for via in VIAS if is_ours and has and has.get("via") == via), None)
+        if found and self._wanted.via not in {None, found}:
+            raise NotificationServicesError(
+                f"{self._wanted.full_name} is set up with via={found!r}. Tear it down first, or "
+                "choose another name. Nothing was changed."
+            )
+        dead = Queue(self._sqs, f"{self._queue_arn}-dead", self._tags)
+        if self._to_remove and found is None:
+            return self._without_queue(dead, is_foreign=has is not None and not is_ours)
+        via = found or self._wanted.via or "sqs"
+        topic = has.get("topic") if has and found else self._shared_topic(via)
+        tags = {**self._tags, "via": via, **({"topic": topic} if topic else {})}
+        statement = self._sender(via, topic or self._topic_arn)
+        queue = Queue(self._sqs, self._queue_arn, tags, statement)
+        return [dead, queue, *self._way(via, topic or self._topic_arn)]
+
+    def _without_queue(self, dead: Queue, *, is_foreign: bool) -> Sequence[Piece]:
+        """What is to be removed where the queue is gone, or serves another source with the rest."""
+        queue = Queue(self._sqs, self._queue_arn, self._tags, self._sender("sqs", self._topic_arn))
+        if is_foreign:
+            return [dead, queue]
+        ways: tuple[Via, ...] = ("sns", "eventbridge")  # the entry of a bucket is one, wherever to
+        return [dead, queue, *(piece for via in ways for piece in self._way(via, self._topic_arn))]
+
+    def _way(self, via: Via, topic_arn: str) -> list[Piece]:
+        """What is between bucket and queue."""
+        wanted = self._wanted
+        if via == "sqs":
+            return [self._entry(self._queue_arn)]
+        if via == "eventbridge":
+            events = self._aws.client("events", self._bucket.region)
+            prefix = wanted.key_prefix
+            return [
+                Rule(events, self._rule_arn, self._tags, wanted.bucket, prefix),
+                Target(events, wanted.full_name, self._queue_arn),
+                EventBridgeSwitch(self._notifications, wanted.bucket, to_remove=self._to_remove),
+            ]
+        sns = self._aws.client("sns", topic_arn.split(":")[3])
+        subscription = Subscription(sns, topic_arn, self._queue_arn)
+        if topic_arn != self._topic_arn:  # somebody else's, which the bucket publishes to already
+            return [subscription]
+        publisher = allow("sns:Publish", "s3", topic_arn, self._bucket_arn, self._bucket.owner)
+        topic = Topic(sns, topic_arn, self._tags, publisher)
+        return [topic, subscription, self._entry(topic_arn)]
+
+    def _entry(self, arn: str) -> BucketEntry:
+        wanted = self._wanted
+        return BucketEntry(self._notifications, wanted.full_name, arn, wanted.key_prefix)
+
+    def _sender(self, via: Via, topic_arn: str) -> dict[str, Any]:
+        """The statement that lets events into the queue."""
+        service, source, account = {
+            "sqs": ("s3", self._bucket_arn, self._bucket.owner),
+            "sns": ("sns", topic_arn, None),
+            "eventbridge": ("events", self._rule_arn, None),
+        }[via]
+        return allow("sqs:SendMessage", service, self._queue_arn, str(source), account)
+
+    def _shared_topic(self, via: Via) -> str | None:
+        """A topic of others that the events go to already."""
+        if via != "sns":
+            return None
+        found = shared_topic(self._notifications.read(), self._wanted.key_prefix)
+        return None if found == self._topic_arn else found

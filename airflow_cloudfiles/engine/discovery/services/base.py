@@ -1,0 +1,443 @@
+"""How are notifications set up without breaking what others set up?
+
+What a source needs is a short row of *parts* in each cloud: a queue comes first, what makes the
+bucket speak comes last. Setting up goes through them three times:
+
+1. Look at every part that is there under our names. Nothing is written.
+2. Refuse what could not be finished, or would take something from somebody else.
+3. Make what is missing, in order. Each part is one call that is made whole or not at all.
+
+Killed in between, it has left parts that only listen; the next call finds them and goes on. What is
+there already stays as it is. Tearing down goes the other way round and removes only parts that
+carry our tags for this source; it tells what it left, and why.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, Protocol, cast
+
+from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
+from airflow_cloudfiles.engine.storage import normalize_uri
+from airflow_cloudfiles.engine.storage.access import AwsAccess, AzureAccess, GcpAccess
+from airflow_cloudfiles.engine.storage.extras import import_with_extra
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.storage.access import Access
+
+logger = logging.getLogger(__name__)
+
+Via = Literal["sqs", "sns", "eventbridge"]
+VIAS: tuple[Via, ...] = ("sqs", "sns", "eventbridge")
+
+VENDOR = "airflow-cloudfiles"
+"""Value of the tag `vendor` on everything this package makes."""
+
+RESERVED_TAGS = frozenset(
+    {"vendor", "path", "name", "via", "topic", "checkpointlocation", "streamid"}
+)
+"""Keys of tags that are ours, and those that Auto Loader reserves; in lower case."""
+
+PREFIX = "cloudfiles-"
+"""What the names of everything this package makes begin with."""
+
+RETENTION_DAYS = 7
+"""How long a message waits for a run; 14 on AWS, where more is possible."""
+
+HIDDEN_SECONDS = 60
+"""How long a received message stays hidden. The reader renews that while it works, so this is only
+how soon another run gets the messages of one that was killed."""
+
+MAX_RECEIVES = 5
+"""After so many vain deliveries a message goes to the dead-letter queue."""
+
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9]|-(?!-)){0,38}[a-z0-9]")
+_GLOB = re.compile(r"[*?\[{\\]")
+
+Done = Literal["found", "created", "changed", "removed", "missing", "left"]
+"""What became of a part. In a plan (`dry_run`) it is what would become of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One thing that notifications need.
+
+    Attributes:
+        kind: What it is, such as `queue` or `bucket notification`.
+        name: What it is called in the cloud.
+        done: What became of it.
+        note: Why it was left or changed, or what else is worth knowing.
+    """
+
+    kind: str
+    name: str
+    done: Done
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationServices:
+    """What a source needs for notifications, as it was made, found or removed.
+
+    Attributes:
+        source: Canonical URI of the source.
+        name: The name they were set up under.
+        parts: What they consist of, in the order they are made.
+        options: To give to the stream, under Auto Loader's names; empty where nothing is left.
+        is_plan: Whether this only tells what would be done (`dry_run`).
+    """
+
+    source: str
+    name: str
+    parts: tuple[Part, ...]
+    options: Mapping[str, str] = field(default_factory=dict)
+    is_plan: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every part is there, so that new files are announced."""
+        return all(part.done in {"found", "created", "changed"} for part in self.parts)
+
+    def to_json(self) -> dict[str, object]:
+        """Give it as values that JSON has."""
+        names = Part.__slots__
+        return {
+            "source": self.source,
+            "name": self.name,
+            "isPlan": self.is_plan,
+            "isComplete": self.is_complete,
+            "parts": [{name: getattr(part, name) for name in names} for part in self.parts],
+            "options": dict(self.options),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to be set up: the arguments of `set_up_notifications`, checked."""
+
+    source: str
+    name: str
+    tags: Mapping[str, str] = field(default_factory=dict)
+    via: Via | None = None
+    same_account: bool = False
+    subscription_id: str | None = None
+    resource_group: str | None = None
+    project_id: str | None = None
+    dead_letter_topic: str | None = None
+
+    @property
+    def full_name(self) -> str:
+        """What the parts are called."""
+        return PREFIX + self.name
+
+    @property
+    def bucket(self) -> str:
+        """Bucket of the source; on Azure `container@account…`."""
+        return self.source.partition("://")[2].partition("/")[0]
+
+    @property
+    def key_prefix(self) -> str:
+        """What the keys of the source begin with, up to the first pattern in its path."""
+        path = self.source.partition("://")[2].partition("/")[2]
+        if not path:
+            return ""
+        pattern = _GLOB.search(path)
+        return path[: path.rfind("/", 0, pattern.start()) + 1] if pattern else path + "/"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a part was found: `ours` may still be incomplete; `foreign` is somebody else's."""
+
+    state: Literal["missing", "incomplete", "ours", "foreign"]
+    note: str = ""
+
+
+MISSING, OURS = Look("missing"), Look("ours")
+
+
+class Piece(Protocol):
+    """One part, as a cloud knows it."""
+
+    @property
+    def kind(self) -> str:
+        """What it is."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in the cloud."""
+
+    def look(self) -> Look:
+        """Look whether it is there, and whose it is."""
+
+    def refusal(self) -> str | None:
+        """Say why it could not be made now; `None` when nothing speaks against it."""
+
+    def make(self) -> str:
+        """Make or complete it; gives a note."""
+
+    def remove(self) -> str:
+        """Remove it, which it may be already. Gives why it was left, when it was."""
+
+
+class Cloud(Protocol):
+    """One cloud's way of announcing files."""
+
+    def pieces(self, wanted: Wanted, *, to_remove: bool) -> Sequence[Piece]:
+        """Give the parts, in the order they are made; with `to_remove`, all that there may be."""
+
+    def options(self, wanted: Wanted) -> dict[str, str]:
+        """Give the options for the stream."""
+
+    def existing(self, source: str | None) -> Iterator[Wanted]:
+        """Find what was set up, for a source and what is below it, or for all."""
+
+    def explain(self, failure: Exception) -> str | None:
+        """Put a client's failure into words; `None` when it is none of a client."""
+
+
+def set_up_notifications(  # noqa: PLR0913 - what the clouds want to know
+    source: str,
+    name: str,
+    *,
+    access: Access | None = None,
+    tags: Mapping[str, str] | None = None,
+    via: Via | None = None,
+    same_account: bool = False,
+    subscription_id: str | None = None,
+    resource_group: str | None = None,
+    project_id: str | None = None,
+    dead_letter_topic: str | None = None,
+    dry_run: bool = False,
+) -> NotificationServices:
+    """Make what a source needs for `cloudFiles.useNotifications`.
+
+    Running it again changes nothing, or completes what was begun.
+
+    Args:
+        source: URI of the source, as the stream has it.
+        name: A name for this stream: two to forty small letters, digits and single hyphens.
+        access: The identity that may set things up; without one, the environment's own chain.
+        tags: Put on what is made, besides `vendor`, `path` and `name`.
+        via: AWS: how events come into the queue. `sqs` (the default) straight from the bucket;
+            `sns` through a topic, which several queues can share; `eventbridge` through a rule.
+        same_account: AWS: refuse a bucket of another account.
+        subscription_id: Azure: the subscription of the storage account.
+        resource_group: Azure: its resource group.
+        project_id: Google Cloud: the project for topic and subscription.
+        dead_letter_topic: Google Cloud: topic for messages that nobody could handle.
+        dry_run: Only tell what would be done.
+
+    Raises:
+        OptionError: An argument is not valid.
+        NotificationServicesError: It cannot be set up, or something of that name is another's.
+    """
+    wanted = Wanted(
+        source=normalize_uri(source),
+        name=_checked_name(name),
+        tags=_checked_tags(tags or {}),
+        via=via,
+        same_account=same_account,
+        subscription_id=subscription_id,
+        resource_group=resource_group,
+        project_id=project_id,
+        dead_letter_topic=dead_letter_topic,
+    )
+    cloud = _cloud_of(wanted.source, access)
+    with _explained(cloud, f"set up notifications for {wanted.source}"):
+        pieces = cloud.pieces(wanted, to_remove=False)
+        looks = [piece.look() for piece in pieces]  # 1
+        for piece, look in zip(pieces, looks, strict=True):  # 2
+            _check(piece, look)
+    parts = []
+    for piece, look in zip(pieces, looks, strict=True):  # 3
+        with _explained(cloud, f"make the {piece.kind} {piece.name}"):
+            parts.append(_make(piece, look, dry_run=dry_run))
+    options = {} if dry_run else cloud.options(wanted)
+    return NotificationServices(
+        wanted.source, wanted.name, tuple(parts), MappingProxyType(options), dry_run
+    )
+
+
+def list_notifications(
+    source: str | None = None, *, access: Access | None = None, **where: str | None
+) -> list[NotificationServices]:
+    """Find what was set up, and tell whether it is whole.
+
+    Args:
+        source: Only for this source and what is below it; without one, for the whole of the cloud
+            that `access` is for, as far as the identity sees it (one region, one project).
+        access: As for `set_up_notifications`.
+        where: `subscription_id`, `resource_group`, `project_id`, as for `set_up_notifications`.
+
+    Raises:
+        OptionError: Neither argument says which cloud.
+        NotificationServicesError: They cannot be listed.
+    """
+    uri = None if source is None else normalize_uri(source)
+    cloud = _cloud_of(uri, access, **where)
+    found = []
+    with _explained(cloud, f"list the notifications of {uri or 'all sources'}"):
+        for wanted in cloud.existing(uri):
+            parts = tuple(_as_found(piece) for piece in cloud.pieces(wanted, to_remove=False))
+            services = NotificationServices(wanted.source, wanted.name, parts)
+            options = cloud.options(wanted) if services.is_complete else {}
+            found.append(
+                NotificationServices(wanted.source, wanted.name, parts, MappingProxyType(options))
+            )
+    return found
+
+
+def tear_down_notifications(
+    source: str,
+    name: str,
+    *,
+    access: Access | None = None,
+    dry_run: bool = False,
+    **where: str | None,
+) -> NotificationServices:
+    """Remove what `set_up_notifications` made for a source under a name.
+
+    Messages that wait in the queue go with it; a listing finds their files. Running it again does
+    no harm.
+
+    Args:
+        source: URI of the source, as it was set up.
+        name: The name it was set up under.
+        access: As for `set_up_notifications`.
+        dry_run: Only tell what would be removed.
+        where: As for `list_notifications`.
+
+    Raises:
+        NotificationServicesError: Something could not be removed.
+    """
+    uri = normalize_uri(source)
+    wanted = Wanted(source=uri, name=_checked_name(name), **_placed(where))
+    cloud = _cloud_of(uri, access)
+    with _explained(cloud, f"look at the notifications of {uri}"):
+        pieces = cloud.pieces(wanted, to_remove=True)
+        looks = [piece.look() for piece in pieces]
+    parts = []
+    for piece, look in reversed(list(zip(pieces, looks, strict=True))):
+        with _explained(cloud, f"remove the {piece.kind} {piece.name}"):
+            parts.append(_remove(piece, look, dry_run=dry_run))
+    return NotificationServices(uri, wanted.name, tuple(reversed(parts)), is_plan=dry_run)
+
+
+def _check(piece: Piece, look: Look) -> None:
+    """Refuse what is somebody else's, or cannot be made."""
+    if look.state == "foreign":
+        raise NotificationServicesError(
+            f"The {piece.kind} {piece.name} is there and is not of this set-up: {look.note}. "
+            "Nothing was changed. Choose another name."
+        )
+    if look.state != "ours" and (why := piece.refusal()):
+        raise NotificationServicesError(f"{why} Nothing was changed.")
+
+
+def _make(piece: Piece, look: Look, *, dry_run: bool) -> Part:
+    """Make or complete a part, unless it is there."""
+    if look.state == "ours":
+        return Part(piece.kind, piece.name, "found", look.note)
+    done: Done = "changed" if look.state == "incomplete" else "created"
+    if dry_run:
+        logger.info("Would have %s the %s %s", done, piece.kind, piece.name)
+        return Part(piece.kind, piece.name, done, look.note)
+    note = piece.make()
+    logger.info("%s the %s %s", done.capitalize(), piece.kind, piece.name)
+    return Part(piece.kind, piece.name, done, note or look.note)
+
+
+def _remove(piece: Piece, look: Look, *, dry_run: bool) -> Part:
+    """Remove a part that is ours."""
+    if look.state == "missing":
+        return Part(piece.kind, piece.name, "missing", look.note)
+    if look.state == "foreign":
+        logger.info("Left the %s %s: %s", piece.kind, piece.name, look.note)
+        return Part(piece.kind, piece.name, "left", look.note)
+    if dry_run:
+        logger.info("Would have removed the %s %s", piece.kind, piece.name)
+        return Part(piece.kind, piece.name, "removed", look.note)
+    why_left = piece.remove()
+    if why_left:
+        logger.info("Left the %s %s: %s", piece.kind, piece.name, why_left)
+        return Part(piece.kind, piece.name, "left", why_left)
+    logger.info("Removed the %s %s", piece.kind, piece.name)
+    return Part(piece.kind, piece.name, "removed", look.note)
+
+
+def _as_found(piece: Piece) -> Part:
+    """Tell how a part is, changing nothing."""
+    look = piece.look()
+    done: Done = "found" if look.state == "ours" else "missing"
+    return Part(piece.kind, piece.name, done, look.note)
+
+
+def _cloud_of(source: str | None, access: Access | None, **where: str | None) -> Cloud:
+    """Open the cloud that a source is in; without one, that of the access."""
+    kinds = {AwsAccess: "s3", AzureAccess: "abfss", GcpAccess: "gs"}
+    scheme = source.partition(":")[0] if source else kinds.get(type(access), "")
+    if scheme not in _CLOUDS:
+        raise OptionError(
+            f"Notifications come from a cloud, and {source} is in none: it is found by listing."
+            if source
+            else "Which cloud is meant? Give a source, or an access of the cloud."
+        )
+    module, name, extra = _CLOUDS[scheme]
+    leaf = import_with_extra(f"{__package__}.{module}", extra, needed_for=source or scheme)
+    return cast("Cloud", getattr(leaf, name)(access, **_placed(where)))
+
+
+_CLOUDS = {
+    "s3": ("aws", "AwsServices", "aws"),
+    "abfss": ("azure", "AzureServices", "azure"),
+    "gs": ("gcp", "GcpServices", "gcp"),
+}
+
+
+def _placed(where: Mapping[str, str | None]) -> dict[str, str]:
+    """Take the arguments that say where in a cloud."""
+    known = {"subscription_id", "resource_group", "project_id"}
+    if unknown := sorted(set(where) - known):
+        msg = f"unexpected keyword arguments: {', '.join(unknown)}"
+        raise TypeError(msg)
+    return {key: value for key, value in where.items() if value is not None}
+
+
+@contextmanager
+def _explained(cloud: Cloud, doing: str) -> Iterator[None]:
+    """Turn a client's failure into a sentence."""
+    try:
+        yield
+    except Exception as failure:
+        text = cloud.explain(failure)
+        if text is None:
+            raise
+        raise NotificationServicesError(
+            f"Could not {doing}: {text} What was made before stays; running the same again goes on."
+        ) from failure
+
+
+def _checked_name(name: str) -> str:
+    """Refuse a name that one of the clouds would not take."""
+    if _NAME.fullmatch(name):
+        return name
+    raise OptionError(
+        f"{name!r} cannot name notification resources. Use two to forty small letters, digits and "
+        "single hyphens, such as orders-prod: that is what the queues of all clouds allow."
+    )
+
+
+def _checked_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """Refuse tags whose keys are ours."""
+    if reserved := sorted(key for key in tags if key.lower() in RESERVED_TAGS):
+        raise OptionError(
+            f"The tag {reserved[0]!r} is written by the set-up itself, which tells by it what is "
+            "its own. Choose another key."
+        )
+    return dict(tags)
