@@ -1,0 +1,152 @@
+"""How does a connection of type `aws` say that AWS is reached?
+
+Fields and precedence are those of Airflow's Amazon provider: "Amazon Web Services Connection" in
+its documentation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.storage.access import AwsAccess
+from airflow_cloudfiles.hooks.extras import Extras
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.hooks.extras import CloudConnection
+
+_SERVICES = ("s3", "sqs", "sns", "sts", "events")
+_UNSIGNED = "A public bucket is read with any credentials; leave the field out."
+_FROM_CHAIN = (
+    "Leave the role out of the connection: the environment's own chain assumes a role by web "
+    "identity (AWS_ROLE_ARN and AWS_WEB_IDENTITY_TOKEN_FILE, as EKS sets them)."
+)
+_REFUSED = {
+    "assume_role_with_saml": "Use keys, a profile or a role that is assumed with them.",
+    "assume_role_with_web_identity_federation": _FROM_CHAIN,
+    "assume_role_with_web_identity_federation_audience": _FROM_CHAIN,
+    "assume_role_with_web_identity_token_file": _FROM_CHAIN,
+    "s3_config_file": "Put the keys in the connection, or name a profile (profile_name).",
+    "s3_config_format": "Put the keys in the connection, or name a profile (profile_name).",
+}
+_REFUSED_CONFIG = {
+    "proxies": "Set HTTPS_PROXY and NO_PROXY for the workers.",
+    "proxies_config": "Set HTTPS_PROXY and NO_PROXY for the workers.",
+    "signature_version": _UNSIGNED,
+    "use_dualstack_endpoint": "Give the address as endpoint_url.",
+    "use_fips_endpoint": "Give the address as endpoint_url.",
+    "client_cert": "Use verify for a certificate authority of your own.",
+}
+_TUNING = (  # of the provider's clients; ours have their own
+    "connect_timeout",
+    "max_pool_connections",
+    "read_timeout",
+    "retries",
+    "tcp_keepalive",
+    "user_agent",
+    "user_agent_extra",
+)
+_ROLE_ARGUMENTS = dict.fromkeys(
+    (
+        "Policy",
+        "PolicyArns",
+        "SerialNumber",
+        "SourceIdentity",
+        "Tags",
+        "TokenCode",
+        "TransitiveTagKeys",
+    ),
+    "The session of a role is made with ExternalId and RoleSessionName only.",
+)
+
+
+def aws_access(connection: CloudConnection) -> AwsAccess:
+    """Read a connection of type `aws`.
+
+    Raises:
+        OptionError: It contradicts itself, or says what is not offered.
+    """
+    extra = Extras.of(connection)
+    _check_role_method(connection.conn_id, extra.text("assume_role_method"))
+    extra.refuse(_REFUSED)
+    key, secret = _keys(connection, extra)
+    session = extra.within("session_kwargs")
+    role = extra.within("assume_role_kwargs")
+    path_style = _is_path_style(extra.within("config_kwargs"))
+    endpoint_urls, s3_path_style = _endpoints(extra)
+    access = AwsAccess(
+        access_key_id=key,
+        secret_access_key=secret,
+        session_token=extra.text("aws_session_token"),
+        profile=extra.text("profile_name") or session.text("profile_name"),
+        region=extra.text("region_name") or session.text("region_name"),
+        role_arn=extra.text("role_arn"),
+        role_external_id=role.text("ExternalId"),
+        role_session_name=role.text("RoleSessionName"),
+        endpoint_urls=endpoint_urls,
+        path_style=path_style or s3_path_style,
+        verify=_verify(extra),
+    )
+    session.end(passed_over=("aws_account_id",))
+    role.refuse(_ROLE_ARGUMENTS)
+    role.end(passed_over=("DurationSeconds",))  # it is renewed as long as it is used
+    extra.end(passed_over=("aws_account_id", "test_endpoint_url"))
+    return access
+
+
+def _check_role_method(conn_id: str, method: str | None) -> None:
+    if method not in (None, "assume_role"):
+        Extras(f"Connection {conn_id!r} (aws)", {"assume_role_method": method}).refuse(
+            {"assume_role_method": f"Only assume_role is offered. {_FROM_CHAIN}"}
+        )
+
+
+def _keys(connection: CloudConnection, extra: Extras) -> tuple[str | None, str | None]:
+    """The key pair: of login and password, else of the extra fields."""
+    named = extra.text("aws_access_key_id"), extra.text("aws_secret_access_key")
+    key, secret = (connection.login, connection.password) if connection.login else named
+    if bool(key) != bool(secret):
+        raise OptionError(
+            f"Connection {connection.conn_id!r} (aws) has one half of a key pair. Give the access "
+            "key id as login and the secret access key as password, or neither."
+        )
+    return key or None, secret or None
+
+
+def _endpoints(extra: Extras) -> tuple[dict[str, str], bool]:
+    """Addresses by service, and whether S3's own settings want the bucket in the path.
+
+    A common `endpoint_url` serves every service but STS, as in Airflow: it may be that of S3 in
+    one's network, where nobody assumes roles.
+    """
+    common = extra.text("endpoint_url")
+    found = {service: common for service in _SERVICES if common and service != "sts"}
+    path_style = False
+    for service, settings in extra.within("service_config").items():
+        if service in _SERVICES:
+            if address := settings.text("endpoint_url"):
+                found[service] = address
+            styled = _is_path_style(settings.within("config_kwargs"))
+            path_style |= styled and service == "s3"
+            settings.end(passed_over=("bucket_name",))
+    return found, path_style
+
+
+def _is_path_style(config: Extras) -> bool:
+    """Whether botocore's settings put the bucket in the path of a request."""
+    s3 = config.within("s3")
+    style = s3.text("addressing_style")
+    if config.peek("signature_version") == "s3v4":  # what is used anyway
+        config.text("signature_version")
+    config.refuse(_REFUSED_CONFIG)
+    config.end(passed_over=_TUNING)
+    s3.end(passed_over=("payload_signing_enabled",))
+    return style == "path"
+
+
+def _verify(extra: Extras) -> bool | str:
+    """Whether certificates are checked; a text that says neither yes nor no is a bundle's path."""
+    given = extra.peek("verify")
+    if isinstance(given, str) and given.lower() not in ("true", "false"):
+        return str(extra.text("verify"))
+    return extra.flag("verify", default=True)

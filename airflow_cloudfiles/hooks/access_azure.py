@@ -1,0 +1,105 @@
+"""How does a connection of type `wasb` or `adls` say that Azure Storage is reached?
+
+Fields and precedence are those of Airflow's Azure provider. Which account is reached, the URI of a
+location says (`abfss://container@account…`); an address in the connection is needed for an emulator
+or a cloud of one's own only.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.storage.access import AzureAccess
+from airflow_cloudfiles.hooks.extras import Extras
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.hooks.extras import CloudConnection
+
+_PUBLIC = re.compile(r"https://[^/.]+\.(blob|dfs)\.core\.windows\.net/?", re.IGNORECASE)
+_FROM_CHAIN = "Leave the credentials out: the environment's own chain finds a workload identity."
+_REFUSED = {
+    "client_secret_auth_config": "Give tenant_id, with the client's id as login and its secret as "
+    "password.",
+    "workload_identity_tenant_id": _FROM_CHAIN,
+    "proxies": "Set HTTPS_PROXY and NO_PROXY for the workers.",
+}
+
+
+def azure_access(connection: CloudConnection) -> AzureAccess:
+    """Read a connection of type `wasb` or `adls`.
+
+    Raises:
+        OptionError: It contradicts itself, or says what is not offered.
+    """
+    extra = Extras.of(connection)
+    extra.refuse(_REFUSED)
+    blob, queue = _addresses(connection, extra)
+    connection_string = extra.text("connection_string")
+    account_key = extra.text("shared_access_key") or extra.text("account_key")
+    tenant_id = extra.text("tenant_id")
+    sas_address, sas_token = _shared_access_signature(extra.text("sas_token"))
+    managed_identity = extra.text("managed_identity_client_id")
+    extra.end(passed_over=("account_name", "account_url"))
+    if connection_string:
+        return AzureAccess(
+            connection_string=connection_string, blob_endpoint=blob, queue_endpoint=queue
+        )
+    if account_key:
+        return AzureAccess(account_key=account_key, blob_endpoint=blob, queue_endpoint=queue)
+    if tenant_id:
+        if not connection.login or not connection.password:
+            raise OptionError(
+                f"Connection {connection.conn_id!r} ({connection.conn_type}) has a tenant_id. Give "
+                "the id of the service principal as login and its secret as password."
+            )
+        return AzureAccess(
+            tenant_id=tenant_id,
+            client_id=connection.login,
+            client_secret=connection.password,
+            blob_endpoint=blob,
+            queue_endpoint=queue,
+        )
+    if sas_token:
+        return AzureAccess(
+            sas_token=sas_token, blob_endpoint=sas_address or blob, queue_endpoint=queue
+        )
+    return AzureAccess(
+        account_key=connection.password or None,
+        client_id=None if connection.password else managed_identity,
+        blob_endpoint=blob,
+        queue_endpoint=queue,
+    )
+
+
+def _addresses(connection: CloudConnection, extra: Extras) -> tuple[str | None, str | None]:
+    """Addresses of the Blob and the Queue service, where they are not those of a URI's account."""
+    queue = extra.text("queue_endpoint")
+    blob = extra.text("blob_endpoint") or _host(connection)
+    if blob and _PUBLIC.fullmatch(blob):
+        blob = None
+    return (blob.rstrip("/") if blob else None), (queue.rstrip("/") if queue else None)
+
+
+def _host(connection: CloudConnection) -> str | None:
+    """The address in the field `host`; a bare word there is an id of Active Directory."""
+    host = (connection.host or "").strip()
+    if "." not in host and "://" not in host and not connection.port:
+        return None
+    address = host if "://" in host else f"https://{host}"
+    if connection.port:
+        scheme, _, rest = address.partition("://")
+        name, slash, path = rest.partition("/")
+        address = f"{scheme}://{name}:{connection.port}{slash}{path}"
+    return address.replace(".dfs.", ".blob.", 1)
+
+
+def _shared_access_signature(given: str | None) -> tuple[str | None, str | None]:
+    """Split a signature that may be given as a whole URL: the address, the token."""
+    if given is None:
+        return None, None
+    if not given.startswith(("https://", "http://")):
+        return None, given.removeprefix("?")
+    address, _, token = given.partition("?")
+    return (None if _PUBLIC.fullmatch(address) else address.rstrip("/")), token

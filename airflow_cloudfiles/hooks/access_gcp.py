@@ -1,0 +1,88 @@
+"""How does a connection of type `google_cloud_platform` say that Google Cloud is reached?
+
+Fields are those of Airflow's Google provider, also under the names that older forms gave them
+(`extra__google_cloud_platform__…`). `storage_endpoint` and `pubsub_endpoint` are ours, for
+emulators.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.storage.access import GcpAccess
+from airflow_cloudfiles.hooks.extras import Extras
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.hooks.extras import CloudConnection
+
+_FROM_CHAIN = (
+    "Leave the credentials out and set GOOGLE_APPLICATION_CREDENTIALS for the workers: application "
+    "default credentials read such a file."
+)
+_KEY = "Give a service account's key as keyfile_dict or key_path."
+_IMPERSONATE = (
+    "Give a connection of the service account itself, or set application default credentials that "
+    "impersonate it (gcloud auth application-default login --impersonate-service-account)."
+)
+_REFUSED = {
+    "client_id": _KEY,
+    "client_secret": _KEY,
+    "credential_config_file": _FROM_CHAIN,
+    "credential_source": _FROM_CHAIN,
+    "idp_extra_parameters": _KEY,
+    "idp_issuer_url": _KEY,
+    "impersonation_chain": _IMPERSONATE,
+    "key_secret_name": _KEY,
+    "key_secret_project_id": _KEY,
+    "quota_project_id": "Give the project that requests are made for as project.",
+}
+_WIDE = "https://www.googleapis.com/auth/cloud-platform"
+
+
+def gcp_access(connection: CloudConnection) -> GcpAccess:
+    """Read a connection of type `google_cloud_platform`.
+
+    Raises:
+        OptionError: It contradicts itself, or says what is not offered.
+    """
+    extra = Extras.of(connection)
+    if extra.peek("scope") == _WIDE:
+        extra.text("scope")
+    extra.refuse(
+        {**_REFUSED, "scope": "What a service account may do, its roles say; leave scope out."}
+    )
+    access = GcpAccess(
+        project=extra.text("project"),
+        keyfile_json=_keyfile(connection.conn_id, extra),
+        keyfile_path=extra.text("key_path"),
+        anonymous=extra.flag("is_anonymous", default=False),
+        storage_endpoint=extra.text("storage_endpoint"),
+        pubsub_endpoint=extra.text("pubsub_endpoint"),
+    )
+    extra.end(passed_over=("num_retries",))
+    ways = [access.keyfile_json, access.keyfile_path, access.anonymous]
+    if sum(map(bool, ways)) > 1:
+        raise OptionError(
+            f"Connection {connection.conn_id!r} (google_cloud_platform) has more than one of "
+            "keyfile_dict, key_path and is_anonymous. Keep the one that is meant."
+        )
+    if access.keyfile_path and not access.keyfile_path.endswith(".json"):
+        raise OptionError(
+            f"Connection {connection.conn_id!r} (google_cloud_platform): key_path must name a "
+            "JSON key file (.json). Keys of type P12 are not read."
+        )
+    return access
+
+
+def _keyfile(conn_id: str, extra: Extras) -> str | None:
+    """The key of a service account as JSON text, however the connection holds it."""
+    if extra.peek("keyfile_dict") is None:
+        return None
+    key = dict(extra.within("keyfile_dict").fields())
+    if isinstance(key.get("private_key"), str):  # forms turn line ends into two characters
+        key["private_key"] = key["private_key"].replace("\\n", "\n")
+    if not key:
+        raise OptionError(f"Connection {conn_id!r} (google_cloud_platform): keyfile_dict is empty.")
+    return json.dumps(key)

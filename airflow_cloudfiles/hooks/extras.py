@@ -1,0 +1,150 @@
+"""Which extra fields does a connection have, and which of them do we obey?
+
+A field decides with which identity a cloud is reached. So each is used, or known to change nothing
+for us, or refused by its name; what is misspelt is not passed over either. Values never reach a
+message: any of them may be a secret.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
+
+from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
+
+_TRUE = ("true", "1", "yes")
+_FALSE = ("false", "0", "no")
+
+
+class CloudConnection(Protocol):
+    """What is read of an Airflow connection."""
+
+    conn_id: str
+    conn_type: str | None
+    host: str | None
+    login: str | None
+    password: str | None
+    port: int | None
+    extra: str | None
+
+    @property
+    def extra_dejson(self) -> dict[str, Any]:
+        """The extra fields; Airflow masks their secrets in logs when it is asked for them."""
+
+
+class Extras:
+    """The extra fields of a connection, taken one after the other.
+
+    A field without a value (`None`, `""`, `{}`) is not there: Airflow's forms write such.
+
+    Args:
+        where: The connection and, for fields within a field, the path to them; for messages.
+        fields: The fields.
+    """
+
+    def __init__(self, where: str, fields: Mapping[str, Any]) -> None:
+        self._where = where
+        self._fields = {
+            str(name): value for name, value in fields.items() if value not in (None, "", {}, [])
+        }
+
+    @classmethod
+    def of(cls, connection: CloudConnection) -> Extras:
+        """Read the extra fields, also under the names that older forms gave them.
+
+        Raises:
+            OptionError: They are not a JSON object.
+        """
+        where = f"Connection {connection.conn_id!r} ({connection.conn_type})"
+        if connection.extra:
+            _object(where, "extra", connection.extra)
+        prefix = f"extra__{connection.conn_type}__"
+        fields = connection.extra_dejson.items()
+        return cls(where, {name.removeprefix(prefix): value for name, value in fields})
+
+    def text(self, name: str) -> str | None:
+        """Take a field that holds a text.
+
+        Raises:
+            OptionError: It holds something else.
+        """
+        value = self._fields.pop(name, None)
+        if value is None or isinstance(value, str):
+            return value
+        raise OptionError(f"{self._where}: {name} must be a text. Correct it in the connection.")
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Take a field that says yes or no.
+
+        Raises:
+            OptionError: It says neither.
+        """
+        value = str(self._fields.pop(name, default)).lower()
+        if value in (*_TRUE, *_FALSE):
+            return value in _TRUE
+        raise OptionError(f"{self._where}: {name} must be true or false. Correct it there.")
+
+    def within(self, name: str) -> Extras:
+        """Take a field that holds fields, or their JSON text.
+
+        Raises:
+            OptionError: It holds something else.
+        """
+        where = f"{self._where}: {name}"
+        return Extras(where, _object(self._where, name, self._fields.pop(name, {})))
+
+    def items(self) -> list[tuple[str, Extras]]:
+        """Take all that is left: fields that hold fields."""
+        return [(name, self.within(name)) for name in list(self._fields)]
+
+    def fields(self) -> dict[str, Any]:
+        """Take all that is left, as it is."""
+        taken, self._fields = self._fields, {}
+        return taken
+
+    def peek(self, name: str) -> Any:
+        """Look at a field without taking it."""
+        return self._fields.get(name)
+
+    def refuse(self, reasons: Mapping[str, str]) -> None:
+        """Refuse the fields that need something which is not offered.
+
+        Args:
+            reasons: What to do instead, by the name of the field.
+
+        Raises:
+            UnsupportedOptionError: One of them is there.
+        """
+        for name in self._fields:
+            if name in reasons:
+                raise UnsupportedOptionError(f"{self._where}: {name} is refused. {reasons[name]}")
+
+    def end(self, *, passed_over: Collection[str] = ()) -> None:
+        """Refuse what nobody has taken.
+
+        Args:
+            passed_over: Fields that say nothing about how the cloud is reached.
+
+        Raises:
+            UnsupportedOptionError: There is a further one.
+        """
+        for name in self._fields:
+            if name not in passed_over:
+                raise UnsupportedOptionError(
+                    f"{self._where}: the extra field {name!r} is not known to this package, and "
+                    "what it may change about the access is not guessed at. Correct its name, or "
+                    "make a connection without it."
+                )
+
+
+def _object(where: str, name: str, value: object) -> dict[str, Any]:
+    """Read a JSON object that may be given as text."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            value = None
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise OptionError(f"{where}: {name} must be a JSON object. Correct it in the connection.")

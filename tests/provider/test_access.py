@@ -1,0 +1,280 @@
+"""What the connections of the three clouds say reaches the engine, and nothing says a secret."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.providers.common.compat.sdk import Connection
+
+from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
+from airflow_cloudfiles.engine.storage.access import (
+    AwsAccess,
+    AzureAccess,
+    GcpAccess,
+    from_environment,
+    to_environment,
+)
+from airflow_cloudfiles.hooks.access import access_of
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.storage.access import Access
+
+pytestmark = pytest.mark.airflow
+
+HUSH = "hush-5e1f7c"
+
+
+def _access(conn_type: str, *, extra: object = None, **fields: Any) -> Access | None:
+    text = extra if isinstance(extra, str) or extra is None else json.dumps(extra)
+    connection = Connection(conn_id="ours", conn_type=conn_type, extra=text, **fields)
+    return access_of(connection)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, AwsAccess()),
+        (
+            {"login": "AKIA", "password": HUSH, "extra": {"region_name": "eu-central-1"}},
+            AwsAccess(access_key_id="AKIA", secret_access_key=HUSH, region="eu-central-1"),
+        ),
+        (
+            {
+                "extra": {
+                    "aws_access_key_id": "AKIA",
+                    "aws_secret_access_key": HUSH,
+                    "aws_session_token": HUSH,
+                    "profile_name": "",
+                }
+            },
+            AwsAccess(access_key_id="AKIA", secret_access_key=HUSH, session_token=HUSH),
+        ),
+        (
+            {"extra": {"session_kwargs": {"profile_name": "landing", "region_name": "eu-west-1"}}},
+            AwsAccess(profile="landing", region="eu-west-1"),
+        ),
+        (
+            {
+                "extra": {
+                    "role_arn": "arn:aws:iam::1:role/r",
+                    "assume_role_kwargs": {"ExternalId": HUSH, "RoleSessionName": "airflow"},
+                }
+            },
+            AwsAccess(
+                role_arn="arn:aws:iam::1:role/r",
+                role_external_id=HUSH,
+                role_session_name="airflow",
+            ),
+        ),
+        (
+            {  # a common address serves all but STS, as in Airflow
+                "extra": {
+                    "endpoint_url": "http://a",
+                    "service_config": {"sqs": {"endpoint_url": "http://b"}, "glue": {"x": 1}},
+                    "config_kwargs": {
+                        "s3": {"addressing_style": "path"},
+                        "retries": {"max_attempts": 2},
+                    },
+                    "verify": "false",
+                }
+            },
+            AwsAccess(
+                endpoint_urls={
+                    "s3": "http://a",
+                    "sqs": "http://b",
+                    "sns": "http://a",
+                    "events": "http://a",
+                },
+                path_style=True,
+                verify=False,
+            ),
+        ),
+        (
+            {
+                "extra": {
+                    "verify": "/etc/ca.pem",
+                    "service_config": {
+                        "s3": {
+                            "endpoint_url": "http://s3",
+                            "config_kwargs": {"s3": {"addressing_style": "path"}},
+                        },
+                        "sts": {"endpoint_url": "http://sts"},
+                    },
+                }
+            },
+            AwsAccess(
+                endpoint_urls={"s3": "http://s3", "sts": "http://sts"},
+                path_style=True,
+                verify="/etc/ca.pem",
+            ),
+        ),
+    ],
+)
+def test_an_aws_connection(fields: dict[str, Any], expected: AwsAccess) -> None:
+    assert _access("aws", **fields) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, AzureAccess()),
+        ({"extra": {"managed_identity_client_id": "id"}}, AzureAccess(client_id="id")),
+        ({"login": "account", "password": HUSH}, AzureAccess(account_key=HUSH)),
+        (
+            {
+                "login": "account",
+                "password": HUSH,
+                "host": "https://account.blob.core.windows.net",  # a URI says which account
+            },
+            AzureAccess(account_key=HUSH),
+        ),
+        (
+            {"extra": {"connection_string": HUSH, "sas_token": HUSH}, "password": HUSH},
+            AzureAccess(connection_string=HUSH),
+        ),
+        (
+            {"login": "id", "password": HUSH, "extra": {"tenant_id": "t"}},
+            AzureAccess(tenant_id="t", client_id="id", client_secret=HUSH),
+        ),
+        ({"extra": {"sas_token": f"?sig={HUSH}"}}, AzureAccess(sas_token=f"sig={HUSH}")),
+        (
+            {"extra": {"sas_token": f"https://a.blob.core.windows.net/?sig={HUSH}"}},
+            AzureAccess(sas_token=f"sig={HUSH}"),
+        ),
+        (
+            {  # an emulator
+                "login": "devstoreaccount1",
+                "password": HUSH,
+                "host": "http://127.0.0.1:10000/devstoreaccount1",
+                "extra": {"queue_endpoint": "http://127.0.0.1:10001/devstoreaccount1"},
+            },
+            AzureAccess(
+                account_key=HUSH,
+                blob_endpoint="http://127.0.0.1:10000/devstoreaccount1",
+                queue_endpoint="http://127.0.0.1:10001/devstoreaccount1",
+            ),
+        ),
+        (
+            {"password": HUSH, "host": "a.dfs.core.usgovcloudapi.net"},
+            AzureAccess(account_key=HUSH, blob_endpoint="https://a.blob.core.usgovcloudapi.net"),
+        ),
+        ({"extra": {"extra__wasb__shared_access_key": HUSH}}, AzureAccess(account_key=HUSH)),
+    ],
+)
+def test_an_azure_connection(fields: dict[str, Any], expected: AzureAccess) -> None:
+    assert _access("wasb", **fields) == expected
+
+
+KEY = {"type": "service_account", "private_key": f"-----BEGIN\n{HUSH}\n"}
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        ({}, GcpAccess()),
+        ({"project": "p", "num_retries": 5}, GcpAccess(project="p")),
+        ({"keyfile_dict": KEY}, GcpAccess(keyfile_json=json.dumps(KEY))),
+        ({"keyfile_dict": json.dumps(KEY)}, GcpAccess(keyfile_json=json.dumps(KEY))),
+        (
+            {"extra__google_cloud_platform__key_path": "/etc/key.json", "scope": ""},
+            GcpAccess(keyfile_path="/etc/key.json"),
+        ),
+        (
+            {
+                "is_anonymous": "True",
+                "project": "p",
+                "storage_endpoint": "http://127.0.0.1:4443",
+                "pubsub_endpoint": "127.0.0.1:8085",
+            },
+            GcpAccess(
+                anonymous=True,
+                project="p",
+                storage_endpoint="http://127.0.0.1:4443",
+                pubsub_endpoint="127.0.0.1:8085",
+            ),
+        ),
+    ],
+)
+def test_a_google_connection(extra: dict[str, Any], expected: GcpAccess) -> None:
+    assert _access("google_cloud_platform", extra=extra) == expected
+
+
+def test_a_key_that_a_form_has_written_on_one_line_is_read() -> None:
+    written = {**KEY, "private_key": KEY["private_key"].replace("\n", "\\n")}
+    assert _access("google_cloud_platform", extra={"keyfile_dict": written}) == GcpAccess(
+        keyfile_json=json.dumps(KEY)
+    )
+
+
+def test_a_file_connection_has_no_access() -> None:
+    assert _access("fs", extra={"path": "/data"}) is None
+
+
+@pytest.mark.parametrize(
+    ("conn_type", "fields", "named"),
+    [
+        ("aws", {"extra": {"assume_role_method": "assume_role_with_saml"}}, "assume_role_method"),
+        ("aws", {"extra": {"assume_role_with_saml": {"idp_url": HUSH}}}, "assume_role_with_saml"),
+        ("aws", {"extra": {"config_kwargs": {"signature_version": "unsigned"}}}, "signature_vers"),
+        ("aws", {"extra": {"config_kwargs": {"proxies": {"https": HUSH}}}}, "HTTPS_PROXY"),
+        ("aws", {"extra": {"assume_role_kwargs": {"Policy": HUSH}}}, "Policy"),
+        ("aws", {"extra": {"role_arm": "arn"}}, "role_arm"),
+        ("aws", {"login": "AKIA"}, "one half"),
+        ("aws", {"extra": f"{{{HUSH}"}, "JSON object"),
+        ("aws", {"extra": {"service_config": {"s3": HUSH}}}, "JSON object"),
+        ("wasb", {"extra": {"workload_identity_tenant_id": HUSH}}, "workload_identity"),
+        ("wasb", {"extra": {"tenant_id": "t"}, "password": HUSH}, "service principal"),
+        ("adls", {"extra": {"sas_tokn": HUSH}}, "sas_tokn"),
+        ("google_cloud_platform", {"extra": {"impersonation_chain": HUSH}}, "impersonation_chain"),
+        ("google_cloud_platform", {"extra": {"key_secret_name": HUSH}}, "keyfile_dict"),
+        ("google_cloud_platform", {"extra": {"credential_config_file": HUSH}}, "GOOGLE_APP"),
+        ("google_cloud_platform", {"extra": {"keyfile_dict": f"{{{HUSH}"}}, "JSON object"),
+        ("google_cloud_platform", {"extra": {"keyfile_dict": KEY, "key_path": "k.json"}}, "one of"),
+        ("google_cloud_platform", {"extra": {"key_path": "key.p12"}}, "P12"),
+        ("google_cloud_platform", {"extra": {"is_anonymous": HUSH}}, "is_anonymous"),
+        ("postgres", {"password": HUSH}, "google_cloud_platform"),
+    ],
+)
+def test_what_is_not_offered_is_refused_by_name_and_without_a_secret(
+    conn_type: str, fields: dict[str, Any], named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(OptionError, match=named) as refused:
+        _access(conn_type, **fields)
+    shown: BaseException | None = refused.value
+    while shown is not None:
+        assert HUSH not in f"{shown} {shown!r}"
+        shown = shown.__cause__
+    assert HUSH not in caplog.text
+
+
+def test_an_unknown_kind_is_unsupported_not_misread() -> None:
+    with pytest.raises(UnsupportedOptionError, match="'snowflake'"):
+        _access("snowflake")
+
+
+@pytest.mark.parametrize(
+    ("conn_type", "fields"),
+    [
+        ("aws", {"login": "AKIA", "password": HUSH, "extra": {"aws_session_token": HUSH}}),
+        ("wasb", {"password": HUSH}),
+        ("wasb", {"extra": {"connection_string": HUSH}}),
+        ("wasb", {"login": "id", "password": HUSH, "extra": {"tenant_id": "t"}}),
+        ("google_cloud_platform", {"extra": {"keyfile_dict": KEY}}),
+    ],
+)
+def test_a_secret_is_in_no_representation_and_survives_the_way_to_the_driver(
+    conn_type: str, fields: dict[str, Any]
+) -> None:
+    access = _access(conn_type, **fields)
+    assert access is not None
+    assert HUSH not in repr(access)
+    assert from_environment(to_environment(access)) == access
+
+
+def test_airflow_masks_a_connections_secrets_from_then_on() -> None:
+    from airflow.providers.common.compat.sdk import redact
+
+    _access("wasb", extra={"connection_string": "AccountKey=masked-6f1;"})
+    assert redact("the key is AccountKey=masked-6f1;") == "the key is ***"
