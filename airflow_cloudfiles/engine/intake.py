@@ -223,12 +223,12 @@ class Intake:
             raise CorruptedStateError(msg)
         files, size = 0, 0
         for number in range(start.entry, end.entry):
+            summary = self.files.summary(number)
             if number == start.entry and start.index > 0:
                 rest = self.files.read(number).files[start.index :]
                 files += len(rest)
                 size += sum(file.size for file in rest)
-            else:
-                summary = self.files.summary(number)
+            elif summary.is_ingested:
                 files += summary.files
                 size += summary.bytes
         if files == 0:

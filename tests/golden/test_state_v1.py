@@ -1,13 +1,15 @@
 """The bytes of version 1 of the state: read for ever, and still written the same.
 
 The files in `state_v1/` are frozen. Should a test here fail, do not touch them: raise the format
-version in the code, and keep the old reader.
+version in the code, and keep the old reader. Only the index of seen files is a cache, and one of an
+older version is built anew.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from airflow_cloudfiles.engine.ledger.file_log import FileBatch, FileLog, encode
 from airflow_cloudfiles.engine.ledger.metadata import (
     KEY,
     StreamMetadata,
+    decode_metadata,
     encode_metadata,
     read_metadata,
 )
@@ -59,6 +62,15 @@ def test_metadata_of_version_1_is_read(state):
     assert read_metadata(state) == METADATA
 
 
+def test_metadata_of_a_stream_that_leaves_out_existing_files_is_written_and_read():
+    other = replace(METADATA, include_existing_files=False)
+    content = encode_metadata(other)
+    lines = (FROZEN / "metadata.json").read_bytes().splitlines(keepends=True)
+    added = b'  "format": "json",\n  "includeExistingFiles": false\n'
+    assert content == b"".join([*lines[:-2], added, lines[-1]])
+    assert decode_metadata(content, name="metadata") == other
+
+
 def test_metadata_of_version_1_is_still_written():
     assert encode_metadata(METADATA) == (FROZEN / "metadata.json").read_bytes()
 
@@ -97,19 +109,24 @@ def test_a_plan_log_of_version_1_is_still_written(state):
     assert _without_stamp(other.get("_source/plans/" + "0" * 20)) == _without_stamp(frozen)
 
 
-def test_a_ledger_of_version_1_is_read(tmp_path):
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_ledger_of_version_2_is_read_and_an_older_one_forgotten(tmp_path, version):
     database = Rdict(str(tmp_path / "index"), options=Options(raw_mode=True))
-    for key, value in _frozen_ledger().items():
+    for key, value in _frozen_ledger(version).items():
         database[key] = value
     database.close()
     ledger = RocksDBLedger(tmp_path / "index")
-    assert (ledger.caught_up, ledger.caught_up_id) == (300, STAMP["id"])
-    assert list(ledger.unseen(BATCH.files[:1])) == []
-    assert len(list(ledger.unseen([FileEntry("2026/01/a", 1, 1)]))) == 1
+    if version == 1:
+        assert ledger.caught_up == -1
+        assert list(ledger.unseen(BATCH.files)) == list(BATCH.files)
+    else:
+        assert (ledger.caught_up, ledger.caught_up_id) == (300, STAMP["id"])
+        assert list(ledger.unseen(BATCH.files, versions=True)) == []
+        assert len(list(ledger.unseen([FileEntry("2026/01/a", 1, 1)]))) == 1
     ledger.close()
 
 
-def test_a_ledger_of_version_1_is_still_written(tmp_path):
+def test_a_ledger_of_version_2_is_still_written(tmp_path):
     ledger = RocksDBLedger(tmp_path / "index")
     for number in range(301):
         files = BATCH.files if number == 256 else (FileEntry(f"{number:03d}", 1, 1),)
@@ -118,13 +135,14 @@ def test_a_ledger_of_version_1_is_still_written(tmp_path):
     database = Rdict(str(tmp_path / "index"), options=Options(raw_mode=True))
     written = dict(database.items())
     database.close()
-    frozen = _frozen_ledger()
+    frozen = _frozen_ledger(2)
     assert {key: written[key] for key in frozen} == frozen
     assert len(written) == 300 + len(BATCH.files) + 1
 
 
-def _frozen_ledger() -> dict[bytes, bytes]:
-    pairs = json.loads((FROZEN / "ledger.json").read_text(encoding="ascii"))
+def _frozen_ledger(version: int) -> dict[bytes, bytes]:
+    name = {1: "ledger.json", 2: "ledger_v2.json"}[version]
+    pairs = json.loads((FROZEN / name).read_text(encoding="ascii"))
     return {bytes.fromhex(key): bytes.fromhex(value) for key, value in pairs.items()}
 
 

@@ -23,7 +23,10 @@ _PROGRESS_SECONDS = 5.0
 
 
 class Ledger(Protocol):
-    """The files of one source that are in its file log."""
+    """The files of one source that are in its file log.
+
+    Paths are ordered by their bytes. One thread at a time records.
+    """
 
     @property
     def caught_up(self) -> int:
@@ -33,15 +36,29 @@ class Ledger(Protocol):
     def caught_up_id(self) -> str:
         """Id of the writing of that entry; empty for none."""
 
-    def unseen(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
+    def unseen(
+        self, entries: Iterable[FileEntry], *, versions: bool = False
+    ) -> Iterator[FileEntry]:
         """Give the files that are in no entry up to `caught_up`.
 
-        Args:
-            entries: In ascending byte order of their paths, as stores list.
+        Each call has a scan of its own: several threads may each go through one while another
+        thread records. What is recorded after the first file was asked for may count as unseen.
 
-        Raises:
-            ValueError: They are not in ascending order.
+        Args:
+            entries: In any order. Ascending byte order of the paths, as most stores list, is the
+                fast one.
+            versions: Whether a file also counts as unseen when it is another version (size,
+                modification time or etag) than the one that was recorded last.
         """
+
+    def last(self, prefix: str = "", *, before: str | None = None) -> str | None:
+        """Give the greatest path with a prefix (and less than `before`, when given)."""
+
+    def first_after(self, path: str) -> str | None:
+        """Give the least path that is greater than a text."""
+
+    def back(self, path: str, steps: int) -> str | None:
+        """Give the path `steps` (at least 1) places before another; `None` for fewer."""
 
     def record(self, number: int, entry_id: str, batch: FileBatch) -> None:
         """Add an entry of the file log: its files and the new `caught_up`, or neither.

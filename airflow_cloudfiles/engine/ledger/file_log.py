@@ -3,6 +3,9 @@
 The file log is the truth about discovery: a file is ingested if it is in an entry, once, however
 often it is listed. Everything else (the ledger, Spark's offsets) refers to it.
 
+The baseline of a stream with `cloudFiles.includeExistingFiles=false`, the files that were there
+before its first start, is in entries of its own, found by `existing`: known, and never ingested.
+
 The body of an entry has one line a file: `["path",size,modification time in microseconds,"etag"]`.
 """
 
@@ -30,9 +33,13 @@ FORMAT_VERSION = 1
 MAX_ENTRY_FILES = 100_000
 """How many files one entry may hold, so that an entry is read in a fraction of a second."""
 
-FoundBy = Literal["listing", "notification", "backfill"]
+FoundBy = Literal["listing", "notification", "backfill", "existing"]
+
+COMPLETE = "complete"
+"""The position of the entry that ends the baseline."""
 
 _CACHED_ENTRIES = 2
+_CACHED_SUMMARIES = 10_000
 _lines = msgspec.json.Decoder(tuple[str, int, int, str])
 
 
@@ -43,7 +50,8 @@ class FileBatch:
     Attributes:
         files: In the order in which they are ingested.
         found_by: How they were discovered.
-        position: How far the listing had come; `None` for a full listing.
+        position: How far the listing had come; `None` for a full listing. `COMPLETE` where it is
+            the end of the baseline.
     """
 
     files: tuple[FileEntry, ...]
@@ -73,6 +81,11 @@ class EntrySummary:
     found_by: FoundBy
     position: str | None
 
+    @property
+    def is_ingested(self) -> bool:
+        """Whether its files are ingested, or only known."""
+        return self.found_by != "existing"
+
 
 class FileLog:
     """The discovered files of one source, in numbered batches.
@@ -84,18 +97,22 @@ class FileLog:
     def __init__(self, store: ObjectStore) -> None:
         self._log = NumberedLog(store, PREFIX, format_version=FORMAT_VERSION)
         self._cache: OrderedDict[int, tuple[EntrySummary, FileBatch]] = OrderedDict()
+        self._summaries: OrderedDict[int, EntrySummary] = OrderedDict()
+        self._baseline_end = -1
 
     def append(self, number: int, batch: FileBatch) -> bool:
         """Record a batch as entry `number`.
 
         Args:
             number: One more than `latest()`, with the batch deduplicated against all before it.
-            batch: At least one and at most `MAX_ENTRY_FILES` files, none twice.
+            batch: At least one and at most `MAX_ENTRY_FILES` files, none twice. `existing` files
+                may be none.
 
         Returns:
             Whether the entry is this batch. False: another discoverer has the number.
         """
-        if not 0 < len(batch.files) <= MAX_ENTRY_FILES:
+        least = 0 if batch.found_by == "existing" else 1
+        if not least <= len(batch.files) <= MAX_ENTRY_FILES:
             msg = f"an entry holds 1 to {MAX_ENTRY_FILES} files, not {len(batch.files)}"
             raise ValueError(msg)
         header = {
@@ -122,9 +139,10 @@ class FileLog:
 
     def summary(self, number: int) -> EntrySummary:
         """Read what an entry's header tells, without its files."""
-        if number in self._cache:
-            return self._cache[number][0]
-        return self._summary(number, self._log.header(number))
+        found = self._summaries.get(number)
+        if found is None:
+            found = self._keep(number, self._summary(number, self._log.header(number)))
+        return found
 
     def latest(self) -> int:
         """Give the number of the newest entry; -1 when there is none."""
@@ -134,8 +152,17 @@ class FileLog:
         """Give the position behind everything that is recorded now."""
         return Offset(self.latest() + 1, 0)
 
+    def baseline_complete(self) -> bool:
+        """Whether all files that were there before the first start are known."""
+        for number in range(self.latest() + 1) if self._baseline_end < 0 else ():
+            summary = self.summary(number)
+            if not summary.is_ingested and summary.position == COMPLETE:
+                self._baseline_end = number
+                break
+        return self._baseline_end >= 0
+
     def slice(self, start: Offset, end: Offset) -> Iterator[FileEntry]:
-        """Give the files from one position (inclusive) to another (exclusive).
+        """Give the files to ingest from one position (inclusive) to another (exclusive).
 
         Raises:
             CorruptedStateError: The log does not reach that far, or is damaged.
@@ -145,6 +172,8 @@ class FileLog:
             stop = end.index if number == end.entry else None
             if stop == 0:
                 return
+            if not self.summary(number).is_ingested:
+                continue
             files = self.read(number).files
             if max(first, stop or 0) > len(files):
                 msg = (
@@ -163,10 +192,18 @@ class FileLog:
         entry = self._log.read(number)
         summary = self._summary(number, entry.header)
         batch = FileBatch(self._files(entry, summary), summary.found_by, summary.position)
+        self._keep(number, summary)
         self._cache[number] = (summary, batch)
         while len(self._cache) > _CACHED_ENTRIES:
             self._cache.popitem(last=False)
         return summary, batch
+
+    def _keep(self, number: int, summary: EntrySummary) -> EntrySummary:
+        """Remember a summary, and forget one when there are many."""
+        self._summaries[number] = summary
+        while len(self._summaries) > _CACHED_SUMMARIES:
+            self._summaries.popitem(last=False)
+        return summary
 
     def _summary(self, number: int, header: Any) -> EntrySummary:
         """Check the fields of a header."""

@@ -4,9 +4,12 @@ Keys and values only, no input or output. The index can be rebuilt at any time, 
 that is not this one, older or newer, is rebuilt and never converted.
 
 ```
-m                 → {"version": 1, "entry": n, "id": "…"}      how far the index goes, JSON
-f<path, bytes>    → n, big-endian without leading zero bytes    in which entry the file is
+m                 → {"version": 2, "entry": n, "id": "…"}    how far the index goes, JSON
+f<path, bytes>    → <version, 8 bytes><n>                     the file as it was recorded last
 ```
+
+`n` is the number of the entry of the file log, big-endian without leading zero bytes. The version
+is a hash of modification time, size and etag: it tells that a file is another one than before.
 
 Paths are the bytes of the store's key, so that the index sorts as listings do, and a sorted
 listing can be merged with it.
@@ -16,8 +19,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING
 
-FORMAT_VERSION = 1
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.files import FileEntry
+
+FORMAT_VERSION = 2
 MARK_KEY = b"m"
 """Key of the mark that says how far the index goes."""
 
@@ -26,6 +34,8 @@ FILE_PREFIX = b"f"
 
 AFTER_FILES = b"g"
 """The first key behind those of files."""
+
+_VERSION_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +56,31 @@ def path_key(path: str) -> bytes:
     return FILE_PREFIX + path.encode("utf-8", "surrogateescape")
 
 
+def key_path(key: bytes) -> str:
+    """Read the path of a file from its key."""
+    return key[len(FILE_PREFIX) :].decode("utf-8", "surrogateescape")
+
+
+def key_behind(prefix: bytes) -> bytes:
+    """Build the first key behind all that start with a prefix (which does not consist of 0xff)."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1])
+
+
+def version_hash(file: FileEntry) -> bytes:
+    """Tell one version of a file from another, in eight bytes."""
+    text = f"{file.modification_time_us} {file.size} {file.etag}"
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_VERSION_BYTES).digest()
+
+
 def encode_entry_number(number: int) -> bytes:
-    """Build the value of a file."""
+    """Build the part of a file's value that says in which entry it is."""
     return number.to_bytes((number.bit_length() + 7) // 8, "big")
 
 
-def decode_entry_number(value: bytes) -> int:
-    """Read the value of a file."""
-    return int.from_bytes(value, "big")
+def decode_value(value: bytes) -> tuple[bytes, int]:
+    """Read the value of a file: its version, and the number of its entry."""
+    return value[:_VERSION_BYTES], int.from_bytes(value[_VERSION_BYTES:], "big")
 
 
 def encode_mark(mark: Mark) -> bytes:

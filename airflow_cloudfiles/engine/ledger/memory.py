@@ -5,9 +5,10 @@ The reference implementation: a dictionary. For tests, and for states in memory.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.ledger.format import path_key
+from airflow_cloudfiles.engine.ledger.format import key_path, path_key, version_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,7 +21,8 @@ class MemoryLedger:
     """A `Ledger` in memory."""
 
     def __init__(self) -> None:
-        self._entry_of: dict[str, int] = {}
+        self._versions: dict[bytes, bytes] = {}
+        self._sorted: list[bytes] | None = None
         self._caught_up = -1
         self._caught_up_id = ""
 
@@ -34,30 +36,53 @@ class MemoryLedger:
         """Id of the writing of that entry."""
         return self._caught_up_id
 
-    def unseen(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
+    def unseen(
+        self, entries: Iterable[FileEntry], *, versions: bool = False
+    ) -> Iterator[FileEntry]:
         """Give the files that are in no entry."""
-        before = b""
         for entry in entries:
-            key = path_key(entry.path)
-            if key <= before:
-                msg = f"not in ascending order: {entry.path!r}"
-                raise ValueError(msg)
-            before = key
-            if entry.path not in self._entry_of:
+            known = self._versions.get(path_key(entry.path))
+            if known is None or (versions and known != version_hash(entry)):
                 yield entry
+
+    def last(self, prefix: str = "", *, before: str | None = None) -> str | None:
+        """Give the greatest path with a prefix."""
+        keys, start = self._keys(), path_key(prefix)
+        matching = [key for key in keys if key.startswith(start)]
+        stop = len(matching) if before is None else bisect_left(matching, path_key(before))
+        return key_path(matching[stop - 1]) if stop else None
+
+    def first_after(self, path: str) -> str | None:
+        """Give the least path that is greater than a text."""
+        keys = self._keys()
+        place = bisect_right(keys, path_key(path))
+        return key_path(keys[place]) if place < len(keys) else None
+
+    def back(self, path: str, steps: int) -> str | None:
+        """Give the path `steps` places before another."""
+        keys = self._keys()
+        place = bisect_left(keys, path_key(path)) - steps
+        return key_path(keys[place]) if place >= 0 else None
 
     def record(self, number: int, entry_id: str, batch: FileBatch) -> None:
         """Add an entry of the file log."""
         if number != self._caught_up + 1:
             msg = f"entry {number} does not follow entry {self._caught_up}"
             raise ValueError(msg)
-        self._entry_of.update((file.path, number) for file in batch.files)
+        self._versions.update((path_key(file.path), version_hash(file)) for file in batch.files)
+        self._sorted = None
         self._caught_up, self._caught_up_id = number, entry_id
 
     def clear(self) -> None:
         """Forget everything."""
-        self._entry_of.clear()
+        self._versions.clear()
+        self._sorted = None
         self._caught_up, self._caught_up_id = -1, ""
+
+    def _keys(self) -> list[bytes]:
+        if self._sorted is None:
+            self._sorted = sorted(self._versions)
+        return self._sorted
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""

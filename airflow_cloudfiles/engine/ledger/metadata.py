@@ -16,6 +16,8 @@ from airflow_cloudfiles.engine.errors import CorruptedStateError, StateConflictE
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.log import check_version
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
+from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
+from airflow_cloudfiles.engine.storage.local import LocalStore
 
 KEY = "_source/metadata.json"
 FORMAT_VERSION = 1
@@ -30,15 +32,24 @@ class StreamMetadata:
         source: Canonical URI of the folder the files land in.
         format: `cloudFiles.format`.
         format_version: Version of the layout below the checkpoint location.
+        include_existing_files: `cloudFiles.includeExistingFiles` of the very first start, which
+            decides for ever (B88).
     """
 
     stream_id: str
     source: str
     format: str
     format_version: int = FORMAT_VERSION
+    include_existing_files: bool = True
 
 
-def open_metadata(state: ObjectStore, source_uri: str, format: str) -> StreamMetadata:  # noqa: A002
+def open_metadata(
+    state: ObjectStore,
+    source_uri: str,
+    format: str,  # noqa: A002 - Auto Loader's word
+    *,
+    include_existing_files: bool = True,
+) -> StreamMetadata:
     """Take a checkpoint location for a source, or check that it is this source's.
 
     Of any number of callers at once, one decides what is written; the others check against it.
@@ -47,12 +58,13 @@ def open_metadata(state: ObjectStore, source_uri: str, format: str) -> StreamMet
         state: The checkpoint location.
         source_uri: Canonical URI of the source.
         format: `cloudFiles.format`.
+        include_existing_files: Written down when the location is new, else without effect.
 
     Raises:
         StateConflictError: It belongs to another source or format.
         IncompatibleStateError: A newer version of this package wrote it.
         CorruptedStateError: The metadata cannot be read.
-        StateError: The location cannot be written.
+        StateError: The location cannot be written, or not by conditional writes.
     """
     found = read_metadata(state)
     if found is None and next(state.list("_source/files/"), None) is not None:
@@ -61,7 +73,11 @@ def open_metadata(state: ObjectStore, source_uri: str, format: str) -> StreamMet
         if found is None:
             raise _damaged(state.child_uri(KEY))
     if found is None:
-        mine = StreamMetadata(uuid.uuid4().hex, source_uri, format)
+        mine = StreamMetadata(
+            uuid.uuid4().hex, source_uri, format, include_existing_files=include_existing_files
+        )
+        if not isinstance(state, LocalStore):
+            require_conditional_put(state)
         try:
             state.put_if_absent(KEY, encode_metadata(mine))
         except (NotADirectoryError, FileExistsError, PermissionError) as failure:
@@ -93,11 +109,13 @@ def read_metadata(state: ObjectStore) -> StreamMetadata | None:
 
 def encode_metadata(metadata: StreamMetadata) -> bytes:
     """Build the bytes of the metadata file."""
-    value = {
+    value: dict[str, Any] = {
         "streamId": metadata.stream_id,
         "source": metadata.source,
         "format": metadata.format,
     }
+    if not metadata.include_existing_files:
+        value["includeExistingFiles"] = False
     text = json.dumps(value, ensure_ascii=True, indent=2)
     return f"v{metadata.format_version}\n{text}\n".encode("ascii")
 
@@ -109,11 +127,15 @@ def decode_metadata(content: bytes, *, name: str) -> StreamMetadata:
     try:
         value: dict[str, Any] = json.loads(text)
         fields = (value["streamId"], value["source"], value["format"])
-    except (ValueError, TypeError, KeyError) as failure:
+        include_existing = value.get("includeExistingFiles", True)
+    except (ValueError, TypeError, KeyError, AttributeError) as failure:
         raise _damaged(name) from failure
-    if not all(isinstance(field, str) for field in fields) or not _is_id(fields[0]):
+    are_texts = all(isinstance(field, str) for field in fields)
+    if not are_texts or not _is_id(fields[0]) or not isinstance(include_existing, bool):
         raise _damaged(name)
-    return StreamMetadata(*fields, format_version=int(version[1:]))
+    return StreamMetadata(
+        *fields, format_version=int(version[1:]), include_existing_files=include_existing
+    )
 
 
 def _is_id(text: str) -> bool:

@@ -155,9 +155,23 @@ class _SlotLedger:
         """Id of the writing of that entry."""
         return self._ledger.caught_up_id
 
-    def unseen(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
+    def unseen(
+        self, entries: Iterable[FileEntry], *, versions: bool = False
+    ) -> Iterator[FileEntry]:
         """Give the files that are in no entry."""
-        return self._ledger.unseen(entries)
+        return self._ledger.unseen(entries, versions=versions)
+
+    def last(self, prefix: str = "", *, before: str | None = None) -> str | None:
+        """Give the greatest path with a prefix."""
+        return self._ledger.last(prefix, before=before)
+
+    def first_after(self, path: str) -> str | None:
+        """Give the least path that is greater than a text."""
+        return self._ledger.first_after(path)
+
+    def back(self, path: str, steps: int) -> str | None:
+        """Give the path `steps` places before another."""
+        return self._ledger.back(path, steps)
 
     def record(self, number: int, entry_id: str, batch: FileBatch) -> None:
         """Add an entry of the file log."""

@@ -64,7 +64,8 @@ class PlanLog:
 
         1. If a plan begins at `start`, its end is the answer, also beyond `up_to`.
         2. Otherwise files are taken from `start` until the limit or `up_to`: at least one, at most
-           `max_files`; the file that reaches `max_bytes` is the last (B109 to B112).
+           `max_files`; the file that reaches `max_bytes` is the last (B109 to B112). Entries that
+           are not ingested are passed over (B88).
         3. The range is appended. If another planner was faster, begin again.
 
         Args:
@@ -168,7 +169,9 @@ def _take(files: FileLog, start: Offset, limit: ReadLimit, up_to: Offset) -> _Ta
     while Offset(number, 0) < up_to and not _is_full(taken, limit):
         first = start.index if number == start.entry else 0
         last = up_to.index if number == up_to.entry else None
-        if first == 0 and last is None and _fits(files, number, taken, limit):
+        if not files.summary(number).is_ingested:
+            pass
+        elif first == 0 and last is None and _fits(files, number, taken, limit):
             summary = files.summary(number)
             taken.files += summary.files
             taken.bytes += summary.bytes

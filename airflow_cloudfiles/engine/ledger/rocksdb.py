@@ -23,9 +23,13 @@ from airflow_cloudfiles.engine.ledger.format import (
     MARK_KEY,
     Mark,
     decode_mark,
+    decode_value,
     encode_entry_number,
     encode_mark,
+    key_behind,
+    key_path,
     path_key,
+    version_hash,
 )
 
 if TYPE_CHECKING:
@@ -69,25 +73,40 @@ class RocksDBLedger:
         """Id of the writing of that entry."""
         return "" if self._mark is None else self._mark.entry_id
 
-    def unseen(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
+    def unseen(
+        self, entries: Iterable[FileEntry], *, versions: bool = False
+    ) -> Iterator[FileEntry]:
         """Give the files that are in no entry.
-
-        Files recorded after the first one is asked for may count as unseen.
 
         Raises:
             LedgerError: The index turns out to be damaged.
-            ValueError: The files are not in ascending order.
         """
         scan = _Scan(self._call(lambda database: database.iter()))
-        before = b""
         for entry in entries:
             key = path_key(entry.path)
-            if key <= before:
-                msg = f"not in ascending order: {entry.path!r}"
-                raise ValueError(msg)
-            before = key
-            if scan.at_or_after(key) != key:
+            is_known = scan.at_or_after(key) == key
+            if not is_known or (versions and scan.version() != version_hash(entry)):
                 yield entry
+
+    def last(self, prefix: str = "", *, before: str | None = None) -> str | None:
+        """Give the greatest path with a prefix (and less than `before`, when given)."""
+        first = path_key(prefix)
+        end = key_behind(first)
+        if before is not None:
+            end = min(end, path_key(before))
+        key = _Scan(self._call(lambda database: database.iter())).before(end)
+        return key_path(key) if key.startswith(first) else None
+
+    def first_after(self, path: str) -> str | None:
+        """Give the least path that is greater than a text."""
+        scan = _Scan(self._call(lambda database: database.iter()))
+        key = scan.at_or_after(path_key(path) + b"\0")
+        return None if key >= AFTER_FILES else key_path(key)
+
+    def back(self, path: str, steps: int) -> str | None:
+        """Give the path `steps` places before another; `None` when there are fewer."""
+        key = _Scan(self._call(lambda database: database.iter())).before(path_key(path), steps)
+        return key_path(key) if key.startswith(FILE_PREFIX) else None
 
     def record(self, number: int, entry_id: str, batch: FileBatch) -> None:
         """Add an entry of the file log: its files and the mark, in one atomic write."""
@@ -96,9 +115,9 @@ class RocksDBLedger:
             raise ValueError(msg)
         mark = Mark(number, entry_id)
         write = WriteBatch(raw_mode=True)
-        value = encode_entry_number(number)
+        entry_number = encode_entry_number(number)
         for file in batch.files:
-            write.put(path_key(file.path), value)
+            write.put(path_key(file.path), version_hash(file) + entry_number)
         write.put(MARK_KEY, encode_mark(mark))
         self._call(lambda database: database.write(write))
         self._mark = mark
@@ -154,27 +173,48 @@ class RocksDBLedger:
 
 
 class _Scan:
-    """A scan of the files in the index, in order, that only moves forward."""
+    """A scan of the files in the index; quick for keys in ascending order."""
 
     def __init__(self, iterator: RdictIter) -> None:
         self._iterator = iterator
-        self._iterator.seek(FILE_PREFIX)
-        self._current = self._key()
+        self._asked = b""
+        self._current = b""
 
     def at_or_after(self, key: bytes) -> bytes:
         """Move to the first key that is not before the given one."""
-        steps = 0
-        while self._current < key:
-            if steps < _STEPS_BEFORE_LEAP:
-                self._iterator.next()
-                steps += 1
-            else:
-                self._iterator.seek(key)
-            self._current = self._key()
+        steps = 0 if key >= self._asked > b"" else _STEPS_BEFORE_LEAP
+        self._asked = key
+        while steps < _STEPS_BEFORE_LEAP:
+            if self._current >= key:
+                return self._current
+            self._iterator.next()
+            self._current = self._key(AFTER_FILES)
+            steps += 1
+        self._iterator.seek(key)
+        self._current = self._key(AFTER_FILES)
         return self._current
 
-    def _key(self) -> bytes:
-        """Key at the scan's place; a scan that cannot go on must not look like one at its end."""
+    def before(self, key: bytes, steps: int = 1) -> bytes:
+        """Give the key some places before the given one; empty when there are fewer."""
+        self._iterator.seek_for_prev(key)
+        current = self._key(b"")
+        if current != key:
+            steps -= 1
+        while current and steps > 0:
+            self._iterator.prev()
+            current = self._key(b"")
+            steps -= 1
+        return current
+
+    def version(self) -> bytes:
+        """Version of the file at the scan's place."""
+        return decode_value(self._iterator.value())[0]
+
+    def _key(self, beyond: bytes) -> bytes:
+        """Key at the scan's place, or what stands for its end.
+
+        A scan that cannot go on must not look like one at its end.
+        """
         if self._iterator.valid():
             key: bytes = self._iterator.key()
             return key
@@ -183,7 +223,7 @@ class _Scan:
         except Exception as failure:  # RocksDB raises nothing more specific
             msg = f"The index of seen files is damaged: {failure}. It will be rebuilt."
             raise LedgerError(msg) from failure
-        return AFTER_FILES
+        return beyond
 
 
 def _has_files(iterator: RdictIter) -> bool:

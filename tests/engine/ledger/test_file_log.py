@@ -50,6 +50,19 @@ def test_a_batch_is_read_as_it_was_appended(store):
     assert summary.position == "somewhere"
 
 
+def test_the_baseline_ends_with_the_entry_that_says_so(store):  # B88
+    log, other = FileLog(store), FileLog(store)
+    assert not log.baseline_complete()
+    log.append(0, FileBatch((FileEntry("a", 1, 0),), "existing"))
+    log.append(1, FileBatch((FileEntry("b", 1, 0),), "notification", "complete"))
+    assert not log.baseline_complete()
+    log.append(2, FileBatch((), "existing", "complete"))
+    assert log.baseline_complete()
+    assert other.baseline_complete()
+    with pytest.raises(ValueError, match="1 to"):
+        log.append(3, FileBatch((), "listing"))
+
+
 def test_odd_names_come_back_unchanged(store):
     FileLog(store).append(0, batch(*ODD))
     assert [file.path for file in FileLog(store).read(0).files] == ODD

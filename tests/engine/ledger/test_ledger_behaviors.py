@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from bisect import bisect_left
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -71,10 +74,38 @@ def test_few_files_are_found_among_many(ledger):
     ]  # fmt: skip
 
 
-def test_files_out_of_order_are_refused(ledger):
-    for wrong in (["b", "a"], ["a", "a"]):
-        with pytest.raises(ValueError, match="order"):
-            list(ledger.unseen([FileEntry(path, 0, 0) for path in wrong]))
+def test_files_may_be_asked_for_in_any_order(ledger):
+    ledger.record(0, "id", batch(*(f"{number:03d}" for number in range(0, 100, 2))))
+    asked = ["050", "051", "000", "099", "098", "097", "000", "001", "x", "a", "002"]
+    expected = ["051", "099", "097", "001", "x", "a"]
+    assert [entry.path for entry in ledger.unseen(FileEntry(p, 0, 0) for p in asked)] == expected
+
+
+def test_another_version_is_unseen_only_for_who_asks(ledger):  # B104
+    old, new = FileEntry("f", 1, 2, "e"), FileEntry("f", 1, 3, "e")
+    ledger.record(0, "id", FileBatch((old,)))
+    for other in (new, replace(old, size=2), replace(old, etag="")):
+        assert list(ledger.unseen([other])) == []
+        assert list(ledger.unseen([old, other], versions=True)) == [other]
+    ledger.record(1, "id", FileBatch((new,)))
+    assert list(ledger.unseen([new, old], versions=True)) == [old]
+
+
+def test_threads_ask_while_another_records(ledger):
+    ledger.record(0, "id", batch(*(f"{number:05d}" for number in range(0, 4000, 2))))
+
+    def ask(part: int) -> list[str]:
+        return unseen(
+            ledger, *(f"{number:05d}" for number in range(part * 1000, part * 1000 + 1000))
+        )
+
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(ask, part) for part in range(4)]
+        for number in range(1, 30):
+            ledger.record(number, "id", batch(f"other {number}"))
+        found = [path for future in asked for path in future.result()]
+    assert found == [f"{number:05d}" for number in range(1, 4000, 2)]
+    assert ledger.last("other ") == "other 9"
 
 
 def test_an_entry_out_of_order_is_refused(ledger):
@@ -150,4 +181,31 @@ def test_all_ledgers_agree(recorded, asked):
             seen |= names
         expected = sorted(asked - seen, key=key_bytes)
         assert unseen(memory, *asked) == unseen(rocksdb, *asked) == expected
+        rocksdb.close()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sets(paths, max_size=30),
+    st.lists(st.tuples(paths, paths, st.integers(1, 9)), min_size=1, max_size=10),
+)
+def test_all_ledgers_know_their_neighbors(recorded, asked):
+    known = sorted(recorded, key=key_bytes)
+    keys = [key_bytes(path) for path in known]
+    with TemporaryDirectory() as folder:
+        memory, rocksdb = MemoryLedger(), RocksDBLedger(Path(folder) / "index")
+        for ledger in (memory, rocksdb):
+            ledger.record(0, "id", batch(*recorded))
+        for prefix, path, steps in [*asked, *((path[:1], path, 1) for path in known)]:
+            place = bisect_left(keys, key_bytes(path))
+            with_prefix = [key for key in known if key.startswith(prefix)]
+            less = [key for key in with_prefix if key_bytes(key) < key_bytes(path)]
+            after = [key for key in known if key_bytes(key) > key_bytes(path)]
+            for ledger in (memory, rocksdb):
+                assert ledger.last(prefix) == (with_prefix[-1] if with_prefix else None)
+                assert ledger.last(prefix, before=path) == (less[-1] if less else None)
+                assert ledger.first_after(path) == (after[0] if after else None)
+                assert ledger.back(path, steps) == (
+                    known[place - steps] if place >= steps else None
+                )
         rocksdb.close()

@@ -116,3 +116,11 @@ def test_a_state_that_cannot_be_a_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match="must be a folder"):
         open_metadata(open_store(str(tmp_path / "file")), "file:///in", "json")
+
+
+def test_the_first_start_decides_whether_existing_files_are_included():  # B88
+    state = open_store(f"memory://{uuid.uuid4().hex}")
+    assert not open_metadata(
+        state, "file:///in", "json", include_existing_files=False
+    ).include_existing_files
+    assert not open_metadata(state, "file:///in", "json").include_existing_files

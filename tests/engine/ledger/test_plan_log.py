@@ -59,6 +59,27 @@ def test_the_file_that_reaches_the_soft_limit_is_the_last(store):  # B110
     assert batches(store, files, ReadLimit(max_bytes=10 * GIB)) == [4, 4, 2]
 
 
+def test_files_that_were_there_before_the_first_start_are_passed_over(store):  # B88
+    kinds = ["existing", "existing", "listing", "existing", "notification", "existing"]
+    files = FileLog(store)
+    for number, kind in enumerate(kinds):
+        some = tuple(FileEntry(f"{kind} {number} {at}", 1, 0) for at in range(3))
+        files.append(number, FileBatch(some, kind, "complete" if number == 1 else None))
+    for limit, expected in ((ReadLimit(), [6]), (ReadLimit(max_files=4), [4, 2])):
+        state = open_store(f"memory://{uuid.uuid4().hex}")
+        assert batches(state, files, limit) == expected
+    taken = [file.path.split()[0] for file in files.slice(START, files.head())]
+    assert taken == ["listing"] * 3 + ["notification"] * 3
+
+
+def test_a_batch_never_has_only_files_from_before_the_first_start(store):  # B88
+    files = FileLog(store)
+    files.append(0, FileBatch((FileEntry("a", 1, 0),), "existing"))
+    files.append(1, FileBatch((), "existing", "complete"))
+    assert batches(store, files, ReadLimit()) == []
+    assert PlanLog(store).latest() is None
+
+
 def test_one_file_is_always_taken(store):  # B111
     files = file_log(store, [50 * GIB, 1, 50 * GIB], [50 * GIB])
     assert batches(store, files, ReadLimit(max_bytes=10 * GIB)) == [1, 2, 1]
