@@ -5,6 +5,7 @@ What two implementations of S3 agree on is more likely what S3 does.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import urllib.request
 import uuid
@@ -105,23 +106,26 @@ class Microburst:
 @pytest.fixture(scope="session")
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
     """One ministack for the whole run; take a bucket or queue of your own from it."""
-    port = free_port()
-    endpoint = f"http://127.0.0.1:{port}"
-    server = Server(
-        [program("ministack")],
-        lambda: answers(f"{endpoint}/_ministack/health"),
-        tmp_path_factory.mktemp("ministack") / "log",
-        environment={
-            "BIND_HOST": "127.0.0.1",
-            "GATEWAY_PORT": str(port),
-            "IOT_MTLS_ENABLED": "0",
-            "SFTP_ENABLED": "0",
-            "MINISTACK_REGION": REGION,
-            "LOG_LEVEL": "WARNING",
-        },
-    )
+    endpoint, server = _ministack(tmp_path_factory.mktemp("ministack") / "log")
     with running(server):
         yield Aws(endpoint)
+
+
+@pytest.fixture
+def aws_serving(tmp_path: Path) -> Iterator[Callable[[Path], Aws]]:
+    """Give `start(folder)`: a ministack that serves `folder/<bucket>/<key>` as it finds it.
+
+    Thousands of files are faster written than put.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def start(folder: Path) -> Aws:
+            environment = {"S3_PERSIST": "1", "S3_DATA_DIR": str(folder)}
+            endpoint, server = _ministack(tmp_path / f"ministack-{uuid.uuid4().hex}", environment)
+            stack.enter_context(running(server))
+            return Aws(endpoint)
+
+        yield start
 
 
 @pytest.fixture(scope="session")
@@ -143,7 +147,7 @@ def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
     }
     command = [program("weed"), "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
     command += ["-s3", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false"]
-    command += ["-volume.max=50", "-master.volumeSizeLimitMB=64", "-volume.minFreeSpace=1MiB"]
+    command += ["-volume.max=5000", "-master.volumeSizeLimitMB=16", "-volume.minFreeSpace=1MiB"]
     command += [f"-{name}={port}" for name, port in ports.items()]
     endpoint = f"http://127.0.0.1:{ports['s3.port']}"
     server = Server(command, lambda: _takes_objects(endpoint), folder / "log")
@@ -184,6 +188,26 @@ def microburst(
     yield start
     for proxy in used:
         proxy.reset()
+
+
+def _ministack(log: Path, environment: dict[str, str] | None = None) -> tuple[str, Server]:
+    port = free_port()
+    endpoint = f"http://127.0.0.1:{port}"
+    server = Server(
+        [program("ministack")],
+        lambda: answers(f"{endpoint}/_ministack/health"),
+        log,
+        environment={
+            "BIND_HOST": "127.0.0.1",
+            "GATEWAY_PORT": str(port),
+            "IOT_MTLS_ENABLED": "0",
+            "SFTP_ENABLED": "0",
+            "MINISTACK_REGION": REGION,
+            "LOG_LEVEL": "WARNING",
+            **(environment or {}),
+        },
+    )
+    return endpoint, server
 
 
 def _start_proxy(upstream: str, protocol: str, log: Path) -> tuple[Microburst, Server]:

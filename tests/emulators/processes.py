@@ -123,7 +123,7 @@ class Server:
         process, self._process = self._process, None
         if process is None:
             return
-        for signal_number, seconds in ((signal.SIGTERM, 5), (signal.SIGKILL, 30)):
+        for signal_number, seconds in ((signal.SIGTERM, 2), (signal.SIGKILL, 30)):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal_number)
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -16,6 +16,10 @@ from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import AwsAccess
 from airflow_cloudfiles.engine.storage.extras import import_with_extra
 
+ATTEMPTS = 5
+READ_SECONDS = 60
+"""How long a silent server is waited for: longer than any long poll of a queue."""
+
 _MOST_CLIENTS = 64
 _clients: dict[tuple[str, ...], Any] = {}
 _lock = threading.Lock()
@@ -24,8 +28,9 @@ _lock = threading.Lock()
 def aws_client(service: str, access: AwsAccess | None = None) -> Any:
     """Give a client of a service, to be shared by threads; repeated calls give the same one.
 
-    It tries each request up to five times, with growing pauses, when it is throttled, meets a
-    server error or loses the connection, and gives up on a silent server after a minute.
+    It tries each request up to five times (`AWS_MAX_ATTEMPTS`), with growing pauses, when it is
+    throttled, meets a server error or loses the connection, and gives up on a silent server after a
+    minute.
 
     Args:
         service: `s3`, `sqs`, `sns`, `events`, `sts`, …
@@ -66,9 +71,12 @@ def _client_arguments(service: str, access: AwsAccess) -> dict[str, Any]:
         "endpoint_url": access.endpoint_url(service),
         "verify": None if access.verify is True else access.verify,  # None obeys AWS_CA_BUNDLE
         "config": config(
-            retries={"mode": "standard", "total_max_attempts": 5},
+            retries={
+                "mode": "standard",
+                "total_max_attempts": int(os.environ.get("AWS_MAX_ATTEMPTS") or ATTEMPTS),
+            },
             connect_timeout=10,
-            read_timeout=60,  # longer than any long poll of a queue
+            read_timeout=READ_SECONDS,
             max_pool_connections=32,
             s3={"addressing_style": "path"} if access.path_style else None,
             user_agent_extra="airflow-provider-cloudfiles",

@@ -6,8 +6,11 @@ brings one function that fetches one page, `fetch(start_after, mark)`. Its contr
 - It makes one request and gives a `Page`: objects in the order of the store, whose full keys (with
   the root) start with the full prefix of the listing; it has that prefix from its closure.
 - With `mark` (what the page before gave) it continues, and `start_after` is as before. Without, it
-  starts. Objects up to and including `start_after` need not be there, and do no harm.
+  starts. Objects up to and including the first `start_after` need not be there, and do no harm.
 - It raises `OSError` when a page cannot be had whole. Nothing is left out silently.
+
+A store that lists in another order than it says would lose files wherever a listing starts or ends
+between two keys: `list_flat` raises `OSError` when it sees that.
 
 `list_flat` then gives the entries of a listing: keys relative to the root, no marks of folders,
 only between `start_after` and `end_before`, nothing that `skip` leaves out. When a page ends inside
@@ -87,7 +90,7 @@ UTF8 = Order()
 
 
 def list_flat(
-    fetch: Fetch, root: str, wanted: Wanted, *, order: Order = UTF8
+    fetch: Fetch, root: str, wanted: Wanted, *, order: Order | None = UTF8
 ) -> Iterator[FileEntry]:
     """List what is below a root, page by page, lazily.
 
@@ -95,7 +98,8 @@ def list_flat(
         fetch: Fetches one page of the keys that start with `root + wanted.prefix`.
         root: What the keys of this root start with: empty, or with a slash at the end.
         wanted: What the caller of `ObjectStore.list` asked for.
-        order: Of the store.
+        order: Of the store; `None` when it is not known, for listings that neither start nor end
+            between keys. They do not jump.
     """
     listing = _Listing(root, wanted, order)
     if listing.folders.skipped(wanted.prefix) is not None:
@@ -179,12 +183,17 @@ def key_below(root_uri: str, uri: str) -> str | None:
 class _Listing:
     """Where one listing stands, and what of a page it gives."""
 
-    def __init__(self, root: str, wanted: Wanted, order: Order) -> None:
+    def __init__(self, root: str, wanted: Wanted, given_order: Order | None) -> None:
+        if given_order is None and (wanted.start_after or wanted.end_before):
+            msg = "a listing that starts or ends between keys needs to know their order"
+            raise ValueError(msg)
         self._root = root
         self._skip = wanted.skip
-        self._order = order
+        self._is_ordered = given_order is not None
+        self._order = order = given_order or UTF8
         self._behind = order.of(root + wanted.start_after)
         self._end = order.of(root + wanted.end_before) if wanted.end_before else None
+        self._last: Any = None
         self._left_out: str | None = None
         self.folders = Folders(wanted.skip)
         self.is_at_the_end = False
@@ -194,6 +203,9 @@ class _Listing:
         order_of, cut, behind = self._order.of, len(self._root), self._behind
         for found in page.objects:
             place = order_of(found.key)
+            if self._is_ordered and self._last is not None and place < self._last:
+                raise _out_of_order(found.key)
+            self._last = place
             if self._end is not None and place >= self._end:
                 self.is_at_the_end = True
                 return
@@ -204,13 +216,11 @@ class _Listing:
 
     def behind_the_folder(self) -> str | None:
         """Where to go on if the last object was in a folder that is left out."""
-        if self._left_out is None:
+        if self._left_out is None or not self._is_ordered:
             return None
         jump = self._root + self._left_out + self._order.last
         place = self._order.of(jump)
-        if place <= self._behind:  # a store that starts where it likes must not lead in circles
-            return None
-        self._behind = place
+        self._behind = self._last = place  # what comes before it now would be lost
         return jump
 
     def _is_file(self, found: Listed, path: str) -> bool:
@@ -218,3 +228,12 @@ class _Listing:
         if not path or found.is_folder or (found.size == 0 and path.endswith("/")):
             return False
         return self._skip is None or not self._skip(path, False)
+
+
+def _out_of_order(key: str) -> OSError:
+    return OSError(
+        f"The store does not list keys in their order ({printable_path(key)} came too late), which "
+        f"S3 and Cloud Storage promise and finding files relies on. Some servers that speak the "
+        f"protocol list folder by folder; use another one, or an export of its files as a local "
+        f"folder."
+    )

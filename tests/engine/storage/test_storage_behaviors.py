@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import pickle
 import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
+from airflow_cloudfiles.engine.storage.access import to_environment
 from airflow_cloudfiles.engine.storage.base import key_bytes
+from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 
@@ -31,7 +36,6 @@ ODD_NAMES = [
     'quote".json',
     "\U0001f600.json",
     "\uffee.json",
-    "not-utf8-\udcff\udcfe.json",
     "deep/er/and/deeper/x.json",
     "?*[a]{b}.json",
     " ",
@@ -40,18 +44,66 @@ ODD_NAMES = [
     "a:b",
     "x" * 255,
 ]
+NOT_UTF8 = ["not-utf8-\udcff\udcfe.json"]  # a disk has such names, clouds do not
+
+OPAQUE_KEYS = ["a//b", "a/./x", "a/../y", "/lead", "//", "ctl-\x01", "a.", "dir/"]
+"""Keys that only an object store can have."""
+
+NOT_KEPT = {
+    "azure": {"a/./x", "a/../y", "back\\slash.json"},  # nor does Azure itself
+    "seaweed": {"a//b", "a/./x", "a/../y", "/lead", "//", "back\\slash.json", "dir/"},
+    "gcs": {"a//b", "a/./x", "a/../y", "/lead", "//"},
+}
+"""Keys that an emulator changes or refuses; but for Azure, the service itself does not."""
+
+STRICT = {"local", "memory", "memory folder"}
+DISKS = {"local"}
+IN_ORDER = ["local", "memory", "memory folder", "s3", "s3 folder", "azure", "gcs"]
+"""Seaweedfs lists folder by folder: see test_s3.py."""
+CLOUDS = ["s3", "s3 folder", "seaweed", "azure", "gcs"]
+EMULATORS = {"s3": "aws", "s3 folder": "aws", "seaweed": "seaweed", "azure": "azurite"}
 
 
-@pytest.fixture(params=["local", "memory", "memory folder"])
-def store(request, tmp_path):
-    if request.param == "local":
+@pytest.fixture(params=["local", "memory", "memory folder", *CLOUDS])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def access(kind, request):
+    if kind not in CLOUDS:
+        return None
+    return request.getfixturevalue(EMULATORS.get(kind, kind)).access
+
+
+@pytest.fixture
+def store(kind, access, request, tmp_path):
+    if kind == "local":
         return open_store(str(tmp_path / "root"))
-    name = f"memory://{uuid.uuid4().hex}"
-    return open_store(name if request.param == "memory" else f"{name}/some/folder")
+    if kind.startswith("memory"):
+        name = f"memory://{uuid.uuid4().hex}"
+        return open_store(name if kind == "memory" else f"{name}/some/folder")
+    emulator = request.getfixturevalue(EMULATORS.get(kind, kind))
+    root = emulator.container() if kind == "azure" else emulator.bucket()
+    return open_store(f"{root}/some//+folder" if kind == "s3 folder" else root, access)
+
+
+def in_order(kind, names):
+    """As the store lists them: Azure in the order of UTF-16, all others in that of UTF-8."""
+    return (
+        sorted(names, key=lambda name: name.encode("utf-16-be"))
+        if kind == "azure"
+        else sorted(names, key=key_bytes)
+    )
 
 
 def keys(store, *args, **kwargs):
     return [entry.path for entry in store.list(*args, **kwargs)]
+
+
+def small_pages(store, access, size):
+    """The same store, that lists a few objects a page."""
+    return type(store)(store.uri, *([access] if access else []), page_size=size)
 
 
 def test_open_store_gives_the_store_of_the_scheme(tmp_path):
@@ -92,6 +144,51 @@ def test_of_many_threads_one_creates_the_object(store):
     for thread in threads:
         thread.join()
     assert [store.get("race/0")] == winners
+
+
+@pytest.mark.parametrize("kind", CLOUDS, indirect=True)
+def test_every_object_has_one_creator(store):
+    numbers = range(50)
+    with ThreadPoolExecutor(8) as pool:
+        races = [
+            [pool.submit(store.put_if_absent, f"{number}", b"%d" % me) for me in range(8)]
+            for number in numbers
+        ]
+    for number, race in zip(numbers, races, strict=True):
+        (winner,) = (me for me, call in enumerate(race) if call.result())
+        assert store.get(f"{number}") == b"%d" % winner
+
+
+def test_put_if_match_replaces_one_version(kind, store):
+    store.put("a", b"one")
+    if kind in DISKS:
+        with pytest.raises(NotImplementedError, match="no etags"):
+            store.put_if_match("a", b"two", "")
+        return
+    etag = store.head("a").etag
+    assert etag
+    assert '"' not in etag
+    assert store.put_if_match("a", b"two", etag) is True
+    assert store.put_if_match("a", b"three", etag) is False
+    assert store.put_if_match("none", b"", etag) is False
+    assert store.get("a") == b"two"
+    assert store.head("none") is None
+
+
+def test_requests_are_counted(store):
+    store.put("a", b"")
+    store.put_if_absent("a", b"")
+    store.head("a")
+    store.get("a")
+    store.get_range("a", 0, 1)
+    keys(store)
+    store.delete("a")
+    assert store.requests == {"put": 2, "head": 1, "get": 2, "list": 1, "delete": 1}
+
+
+def test_a_store_with_conditional_writes_is_trusted(store):
+    require_conditional_put(store)
+    assert keys(store) == []
 
 
 def test_a_missing_object_is_not_found(store):
@@ -137,12 +234,13 @@ def test_an_empty_store_lists_nothing(store):
     assert keys(store, "some/prefix") == []
 
 
-def test_odd_names_are_names_like_others(store):
-    for number, name in enumerate(ODD_NAMES):
+def test_odd_names_are_names_like_others(kind, store):
+    names = [*ODD_NAMES, *(NOT_UTF8 if kind in STRICT else [])]
+    names = [name for name in names if name not in NOT_KEPT.get(kind, ())]
+    for number, name in enumerate(names):
         store.put(f"odd/{name}", b"%d" % number)
-    expected = sorted((f"odd/{name}" for name in ODD_NAMES), key=key_bytes)
-    assert keys(store) == expected
-    for number, name in enumerate(ODD_NAMES):
+    assert keys(store) == in_order(kind, (f"odd/{name}" for name in names))
+    for number, name in enumerate(names):
         assert store.get(f"odd/{name}") == b"%d" % number
         assert store.put_if_absent(f"odd/{name}", b"") is False
         store.child_uri(f"odd/{name}").encode("utf-8")
@@ -150,14 +248,39 @@ def test_odd_names_are_names_like_others(store):
     assert keys(store) == []
 
 
+@pytest.mark.parametrize("kind", CLOUDS, indirect=True)
+def test_any_text_is_a_key_of_an_object_store(kind, store):
+    names = [name for name in OPAQUE_KEYS if name not in NOT_KEPT.get(kind, ())]
+    for name in names:
+        store.put(name, name.encode())
+    assert keys(store) == in_order(kind, names)
+    for name in names:
+        assert store.get(name) == name.encode()
+        assert store.head(name).path == name
+        assert keys(store, name) == [n for n in in_order(kind, names) if n.startswith(name)]
+        assert name not in keys(store, start_after=name)
+        store.delete(name)
+    assert keys(store) == []
+
+
+@pytest.mark.parametrize("kind", CLOUDS, indirect=True)
+def test_the_mark_of_a_folder_is_no_file(store):
+    store.put("", b"") if store.uri.endswith("folder") else None
+    store.put("folder/", b"")
+    store.put("folder/a", b"")
+    assert keys(store) == ["folder/a"]
+
+
+@pytest.mark.parametrize("kind", IN_ORDER, indirect=True)
 def test_folders_sort_where_their_contents_do(store):
     names = ["a/x", "a-b", "a.json", "a0", "ab/c", "a/b/c", "a/b-c", "A", "a b/1"]
     for name in names:
         store.put(name, b"")
-    assert keys(store) == sorted(names, key=key_bytes)
+    assert keys(store) == in_order("", names)
     assert keys(store).index("a-b") < keys(store).index("a/b/c") < keys(store).index("a0")
 
 
+@pytest.mark.parametrize("kind", IN_ORDER, indirect=True)
 def test_a_prefix_is_a_prefix_of_the_key(store):
     for name in ("a/b/c", "a/bc", "a/b-c", "ab", "b/a"):
         store.put(name, b"")
@@ -169,7 +292,7 @@ def test_a_prefix_is_a_prefix_of_the_key(store):
 
 
 def test_start_after_leaves_out_what_was_listed(store):
-    names = ["a/1", "a/2", "a/2/3" if isinstance(store, MemoryStore) else "a/2-3", "b", "c/d/e"]
+    names = ["a/1", "a/2", "a/2-3", "b", "c/d/e"]
     for name in names:
         store.put(name, b"")
     everything = keys(store)
@@ -178,6 +301,59 @@ def test_start_after_leaves_out_what_was_listed(store):
     assert keys(store, start_after="a/") == everything
     assert keys(store, "a/", start_after="a/1") == [n for n in everything[1:] if n[0] == "a"]
     assert keys(store, "a/", start_after="b") == []
+
+
+def test_end_before_leaves_out_the_end(store):
+    for name in ("a/1", "a/2", "a/2-3", "b", "c/d/e"):
+        store.put(name, b"")
+    everything = keys(store)
+    for first, last in itertools.combinations_with_replacement(range(len(everything)), 2):
+        listed = keys(store, start_after=everything[first], end_before=everything[last])
+        assert listed == everything[first + 1 : last]
+    assert keys(store, end_before="a/2") == ["a/1"]
+    assert keys(store, end_before="a/") == []
+    assert keys(store, end_before="c/d") == everything[:-1]
+    assert keys(store, "a/", end_before="zzz") == everything[:3]
+
+
+def test_the_first_key_after_a_text(store):
+    names = ["a/1", "a/2", "b", "c/d/e"]
+    for name in names:
+        store.put(name, b"")
+    assert store.key_after("") == "a/1"
+    assert store.key_after("a/1") == "a/2"
+    assert store.key_after("a/10") == "a/2"
+    assert store.key_after("b") == "c/d/e"
+    assert store.key_after("c/d/") == "c/d/e"
+    assert store.key_after("c/d/e") is None
+
+
+@pytest.mark.parametrize("kind", ["memory", "memory folder", *CLOUDS], indirect=True)
+def test_a_listing_makes_one_request_a_page(store, access):  # B87
+    for number in range(13):
+        store.put(f"day={number // 4}/hour={number}/file", b"")
+    paged = small_pages(store, access, 5)
+    everything = keys(paged)
+    assert len(everything) == 13
+    assert paged.requests["list"] == 3  # though there are 17 folders
+    assert keys(paged, start_after=everything[9]) == everything[10:]
+    assert keys(paged, end_before=everything[4]) == everything[:4]
+    assert paged.requests["list"] == 5
+    assert paged.key_after(everything[3]) == everything[4]
+    assert paged.requests["list"] == 6
+
+
+@pytest.mark.parametrize("kind", ["memory", "memory folder", *CLOUDS], indirect=True)
+def test_a_folder_that_is_left_out_is_not_paged_through(store, access):
+    for number in range(20):
+        store.put(f"b/skipped/{number:02}", b"")
+    for name in ("a", "b/a", "b/z", "c"):
+        store.put(name, b"")
+    paged = small_pages(store, access, 4)
+    assert keys(paged, skip=lambda key, is_folder: key == "b/skipped") == ["a", "b/a", "b/z", "c"]
+    assert paged.requests["list"] == 2
+    assert keys(paged, "b/skipped/", skip=lambda key, is_folder: key == "b") == []
+    assert paged.requests["list"] == 2
 
 
 def test_skip_prunes_folders_without_looking_into_them(store):
@@ -196,6 +372,7 @@ def test_skip_prunes_folders_without_looking_into_them(store):
     assert keys(store, "drop/", skip=skip) == []
 
 
+@pytest.mark.parametrize("kind", sorted(STRICT), indirect=True)
 def test_keys_that_do_not_stay_below_the_root_are_refused(store):
     for key in ("", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a/.", "nul\0"):
         for call in (store.get, store.head, store.delete, lambda k: store.put(k, b"")):
@@ -211,10 +388,21 @@ def test_a_location_below_the_root_has_a_key(store):
     assert store.key_of("/") is None
 
 
-def test_a_uri_opens_the_same_store_again(store):
+def test_a_uri_opens_the_same_store_again(store, access):
     store.put("a", b"1")
-    assert open_store(store.uri).get("a") == b"1"
+    assert open_store(store.uri, access).get("a") == b"1"
     assert store.child_uri("a") == store.uri + "/a"
+
+
+@pytest.mark.parametrize("kind", ["local", *CLOUDS], indirect=True)
+def test_a_store_travels_without_its_credentials(store, access, monkeypatch):
+    store.put("a", b"1")
+    pickled = pickle.dumps(store)
+    for name, value in (to_environment(access) if access else {}).items():
+        monkeypatch.setenv(name, value)
+    assert pickle.loads(pickled).get("a") == b"1"
+    assert b"secret" not in pickled
+    assert b"AccountKey" not in pickled
 
 
 part = st.text(
