@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.services.base import (
         NotificationServices,
         Part,
+        Place,
         list_notifications,
         set_up_notifications,
         tear_down_notifications,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NotificationServices",
     "Part",
+    "Place",
     "list_notifications",
     "set_up_notifications",
     "tear_down_notifications",

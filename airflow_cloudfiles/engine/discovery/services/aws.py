@@ -34,10 +34,12 @@ from airflow_cloudfiles.engine.discovery.services.aws_parts import (
     whose,
 )
 from airflow_cloudfiles.engine.discovery.services.base import (
+    ANYWHERE,
     PREFIX,
     VENDOR,
     VIAS,
     Piece,
+    Place,
     Via,
     Wanted,
 )
@@ -99,9 +101,11 @@ class AwsServices:
         access: The identity that may set things up.
     """
 
-    def __init__(self, access: Access | None = None, **where: str) -> None:
-        if where:
-            raise OptionError(f"{', '.join(where)}: not for an S3 bucket; leave it out.")
+    def __init__(self, access: Access | None = None, place: Place = ANYWHERE) -> None:
+        if place != ANYWHERE:
+            raise OptionError(
+                "A subscription, resource group or project is not for S3; leave it out."
+            )
         self._access: AwsAccess = of_kind(AwsAccess, access) or AwsAccess()
         self._clients: dict[tuple[str, str | None], Any] = {}
         self._buckets: dict[str, _Bucket] = {}
@@ -172,12 +176,8 @@ class AwsServices:
         return found["Arn"].split(":")[1], found["Account"]
 
     def _check(self, wanted: Wanted) -> None:
-        strange = (wanted.subscription_id, wanted.resource_group, wanted.project_id)
-        if any(strange) or wanted.dead_letter_topic:
-            raise OptionError(
-                "A subscription, resource group, project or dead-letter topic is not for an S3 "
-                "bucket; leave it out."
-            )
+        if wanted.dead_letter_topic:
+            raise OptionError("On AWS a dead-letter queue is made; leave the topic out.")
         if wanted.via not in {None, *VIAS}:
             raise OptionError(f"via must be one of {', '.join(VIAS)}, not {wanted.via!r}.")
 

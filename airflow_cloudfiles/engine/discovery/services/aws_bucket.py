@@ -125,7 +125,7 @@ class BucketEntry:
         self.name = entry_id
         self._notifications = notifications
         self._list = "QueueConfigurations" if ":sqs:" in arn else "TopicConfigurations"
-        self._entry = {"Id": entry_id, _LISTS[self._list]: arn, "Events": [CREATED]}
+        self._entry: Configuration = {"Id": entry_id, _LISTS[self._list]: arn, "Events": [CREATED]}
         if filtered := filter_prefix(prefix):
             rules = [{"Name": "prefix", "Value": filtered}]
             self._entry["Filter"] = {"Key": {"FilterRules": rules}}

@@ -117,6 +117,24 @@ class NotificationServices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where in a cloud: what its resource names do not tell.
+
+    Attributes:
+        subscription_id: Azure: the subscription of the storage account.
+        resource_group: Azure: its resource group.
+        project_id: Google Cloud: the project of topic and subscription.
+    """
+
+    subscription_id: str | None = None
+    resource_group: str | None = None
+    project_id: str | None = None
+
+
+ANYWHERE = Place()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """What is to be set up: the arguments of `set_up_notifications`, checked."""
 
@@ -125,9 +143,6 @@ class Wanted:
     tags: Mapping[str, str] = field(default_factory=dict)
     via: Via | None = None
     same_account: bool = False
-    subscription_id: str | None = None
-    resource_group: str | None = None
-    project_id: str | None = None
     dead_letter_topic: str | None = None
 
     @property
@@ -209,9 +224,7 @@ def set_up_notifications(  # noqa: PLR0913 - what the clouds want to know
     tags: Mapping[str, str] | None = None,
     via: Via | None = None,
     same_account: bool = False,
-    subscription_id: str | None = None,
-    resource_group: str | None = None,
-    project_id: str | None = None,
+    place: Place = ANYWHERE,
     dead_letter_topic: str | None = None,
     dry_run: bool = False,
 ) -> NotificationServices:
@@ -227,9 +240,7 @@ def set_up_notifications(  # noqa: PLR0913 - what the clouds want to know
         via: AWS: how events come into the queue. `sqs` (the default) straight from the bucket;
             `sns` through a topic, which several queues can share; `eventbridge` through a rule.
         same_account: AWS: refuse a bucket of another account.
-        subscription_id: Azure: the subscription of the storage account.
-        resource_group: Azure: its resource group.
-        project_id: Google Cloud: the project for topic and subscription.
+        place: Azure: subscription and resource group. Google Cloud: the project.
         dead_letter_topic: Google Cloud: topic for messages that nobody could handle.
         dry_run: Only tell what would be done.
 
@@ -243,12 +254,9 @@ def set_up_notifications(  # noqa: PLR0913 - what the clouds want to know
         tags=_checked_tags(tags or {}),
         via=via,
         same_account=same_account,
-        subscription_id=subscription_id,
-        resource_group=resource_group,
-        project_id=project_id,
         dead_letter_topic=dead_letter_topic,
     )
-    cloud = _cloud_of(wanted.source, access)
+    cloud = _cloud_of(wanted.source, access, place)
     with _explained(cloud, f"set up notifications for {wanted.source}"):
         pieces = cloud.pieces(wanted, to_remove=False)
         looks = [piece.look() for piece in pieces]  # 1
@@ -265,7 +273,7 @@ def set_up_notifications(  # noqa: PLR0913 - what the clouds want to know
 
 
 def list_notifications(
-    source: str | None = None, *, access: Access | None = None, **where: str | None
+    source: str | None = None, *, access: Access | None = None, place: Place = ANYWHERE
 ) -> list[NotificationServices]:
     """Find what was set up, and tell whether it is whole.
 
@@ -273,14 +281,14 @@ def list_notifications(
         source: Only for this source and what is below it; without one, for the whole of the cloud
             that `access` is for, as far as the identity sees it (one region, one project).
         access: As for `set_up_notifications`.
-        where: `subscription_id`, `resource_group`, `project_id`, as for `set_up_notifications`.
+        place: As for `set_up_notifications`.
 
     Raises:
         OptionError: Neither argument says which cloud.
         NotificationServicesError: They cannot be listed.
     """
     uri = None if source is None else normalize_uri(source)
-    cloud = _cloud_of(uri, access, **where)
+    cloud = _cloud_of(uri, access, place)
     found = []
     with _explained(cloud, f"list the notifications of {uri or 'all sources'}"):
         for wanted in cloud.existing(uri):
@@ -298,8 +306,8 @@ def tear_down_notifications(
     name: str,
     *,
     access: Access | None = None,
+    place: Place = ANYWHERE,
     dry_run: bool = False,
-    **where: str | None,
 ) -> NotificationServices:
     """Remove what `set_up_notifications` made for a source under a name.
 
@@ -310,15 +318,15 @@ def tear_down_notifications(
         source: URI of the source, as it was set up.
         name: The name it was set up under.
         access: As for `set_up_notifications`.
+        place: As for `set_up_notifications`.
         dry_run: Only tell what would be removed.
-        where: As for `list_notifications`.
 
     Raises:
         NotificationServicesError: Something could not be removed.
     """
     uri = normalize_uri(source)
-    wanted = Wanted(source=uri, name=_checked_name(name), **_placed(where))
-    cloud = _cloud_of(uri, access)
+    wanted = Wanted(source=uri, name=_checked_name(name))
+    cloud = _cloud_of(uri, access, place)
     with _explained(cloud, f"look at the notifications of {uri}"):
         pieces = cloud.pieces(wanted, to_remove=True)
         looks = [piece.look() for piece in pieces]
@@ -378,7 +386,7 @@ def _as_found(piece: Piece) -> Part:
     return Part(piece.kind, piece.name, done, look.note)
 
 
-def _cloud_of(source: str | None, access: Access | None, **where: str | None) -> Cloud:
+def _cloud_of(source: str | None, access: Access | None, place: Place) -> Cloud:
     """Open the cloud that a source is in; without one, that of the access."""
     kinds = {AwsAccess: "s3", AzureAccess: "abfss", GcpAccess: "gs"}
     scheme = source.partition(":")[0] if source else kinds.get(type(access), "")
@@ -390,7 +398,7 @@ def _cloud_of(source: str | None, access: Access | None, **where: str | None) ->
         )
     module, name, extra = _CLOUDS[scheme]
     leaf = import_with_extra(f"{__package__}.{module}", extra, needed_for=source or scheme)
-    return cast("Cloud", getattr(leaf, name)(access, **_placed(where)))
+    return cast("Cloud", getattr(leaf, name)(access, place))
 
 
 _CLOUDS = {
@@ -398,15 +406,6 @@ _CLOUDS = {
     "abfss": ("azure", "AzureServices", "azure"),
     "gs": ("gcp", "GcpServices", "gcp"),
 }
-
-
-def _placed(where: Mapping[str, str | None]) -> dict[str, str]:
-    """Take the arguments that say where in a cloud."""
-    known = {"subscription_id", "resource_group", "project_id"}
-    if unknown := sorted(set(where) - known):
-        msg = f"unexpected keyword arguments: {', '.join(unknown)}"
-        raise TypeError(msg)
-    return {key: value for key, value in where.items() if value is not None}
 
 
 @contextmanager
