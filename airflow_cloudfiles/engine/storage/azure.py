@@ -52,6 +52,7 @@ from airflow_cloudfiles.engine.storage.flat import (
     Page,
     child_uri,
     first_key,
+    is_utf8,
     key_below,
     list_flat,
 )
@@ -254,7 +255,8 @@ class AzureStore:
         """List everything that has a prefix, in whatever order, and leave out the rest here."""
         folders = Folders(skip)
         first, end = FLAT.of(start_after), FLAT.of(end_before)
-        for entry in list_flat(self._pages(prefix, self._page_size), self._root, Wanted(prefix)):
+        fetch = self._pages(prefix, self._page_size)
+        for entry in list_flat(fetch, self._root, Wanted(prefix), order=None):
             place = FLAT.of(entry.path)
             if place <= first or (end and place >= end):
                 continue
@@ -326,10 +328,12 @@ class AzureStore:
         """Count a request about one object, and turn what the client raises into our errors."""
         full_key = self._root + key
         parts = full_key.split("/")
-        if not full_key or "\\" in full_key or "\0" in full_key or "." in parts or ".." in parts:
+        aliased = "\\" in full_key or "." in parts or ".." in parts
+        if aliased or not full_key or not is_utf8(full_key):
             raise OSError(
-                f"Azure has no object {self.child_uri(key)!r}: a backslash is a slash there, and "
-                "parts that are . or .. are resolved. Give the object another name."
+                f"Azure has no object {self.child_uri(key)!r}: a backslash is a slash there, parts "
+                f"that are . or .. are resolved, and a name is some text in UTF-8. Give the object "
+                f"another name."
             )
         self._requests.add(kind)
         with self._readable(kind, full_key):

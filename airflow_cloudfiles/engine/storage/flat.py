@@ -180,6 +180,15 @@ def key_below(root_uri: str, uri: str) -> str | None:
     return other[len(root_uri) + 1 :] if other.startswith(root_uri + "/") else None
 
 
+def is_utf8(key: str) -> bool:
+    """Whether a key is text: names on a disk need not be, names in a cloud are."""
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class _Listing:
     """Where one listing stands, and what of a page it gives."""
 

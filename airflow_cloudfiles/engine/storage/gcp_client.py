@@ -1,0 +1,57 @@
+"""With which credentials is Google Cloud reached?
+
+Shared by Cloud Storage and Pub/Sub. One of these, the first that is there: a service account's key
+as text, a file that holds one, no credentials at all, application default credentials (the
+environment's own chain: a key file it names, a developer's login, the identity of the machine).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.storage.access import GcpAccess
+from airflow_cloudfiles.engine.storage.extras import import_with_extra
+
+_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+
+
+def google_credentials(access: GcpAccess | None) -> Any:
+    """Give what Google's clients take as `credentials`; nothing is contacted.
+
+    Returns:
+        The credentials; `None` leaves it to the client, which takes those of the environment.
+
+    Raises:
+        OptionError: A key cannot be read, or the extra `gcp` is not installed.
+    """
+    given = access or GcpAccess()
+    if given.keyfile_json:
+        return _of_key(given.keyfile_json, "The key in the connection")
+    if given.keyfile_path:
+        try:
+            text = Path(given.keyfile_path).read_text(encoding="utf-8")
+        except (OSError, ValueError) as failure:
+            raise OptionError(
+                f"The key file {given.keyfile_path} of the connection cannot be read: {failure}. "
+                "It has to be on this machine."
+            ) from failure
+        return _of_key(text, f"The key file {given.keyfile_path}")
+    if given.anonymous:
+        module = import_with_extra("google.auth.credentials", "gcp", needed_for="Google Cloud")
+        return module.AnonymousCredentials()
+    return None
+
+
+def _of_key(text: str, what: str) -> Any:
+    """Credentials of a key; what is wrong with it is not quoted, for it is a secret."""
+    google_auth = import_with_extra("google.auth", "gcp", needed_for="Google Cloud")
+    try:
+        key: Any = json.loads(text)
+        return google_auth.load_credentials_from_dict(key, scopes=[_SCOPE])[0]
+    except (ValueError, TypeError, AttributeError, google_auth.exceptions.GoogleAuthError):
+        raise OptionError(
+            f"{what} is not the key of a service account. Download it anew as JSON."
+        ) from None
