@@ -59,7 +59,7 @@ from airflow_cloudfiles.engine.storage.flat import (
 from airflow_cloudfiles.engine.storage.uri import bucket_and_path, normalize_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _log = logging.getLogger(__name__)
 
@@ -126,6 +126,17 @@ class AzureStore:
         return self._uri
 
     @property
+    def page_size(self) -> int:
+        """Objects on a page of a listing."""
+        return self._page_size
+
+    @property
+    def key_order(self) -> Callable[[str], Any] | None:
+        """What two keys are compared by in the order of the account; `None`: it does not tell."""
+        order = self._order()
+        return order.of if order else None
+
+    @property
     def requests(self) -> Counter[str]:
         """How many requests were made so far; what the client repeated by itself counts once."""
         return self._requests.so_far()
@@ -148,15 +159,16 @@ class AzureStore:
     ) -> Iterator[FileEntry]:
         """List the objects, in the order of the account, a page a request."""
         fetch = self._pages(prefix, self._page_size)
-        bounded = bool(start_after or end_before or skip)
-        order = self._order() if bounded else FLAT
+        if not (start_after or end_before or skip):
+            return list_flat(fetch, self._root, Wanted(prefix), order=None)
+        order = self._order()
         if order is None:
             return self._cut(prefix, start_after, end_before, skip)
-        if not _LATE.search(end_before):
-            wanted = Wanted(prefix, start_after, end_before, skip)
-            return list_flat(fetch, self._root, wanted, order=order)
-        end = order.of(end_before)  # the listing may pass it and come back: go to the last page
-        found = list_flat(fetch, self._root, Wanted(prefix, start_after, "", skip), order=order)
+        wanted = Wanted(prefix, start_after, _safe_end(end_before), skip)
+        found = list_flat(fetch, self._root, wanted, order=order)
+        if wanted.end_before == end_before:
+            return found
+        end = order.of(end_before)
         return (entry for entry in found if order.of(entry.path) < end)
 
     def key_after(self, after: str) -> str | None:
@@ -271,8 +283,7 @@ class AzureStore:
         """Fetch one page; the server's start is inclusive, or (before azurite 3.37) ignored."""
         where: dict[str, str] = {}
         if FLAT.of(start_after) > FLAT.of(prefix):
-            late = _LATE.search(start_after)
-            where["start_from"] = start_after[: late.start()] + _LAST if late else start_after
+            where["start_from"] = _safe_start(start_after)
         self._requests.add("list")
         with self._readable("list", prefix):
             for tries_left in reversed(range(_TRIES)):
@@ -364,9 +375,9 @@ class AzureStore:
             connection_timeout=CONNECT_SECONDS,
             read_timeout=READ_SECONDS,
             retry_policy=ExponentialRetry(
-                initial_backoff=1,
+                initial_backoff=0.5,
                 increment_base=2,
-                random_jitter_range=1,
+                random_jitter_range=0.5,
                 retry_total=retries,
                 retry_connect=retries,
                 retry_read=retries,
@@ -378,6 +389,21 @@ class AzureStore:
 
 def _reopen(uri: str, page_size: int, retries: int) -> AzureStore:
     return AzureStore(uri, page_size=page_size, retries=retries)
+
+
+def _safe_start(text: str) -> str:
+    """A text that UTF-16 and UTF-8 sort alike, not behind the given one and close to it."""
+    late = _LATE.search(text)
+    return text[: late.start()] + _LAST if late else text
+
+
+def _safe_end(text: str) -> str:
+    """A text that both sort alike, not before the given one; empty when there is none."""
+    late = _LATE.search(text)
+    if late is None:
+        return text
+    shared = text[: late.start()].rstrip(_LAST)
+    return shared[:-1] + chr(ord(shared[-1]) + 1) if shared else ""
 
 
 def _listed(blob: Any) -> Listed:

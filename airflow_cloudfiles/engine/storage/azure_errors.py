@@ -101,7 +101,7 @@ def _reason(failure: AzureError, code: str, role: str) -> tuple[type[OSError], s
     elif status is None:
         found = (
             ConnectionError,
-            f"the account could not be reached ({code}). Check its name and the network.",
+            f"no answer from the account ({code}). Check its name and the network, and try again.",
         )
     elif status in _BUSY:
         found = (ConnectionError, f"the account is busy or failing ({code}). Try again later.")
