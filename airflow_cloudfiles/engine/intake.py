@@ -2,40 +2,47 @@
 
 Discovering is three steps, and may be killed between any two of them:
 
-1. List the source.
+1. Find candidates: list the source, or receive notifications, or both.
 2. Leave out what the ledger, caught up with the file log, has seen.
 3. Append the rest to the file log. If another discoverer was faster: catch up, leave out what it
    recorded, and try again.
 
-A kill before step 3 has changed nothing, and after it the files are recorded, once. The ledger is
-only an index of the file log and learns from it, so it does not matter when it is killed.
+Only after step 3 are notifications deleted. A kill before step 3 has changed nothing, and after it
+the files are recorded, once. The ledger is only an index of the file log and learns from it, so it
+does not matter when it is killed.
 """
 
 from __future__ import annotations
 
-import json
 import logging
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Any
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.discovery.listing import DirectoryListing
-from airflow_cloudfiles.engine.errors import (
-    CorruptedStateError,
-    IncompatibleStateError,
-    LedgerError,
+from airflow_cloudfiles.engine.discovery.filters import FileFilter, split_pattern
+from airflow_cloudfiles.engine.discovery.listing import DirectoryListing, ListingReport
+from airflow_cloudfiles.engine.discovery.listing_state import load_state, remember_notifications
+from airflow_cloudfiles.engine.discovery.notifications import (
+    NotificationDiscovery,
+    NotificationReport,
 )
-from airflow_cloudfiles.engine.files import START, FileEntry, Offset, printable_path
+from airflow_cloudfiles.engine.discovery.queue import MessageQueue, open_queue
+from airflow_cloudfiles.engine.discovery_options import DiscoveryOptions
+from airflow_cloudfiles.engine.errors import CorruptedStateError, LedgerError
+from airflow_cloudfiles.engine.files import Offset, printable_path
 from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up
-from airflow_cloudfiles.engine.ledger.file_log import MAX_ENTRY_FILES, FileBatch, FileLog
+from airflow_cloudfiles.engine.ledger.committed import committed_offset
+from airflow_cloudfiles.engine.ledger.file_log import FileLog
 from airflow_cloudfiles.engine.ledger.metadata import open_metadata
 from airflow_cloudfiles.engine.ledger.opening import open_ledger
 from airflow_cloudfiles.engine.ledger.plan_log import PlanLog
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore, open_store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from airflow_cloudfiles.engine.ledger.snapshots import maybe_snapshot
+from airflow_cloudfiles.engine.recorder import LedgerRecorder, Recorded
+from airflow_cloudfiles.engine.storage import ObjectStore, open_store
+from airflow_cloudfiles.engine.storage.access import Access
 
 logger = logging.getLogger(__name__)
 
@@ -48,11 +55,16 @@ class Discovered:
 
     Attributes:
         listed: How many files were listed.
-        files: How many of them were new.
+        files: How many files were new, and are to be ingested.
         bytes: The size of the new ones.
         first_entry: First entry of the file log that holds new files; `None` for none.
         last_entry: Last of these entries (inclusive).
         sample: The first new paths, at most five.
+        existing: How many files were there before the first start and are never ingested
+            (`cloudFiles.includeExistingFiles=false`).
+        by: How many of the new files each way found: `listing`, `notification`, `backfill`.
+        listing: What the listing did; `None` when there was none.
+        notifications: What the queue gave; `None` without notifications.
     """
 
     listed: int
@@ -61,6 +73,23 @@ class Discovered:
     first_entry: int | None
     last_entry: int | None
     sample: tuple[str, ...]
+    existing: int = 0
+    by: dict[str, int] = field(default_factory=dict)
+    listing: ListingReport | None = None
+    notifications: NotificationReport | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As reports hold it."""
+        return {
+            "listed": self.listed,
+            "new_files": self.files,
+            "new_bytes": self.bytes,
+            "existing_files": self.existing,
+            "found_by": self.by,
+            "sample": list(self.sample),
+            "listing": self.listing.to_json() if self.listing else None,
+            "notifications": self.notifications.to_json() if self.notifications else None,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +111,26 @@ class Backlog:
     sample: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """What there is to ingest, as far as a doorbell has to know; false when there is nothing.
+
+    Attributes:
+        head: Position behind everything that is recorded.
+        recorded: Whether something is recorded and not committed.
+        unrecorded: Whether a listing has a file that is not recorded.
+        messages: About how many messages wait in the queue.
+    """
+
+    head: Offset
+    recorded: bool = False
+    unrecorded: bool = False
+    messages: int = 0
+
+    def __bool__(self) -> bool:
+        return self.recorded or self.unrecorded or self.messages > 0
+
+
 class Intake:
     """The arrivals of one stream: what discovery finds and what a run still has to ingest.
 
@@ -89,7 +138,7 @@ class Intake:
 
     Attributes:
         stream_id: Id of the stream, fixed for the life of its state.
-        source: The folder the files land in.
+        source: The folder the files land in: the part of the source path before any pattern.
         state: The checkpoint location.
         files: The file log.
         plans: The plan log.
@@ -101,8 +150,11 @@ class Intake:
         stream_id: str,
         source: ObjectStore,
         state: ObjectStore,
-        listing: DirectoryListing,
+        file_filter: FileFilter,
         files: FileLog,
+        discovery: DiscoveryOptions,
+        has_baseline: bool,
+        access: Access | None = None,
         ledger: Ledger | None = None,
     ) -> None:
         self.stream_id = stream_id
@@ -110,48 +162,66 @@ class Intake:
         self.state = state
         self.files = files
         self.plans = PlanLog(state)
-        self._listing = listing
+        self._filter = file_filter
+        self._listing = DirectoryListing(source, file_filter, state=state, options=discovery)
+        self._discovery = discovery
+        self._has_baseline = has_baseline
+        self._access = access
         self._ledger = ledger
+        self._queue: MessageQueue | None = None
+        self._has_listed = False
 
     @classmethod
-    def open(
+    def open(  # noqa: PLR0913 - the arguments of a stream
         cls,
         *,
         source: str,
         format: str,  # noqa: A002 - Auto Loader's word
         checkpoint_location: str,
         exclude: Sequence[str] = (),
+        discovery: DiscoveryOptions | None = None,
+        access: Access | None = None,
     ) -> Intake:
         """Open the state of a source, or begin one.
 
         The checkpoint location is never ingested, wherever it is.
 
         Args:
-            source: Path or URI of the folder the files land in. It need not exist yet.
+            source: Path or URI of the folder the files land in, or a pattern of folders. It need
+                not exist yet.
             format: `cloudFiles.format`.
             checkpoint_location: Path or URI of the state.
             exclude: Further locations that are not ingested where they are below the source: the
                 schema location, the target.
+            discovery: Which files are wanted and how they are found.
+            access: How the clouds are reached; `None` for the environment's own chain.
 
         Raises:
             StateConflictError: The state belongs to another source or format.
             OptionError: A location is not one, or is the source itself.
         """
+        root, pattern = split_pattern(source)
         return cls.over(
-            source=open_store(source),
+            source=open_store(root, access),
+            pattern=pattern,
             format=format,
-            state=open_store(checkpoint_location),
+            state=open_store(checkpoint_location, access),
             exclude=exclude,
+            discovery=discovery,
+            access=access,
         )
 
     @classmethod
-    def over(
+    def over(  # noqa: PLR0913 - the arguments of a stream
         cls,
         *,
         source: ObjectStore,
         state: ObjectStore,
         format: str,  # noqa: A002 - Auto Loader's word
         exclude: Sequence[str] = (),
+        pattern: str | None = None,
+        discovery: DiscoveryOptions | None = None,
+        access: Access | None = None,
         ledger: Ledger | None = None,
     ) -> Intake:
         """Open the state of a source over stores of one's own.
@@ -161,39 +231,74 @@ class Intake:
             state: The checkpoint location.
             format: `cloudFiles.format`.
             exclude: As for `open`.
+            pattern: Which folders and files below the source are meant; `None` for all.
+            discovery: As for `open`.
+            access: As for `open`.
             ledger: An index of the file log to use; `None` opens the one in the local cache when
                 files are first discovered.
         """
-        listing = DirectoryListing(source, [state.uri, *exclude])
-        metadata = open_metadata(state, source.uri, format)
+        options = discovery or DiscoveryOptions()
+        own = [source.key_of(uri) for uri in (state.uri, *exclude)]
+        file_filter = FileFilter(source.uri, pattern, options, own)
+        name = source.uri if pattern is None else f"{source.uri.rstrip('/')}/{pattern}"
+        metadata = open_metadata(
+            state, name, format, include_existing_files=options.include_existing_files
+        )
         return cls(
             stream_id=metadata.stream_id,
             source=source,
             state=state,
-            listing=listing,
+            file_filter=file_filter,
             files=FileLog(state),
+            discovery=options,
+            has_baseline=not metadata.include_existing_files,
+            access=access,
             ledger=ledger,
         )
 
-    def discover(self) -> Discovered:
+    def discover(self, *, full: bool = False) -> Discovered:
         """Record the files that have arrived; append nothing when nothing is new.
 
         Killed or failing at any point, it leaves each file in at most one entry, and the next call
         records what is missing.
 
+        Args:
+            full: Whether to list everything, whatever the options say of it.
+
         Raises:
             SourceNotFoundError: The source does not exist or is not a folder.
             ListingError: The source could not be listed completely; files found before stay
                 recorded.
+            QueueError: The queue of notifications cannot be read; what was received stays there.
             StateError: The state cannot be read or written.
         """
         try:
-            return self._discover(self._open_ledger())
+            return self._discover(self._open_ledger(), full=full)
         except LedgerError as failure:
             logger.warning("%s Rebuilding it from the file log.", failure)
         ledger = self._open_ledger()
         ledger.clear()
-        return self._discover(ledger)
+        return self._discover(ledger, full=full)
+
+    def arrivals(self) -> Arrivals:
+        """Tell whether there is something to ingest, without recording or acknowledging anything.
+
+        The answer is a doorbell: `discover` finds out what has arrived. Of a queue it is the
+        service's own approximate count, and a listing ends at the first new file.
+        """
+        head = self.head()
+        recorded = self.outstanding().files > 0
+        ledger = self._open_ledger()
+        catch_up(ledger, self.files)
+        if self._discovery.use_notifications and not self._is_listing_due(ledger):
+            messages = self._open_queue().approximate_size() or 0
+            return Arrivals(head, recorded=recorded, messages=messages)
+        unseen = self._recorder(ledger).unseen(self._listing.discover())
+        return Arrivals(head, recorded=recorded, unrecorded=next(unseen, None) is not None)
+
+    def has_arrivals(self) -> bool:
+        """Tell whether there is something to ingest (`arrivals`)."""
+        return bool(self.arrivals())
 
     def head(self) -> Offset:
         """Give the position behind everything that is recorded now."""
@@ -208,8 +313,7 @@ class Intake:
         Raises:
             CorruptedStateError: Spark's checkpoint cannot be understood.
         """
-        batch = max(_batch_numbers(self.state, "commits"), default=None)
-        return START if batch is None else _source_offset(self.state, f"offsets/{batch}")
+        return committed_offset(self.state)
 
     def outstanding(self) -> Backlog:
         """Tell what is recorded and not yet committed; discovers nothing."""
@@ -223,14 +327,15 @@ class Intake:
             raise CorruptedStateError(msg)
         files, size = 0, 0
         for number in range(start.entry, end.entry):
-            summary = self.files.summary(number)
             if number == start.entry and start.index > 0:
                 rest = self.files.read(number).files[start.index :]
                 files += len(rest)
                 size += sum(file.size for file in rest)
-            elif summary.is_ingested:
-                files += summary.files
-                size += summary.bytes
+            else:
+                summary = self.files.summary(number)
+                if summary.is_ingested:
+                    files += summary.files
+                    size += summary.bytes
         if files == 0:
             return Backlog(0, 0, None, None, ())
         first = islice(self.files.slice(start, end), _SAMPLE_FILES)
@@ -248,124 +353,79 @@ class Intake:
             self._ledger = open_ledger(self.stream_id, self.files)
         return self._ledger
 
-    def _discover(self, ledger: Ledger) -> Discovered:
-        """Steps 1 to 3, in batches of the most that an entry holds."""
+    def _open_queue(self) -> MessageQueue:
+        if self._queue is None:
+            self._queue = open_queue(self.source.uri, self._discovery, self._access)
+        return self._queue
+
+    def _recorder(self, ledger: Ledger) -> LedgerRecorder:
+        return LedgerRecorder(
+            ledger,
+            self.files,
+            versions=self._discovery.allow_overwrites,
+            baseline=self._has_baseline,
+        )
+
+    def _is_listing_due(self, ledger: Ledger) -> bool:
+        """Whether the source must be listed although notifications tell what arrives.
+
+        So that nothing is missed that no notification will tell of: what was there before the
+        first start, what came while files were found by listing, what events lost (B97, B100), and
+        what other options would have left out.
+        """
+        remembered = load_state(self.state)
+        interval = self._discovery.backfill_interval_seconds
+        return (
+            not remembered.has_notifications
+            or not remembered.is_of(ledger, self._filter.fingerprint)
+            or (self._discovery.list_on_start and not self._has_listed)
+            or (interval is not None and time.time() - remembered.full_started >= interval)
+        )
+
+    def _discover(self, ledger: Ledger, *, full: bool) -> Discovered:
+        """Find, record, acknowledge; then bound the next rebuild of the index."""
         catch_up(ledger, self.files)
-        tally = _Tally()
-        new = ledger.unseen(tally.counted(self._listing.discover()))
-        while batch := list(islice(new, MAX_ENTRY_FILES)):
-            self._record(ledger, batch, tally)
-        found = tally.discovered()
+        recorder = self._recorder(ledger)
+        listing: ListingReport | None = None
+        notifications: NotificationReport | None = None
+        if not self._discovery.use_notifications:
+            listing = self._listing.run(recorder, full=full)
+        elif full or self._is_listing_due(ledger):
+            listing = self._listing.run(recorder, full=True, found_by="backfill")
+            self._has_listed = True
+        crash_point("after-listing")
+        if self._has_baseline and listing is not None:
+            recorder.complete_baseline()
+        if self._discovery.use_notifications:
+            notifications = NotificationDiscovery(
+                self._open_queue(), self.source, self._filter, self._discovery
+            ).run(recorder)
+            remember_notifications(self.state, time.time())
+        maybe_snapshot(ledger, self.files, self.state)
+        found = _discovered(recorder.recorded, listing, notifications)
         logger.info(
-            "Listed %d files in %s: %d new, %d bytes",
-            found.listed,
+            "%s: %d files listed, %d new, %d bytes",
             printable_path(self.source.uri),
+            found.listed,
             found.files,
             found.bytes,
         )
         return found
 
-    def _record(self, ledger: Ledger, batch: list[FileEntry], tally: _Tally) -> None:
-        """Append what no entry holds; while others are faster, look again and try again.
 
-        The ledger is caught up before each try. So if entry `caught_up + 1` can be created, all
-        entries before it were looked at, and no file of the batch is in any of them.
-        """
-        while True:
-            catch_up(ledger, self.files)
-            batch = list(ledger.unseen(batch))
-            crash_point("after-dedupe")
-            if not batch:
-                return
-            number = ledger.caught_up + 1
-            if self.files.append(number, FileBatch(tuple(batch))):
-                catch_up(ledger, self.files)
-                crash_point("after-ledger-record")
-                tally.add(number, batch)
-                return
-
-
-@dataclass(slots=True)
-class _Tally:
-    """What a discovery has come to so far; the files themselves are not kept."""
-
-    listed: int = 0
-    files: int = 0
-    bytes: int = 0
-    first_entry: int | None = None
-    last_entry: int | None = None
-    sample: list[str] = field(default_factory=list)
-
-    def counted(self, listing: Iterator[FileEntry]) -> Iterator[FileEntry]:
-        """Pass a listing on and count it."""
-        for entry in listing:
-            self.listed += 1
-            yield entry
-        crash_point("after-listing")
-
-    def add(self, number: int, batch: list[FileEntry]) -> None:
-        """Count an entry that was appended."""
-        self.files += len(batch)
-        self.bytes += sum(file.size for file in batch)
-        self.first_entry = number if self.first_entry is None else self.first_entry
-        self.last_entry = number
-        self.sample += [
-            printable_path(file.path) for file in batch[: _SAMPLE_FILES - len(self.sample)]
-        ]
-
-    def discovered(self) -> Discovered:
-        """Give the result."""
-        return Discovered(
-            listed=self.listed,
-            files=self.files,
-            bytes=self.bytes,
-            first_entry=self.first_entry,
-            last_entry=self.last_entry,
-            sample=tuple(self.sample),
-        )
-
-
-def _batch_numbers(state: ObjectStore, folder: str) -> list[int]:
-    """Numbers of the files in one of Spark's logs; its checksums and temporary files are none."""
-    names = (entry.path.removeprefix(folder + "/") for entry in state.list(folder + "/"))
-    return [int(name) for name in names if name.isascii() and name.isdigit()]
-
-
-def _source_offset(state: ObjectStore, key: str) -> Offset:
-    """Read our offset from a file of Spark's offset log.
-
-    Its lines are a version, a line of metadata, and one line for each source of the query, `-` for
-    a source that has given nothing yet.
-    """
-    name = state.child_uri(key)
-    try:
-        lines = state.get(key).decode("utf-8", "replace").splitlines()
-    except ObjectNotFoundError as failure:
-        msg = (
-            f"Spark's checkpoint has committed a batch whose offsets are missing: {name}. Restore "
-            f"the checkpoint location as a whole from a backup."
-        )
-        raise CorruptedStateError(msg) from failure
-    if not lines or lines[0] != "v1":
-        msg = f"{name} has a format that this version does not know: {lines[:1]}."
-        raise IncompatibleStateError(msg)
-    for line in lines[2:]:
-        offset = _offset_of(line)
-        if offset is not None:
-            return offset
-    if all(line == "-" for line in lines[2:]):
-        return START
-    msg = f"{name} holds no offset of a cloudFiles source; the checkpoint is another query's."
-    raise CorruptedStateError(msg)
-
-
-def _offset_of(line: str) -> Offset | None:
-    """Read one source's line; `None` when it is not ours."""
-    try:
-        value = json.loads(line)
-    except ValueError:
-        return None
-    match value:
-        case {"entry": int(entry), "index": int(index)}:
-            return Offset(entry, index)
-    return None
+def _discovered(
+    recorded: Recorded, listing: ListingReport | None, notifications: NotificationReport | None
+) -> Discovered:
+    """Put the parts of a result together."""
+    return Discovered(
+        listed=listing.listed if listing else 0,
+        files=recorded.files,
+        bytes=recorded.bytes,
+        first_entry=recorded.first_entry,
+        last_entry=recorded.last_entry,
+        sample=tuple(recorded.sample),
+        existing=recorded.existing,
+        by=dict(recorded.by),
+        listing=listing,
+        notifications=notifications,
+    )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from airflow_cloudfiles.engine import intake as intake_module
+from airflow_cloudfiles.engine.ledger import file_log
 from airflow_cloudfiles.engine.files import START, ReadLimit
 from airflow_cloudfiles.engine.intake import Intake
 
 
 def main(source: str, state: str, rounds: str, files_per_entry: str) -> None:
     """Discover some rounds, and plan what is there."""
-    intake_module.MAX_ENTRY_FILES = int(files_per_entry)
+    file_log.MAX_ENTRY_FILES = int(files_per_entry)
     intake = Intake.open(source=source, format="json", checkpoint_location=state)
     print("ready", flush=True)  # noqa: T201 - tells the test that it runs
     for _ in range(int(rounds)):

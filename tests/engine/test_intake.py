@@ -19,6 +19,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
 from airflow_cloudfiles.engine.intake import Intake
+from airflow_cloudfiles.engine.ledger import file_log
 from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
 from airflow_cloudfiles.engine.ledger.opening import cache_folder
 from airflow_cloudfiles.engine.log import encode_entry
@@ -167,7 +168,7 @@ def test_a_source_that_does_not_exist_is_an_error_until_it_does(tmp_path):
 
 
 def test_a_large_find_is_split_into_entries(zone, opened, monkeypatch):
-    monkeypatch.setattr(intake_module, "MAX_ENTRY_FILES", 10)
+    monkeypatch.setattr(file_log, "MAX_ENTRY_FILES", 10)
     for number in range(25):
         zone.write(f"{number:03d}", "x" * number)
     intake = opened()
@@ -195,7 +196,7 @@ class _DamagedLedger(MemoryLedger):
 
     damaged = True
 
-    def unseen(self, entries):
+    def unseen(self, entries, *, versions=False):
         for number, entry in enumerate(super().unseen(entries)):
             if self.damaged and number == 3:
                 raise LedgerError("block checksum mismatch")
@@ -209,7 +210,7 @@ class _DamagedLedger(MemoryLedger):
 def test_a_ledger_found_damaged_while_discovering_is_rebuilt_and_nothing_repeated(
     zone, monkeypatch
 ):
-    monkeypatch.setattr(intake_module, "MAX_ENTRY_FILES", 2)
+    monkeypatch.setattr(file_log, "MAX_ENTRY_FILES", 2)
     for number in range(8):
         zone.write(str(number))
     intake = Intake.over(
@@ -245,7 +246,7 @@ def test_a_discovery_says_what_it_found(zone, opened, caplog):
     zone.write("a", "123")
     with caplog.at_level(logging.INFO, logger=intake_module.__name__):
         opened().discover()
-    assert f"Listed 1 files in {zone.uri}: 1 new, 3 bytes" in caplog.text
+    assert f"{zone.uri}: 1 files listed, 1 new, 3 bytes" in caplog.text
 
 
 def test_nothing_is_committed_before_spark_has(opened):

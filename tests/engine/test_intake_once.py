@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import airflow_cloudfiles
-from airflow_cloudfiles.engine import intake as intake_module
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT, INTAKE_POINTS, PLAN_POINTS
 from airflow_cloudfiles.engine.files import START, ReadLimit
 from airflow_cloudfiles.engine.intake import Intake
+from airflow_cloudfiles.engine.ledger import file_log
 from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
 from airflow_cloudfiles.engine.ledger.plan_log import PlanLog
 from airflow_cloudfiles.engine.storage import open_store
@@ -108,7 +108,7 @@ def test_any_history_leaves_each_file_in_exactly_one_entry(history, keep_ledgers
 
         return happen
 
-    with mock.patch.object(intake_module, "MAX_ENTRY_FILES", entry_files):
+    with mock.patch.object(file_log, "MAX_ENTRY_FILES", entry_files):
         for names, who, some_faults, interrupted in history:
             world.arrive(names)
             world.discover(who, some_faults, [event(*what) for what in interrupted])

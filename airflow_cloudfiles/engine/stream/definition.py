@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.types import StructField, StructType
 
+from airflow_cloudfiles.engine.discovery.filters import FileFilter, split_pattern
 from airflow_cloudfiles.engine.discovery.listing import DirectoryListing
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, OptionError
 from airflow_cloudfiles.engine.intake import Intake
@@ -161,6 +162,7 @@ def open_intake(
         format=options.format,
         checkpoint_location=locations.checkpoint,
         exclude=own_locations(options, locations.checkpoint, locations.target),
+        discovery=options.discovery,
     )
     lock = RunLock(intake.state)
     lock.acquire(timeout_seconds=patience_seconds)
@@ -174,10 +176,12 @@ def own_locations(options: CloudFilesOptions, *others: str | None) -> Sequence[s
 
 
 def _infer(options: CloudFilesOptions) -> Inferred:
-    store = open_store(options.path)
+    root, pattern = split_pattern(options.path)
+    store = open_store(root)
+    own = [store.key_of(location) for location in own_locations(options)]
     _log.info("Listing %s to infer its schema", store.uri)
-    files = DirectoryListing(store, own_locations(options)).discover()
-    return infer_files(store, files, options)
+    wanted = FileFilter(store.uri, pattern, options.discovery, own)
+    return infer_files(store, DirectoryListing(store, wanted).discover(), options)
 
 
 def _settled(version: int, uri: str | None, inferred: Inferred) -> SettledSchema:
