@@ -92,7 +92,7 @@ class AzureStore:
         uri: `abfss://container@account.dfs.core.windows.net`, or with a path.
         access: How the account is reached; `None` leaves it to the environment.
         page_size: Objects on a page of a listing, at most 5000.
-        retries: How often the client repeats a request that fails for a while; five last half a
+        retries: How often the client repeats a request that fails for a while; four last half a
             minute.
     """
 
@@ -102,7 +102,7 @@ class AzureStore:
         access: Access | None = None,
         *,
         page_size: int = 5000,
-        retries: int = 5,
+        retries: int = 4,
     ) -> None:
         self._uri = normalize_uri(uri)
         bucket, path = bucket_and_path(self._uri)
@@ -375,9 +375,9 @@ class AzureStore:
             connection_timeout=CONNECT_SECONDS,
             read_timeout=READ_SECONDS,
             retry_policy=ExponentialRetry(
-                initial_backoff=0.5,
+                initial_backoff=0,
                 increment_base=2,
-                random_jitter_range=0.5,
+                random_jitter_range=1,
                 retry_total=retries,
                 retry_connect=retries,
                 retry_read=retries,

@@ -47,11 +47,10 @@ def google_credentials(access: GcpAccess | None) -> Any:
 
 def _of_key(text: str, what: str) -> Any:
     """Credentials of a key; what is wrong with it is not quoted, for it is a secret."""
-    google_auth = import_with_extra("google.auth", "gcp", needed_for="Google Cloud")
+    module = import_with_extra("google.oauth2.service_account", "gcp", needed_for="Google Cloud")
     try:
-        key: Any = json.loads(text)
-        return google_auth.load_credentials_from_dict(key, scopes=[_SCOPE])[0]
-    except (ValueError, TypeError, AttributeError, google_auth.exceptions.GoogleAuthError):
+        return module.Credentials.from_service_account_info(json.loads(text), scopes=[_SCOPE])
+    except (ValueError, TypeError, AttributeError):  # ValueError: also what Google raises
         raise OptionError(
             f"{what} is not the key of a service account. Download it anew as JSON."
         ) from None
