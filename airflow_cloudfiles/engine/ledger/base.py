@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.ledger.file_log import FileBatch, FileLog
@@ -35,6 +36,10 @@ class Ledger(Protocol):
     @property
     def caught_up_id(self) -> str:
         """Id of the writing of that entry; empty for none."""
+
+    @property
+    def files(self) -> int:
+        """How many files these entries hold."""
 
     def unseen(
         self, entries: Iterable[FileEntry], *, versions: bool = False
@@ -67,6 +72,16 @@ class Ledger(Protocol):
             number: One more than `caught_up`.
             entry_id: The id of its writing.
             batch: Its files.
+        """
+
+    def save(self) -> Path | None:
+        """Copy the index into a directory, which the caller deletes.
+
+        Returns:
+            The directory; `None` when the index is not on a disk.
+
+        Raises:
+            LedgerError: It cannot be copied.
         """
 
     def clear(self) -> None:

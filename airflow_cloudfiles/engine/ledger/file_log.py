@@ -95,10 +95,16 @@ class FileLog:
     """
 
     def __init__(self, store: ObjectStore) -> None:
+        self._store = store
         self._log = NumberedLog(store, PREFIX, format_version=FORMAT_VERSION)
         self._cache: OrderedDict[int, tuple[EntrySummary, FileBatch]] = OrderedDict()
         self._summaries: OrderedDict[int, EntrySummary] = OrderedDict()
         self._baseline_end = -1
+
+    @property
+    def store(self) -> ObjectStore:
+        """The checkpoint location."""
+        return self._store
 
     def append(self, number: int, batch: FileBatch) -> bool:
         """Record a batch as entry `number`.

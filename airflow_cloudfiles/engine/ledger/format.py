@@ -4,8 +4,8 @@ Keys and values only, no input or output. The index can be rebuilt at any time, 
 that is not this one, older or newer, is rebuilt and never converted.
 
 ```
-m                 → {"version": 2, "entry": n, "id": "…"}    how far the index goes, JSON
-f<path, bytes>    → <version, 8 bytes><n>                     the file as it was recorded last
+m                 → {"version": 2, "entry": n, "id": "…", "files": k}   how far it goes
+f<path, bytes>    → <version, 8 bytes><n>                   the file as it was recorded last
 ```
 
 `n` is the number of the entry of the file log, big-endian without leading zero bytes. The version
@@ -45,10 +45,12 @@ class Mark:
     Attributes:
         entry: The last entry of the file log that is in it.
         entry_id: The id of that entry's writing.
+        files: How many files the entries up to this one hold.
     """
 
     entry: int
     entry_id: str
+    files: int
 
 
 def path_key(path: str) -> bytes:
@@ -85,8 +87,8 @@ def decode_value(value: bytes) -> tuple[bytes, int]:
 
 def encode_mark(mark: Mark) -> bytes:
     """Build the value of the mark."""
-    value = {"version": FORMAT_VERSION, "entry": mark.entry, "id": mark.entry_id}
-    return json.dumps(value).encode("ascii")
+    place = {"entry": mark.entry, "id": mark.entry_id, "files": mark.files}
+    return json.dumps({"version": FORMAT_VERSION, **place}).encode("ascii")
 
 
 def decode_mark(value: bytes) -> Mark | None:
@@ -96,6 +98,6 @@ def decode_mark(value: bytes) -> Mark | None:
     except ValueError:
         return None
     match fields:
-        case {"version": int(version), "entry": int(entry), "id": str(entry_id)}:
-            return Mark(entry, entry_id) if version == FORMAT_VERSION and entry >= 0 else None
+        case {"version": 2, "entry": int(entry), "id": str(entry_id), "files": int(files)}:
+            return Mark(entry, entry_id, files) if entry >= 0 else None
     return None

@@ -12,6 +12,7 @@ from airflow_cloudfiles.engine.ledger.format import key_path, path_key, version_
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.ledger.file_log import FileBatch
@@ -23,6 +24,7 @@ class MemoryLedger:
     def __init__(self) -> None:
         self._versions: dict[bytes, bytes] = {}
         self._sorted: list[bytes] | None = None
+        self._files = 0
         self._caught_up = -1
         self._caught_up_id = ""
 
@@ -35,6 +37,11 @@ class MemoryLedger:
     def caught_up_id(self) -> str:
         """Id of the writing of that entry."""
         return self._caught_up_id
+
+    @property
+    def files(self) -> int:
+        """How many files these entries hold."""
+        return self._files
 
     def unseen(
         self, entries: Iterable[FileEntry], *, versions: bool = False
@@ -71,12 +78,18 @@ class MemoryLedger:
             raise ValueError(msg)
         self._versions.update((path_key(file.path), version_hash(file)) for file in batch.files)
         self._sorted = None
+        self._files += len(batch.files)
         self._caught_up, self._caught_up_id = number, entry_id
+
+    def save(self) -> Path | None:
+        """Do nothing: it is not on a disk."""
+        return None
 
     def clear(self) -> None:
         """Forget everything."""
         self._versions.clear()
         self._sorted = None
+        self._files = 0
         self._caught_up, self._caught_up_id = -1, ""
 
     def _keys(self) -> list[bytes]:

@@ -2,9 +2,9 @@
 
 `<cache>/<stream id>/<slot>/<build>/`, with the lock file `<slot>.lock` beside the slot. The first
 process takes slot 0, a second one at the same time slot 1, and so on; each builds its own index
-from the file log, and finds it again the next time. Whatever is wrong with an index, it is deleted
-and built anew, under a new random name: so the cache can be deleted while a process uses it, and
-that process cannot write into the index that another one builds in its place.
+from the newest snapshot and the file log, and finds it again the next time. Whatever is wrong with
+an index, it is deleted and built anew, under a new random name: so the cache can be deleted while a
+process uses it, and that process cannot write into the index that another one builds in its place.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING
 from airflow_cloudfiles.engine.errors import LedgerError
 from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up
 from airflow_cloudfiles.engine.ledger.file_lock import FileLock
+from airflow_cloudfiles.engine.ledger.snapshots import fetch_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.ledger.file_log import FileBatch, FileLog
+    from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
 
 logger = logging.getLogger(__name__)
 
@@ -99,19 +101,18 @@ def _take_slot(folder: Path) -> tuple[FileLock, Path]:
 
 
 def _open_in(slot: Path, lock: FileLock, files: FileLog) -> Ledger:
-    """Open and catch up; what cannot be used is deleted and built once more."""
+    """Open and catch up; what cannot be used is fetched or built once more."""
     from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger  # noqa: PLC0415 - heavy
 
-    found = _builds(slot)
-    database = None
-    for directory in found:
-        if database is None:
-            try:
-                database = RocksDBLedger(directory)
-                continue
-            except LedgerError as failure:
-                logger.warning("%s Rebuilding it from the file log.", failure)
-        _delete(directory)
+    database, directory = _open_build(slot)
+    fetched = fetch_snapshot(
+        files, slot / uuid.uuid4().hex, beyond=-1 if database is None else database.caught_up
+    )
+    if fetched is not None:
+        if database is not None and directory is not None:
+            database.close()
+            _delete(directory)
+        database = fetched
     ledger = _SlotLedger(database or RocksDBLedger(slot / uuid.uuid4().hex), lock)
     try:
         catch_up(ledger, files)
@@ -120,6 +121,22 @@ def _open_in(slot: Path, lock: FileLock, files: FileLog) -> Ledger:
         ledger.clear()
         catch_up(ledger, files)
     return ledger
+
+
+def _open_build(slot: Path) -> tuple[RocksDBLedger | None, Path | None]:
+    """Open the index that is there, with its directory; what cannot be used is deleted."""
+    from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger  # noqa: PLC0415 - heavy
+
+    found: tuple[RocksDBLedger | None, Path | None] = (None, None)
+    for directory in _builds(slot):
+        if found[0] is None:
+            try:
+                found = RocksDBLedger(directory), directory
+                continue
+            except LedgerError as failure:
+                logger.warning("%s Rebuilding it.", failure)
+        _delete(directory)
+    return found
 
 
 def _builds(slot: Path) -> list[Path]:
@@ -155,6 +172,11 @@ class _SlotLedger:
         """Id of the writing of that entry."""
         return self._ledger.caught_up_id
 
+    @property
+    def files(self) -> int:
+        """How many files these entries hold."""
+        return self._ledger.files
+
     def unseen(
         self, entries: Iterable[FileEntry], *, versions: bool = False
     ) -> Iterator[FileEntry]:
@@ -176,6 +198,10 @@ class _SlotLedger:
     def record(self, number: int, entry_id: str, batch: FileBatch) -> None:
         """Add an entry of the file log."""
         self._ledger.record(number, entry_id, batch)
+
+    def save(self) -> Path | None:
+        """Copy the index; a copy that is left behind goes when the ledger is opened again."""
+        return self._ledger.save()
 
     def clear(self) -> None:
         """Forget everything."""

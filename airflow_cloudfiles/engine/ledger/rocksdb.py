@@ -14,7 +14,7 @@ import logging
 import shutil
 from typing import TYPE_CHECKING, TypeVar
 
-from rocksdict import Options, Rdict, RdictIter, WriteBatch
+from rocksdict import Checkpoint, Options, Rdict, RdictIter, WriteBatch
 
 from airflow_cloudfiles.engine.errors import LedgerError
 from airflow_cloudfiles.engine.ledger.format import (
@@ -73,6 +73,11 @@ class RocksDBLedger:
         """Id of the writing of that entry."""
         return "" if self._mark is None else self._mark.entry_id
 
+    @property
+    def files(self) -> int:
+        """How many files these entries hold."""
+        return 0 if self._mark is None else self._mark.files
+
     def unseen(
         self, entries: Iterable[FileEntry], *, versions: bool = False
     ) -> Iterator[FileEntry]:
@@ -113,7 +118,7 @@ class RocksDBLedger:
         if number != self.caught_up + 1:
             msg = f"entry {number} does not follow entry {self.caught_up}"
             raise ValueError(msg)
-        mark = Mark(number, entry_id)
+        mark = Mark(number, entry_id, self.files + len(batch.files))
         write = WriteBatch(raw_mode=True)
         entry_number = encode_entry_number(number)
         for file in batch.files:
@@ -121,6 +126,13 @@ class RocksDBLedger:
         write.put(MARK_KEY, encode_mark(mark))
         self._call(lambda database: database.write(write))
         self._mark = mark
+
+    def save(self) -> Path:
+        """Copy the index into a directory beside its own, by hard links where it can."""
+        copy = self._directory.with_name(f"{self._directory.name}.copy")
+        shutil.rmtree(copy, ignore_errors=True)
+        self._call(lambda database: Checkpoint(database).create_checkpoint(str(copy)))
+        return copy
 
     def clear(self) -> None:
         """Delete the directory and begin with an empty one."""

@@ -1,0 +1,303 @@
+"""How does a worker with an empty disk get an index without reading the whole file log?
+
+It fetches a snapshot: a copy of somebody's index, in the state. `_source/snapshots/<n>-<id>/` holds
+the files of a RocksDB checkpoint that covers the entries up to `n`, and when all of them are there
+`complete.json`, which names them with size and checksum. The file log has the rest.
+
+A snapshot is a copy of a cache. One that is incomplete, damaged, of another version or of another
+life of the log is passed over for the next older one, and without any the index is built from the
+log; so none of it is ever an error, and a snapshot can be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import time
+import uuid
+import zlib
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.engine.errors import CloudFilesError
+from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.ledger import format as index_format
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from airflow_cloudfiles.engine.files import FileEntry
+    from airflow_cloudfiles.engine.ledger.base import Ledger
+    from airflow_cloudfiles.engine.ledger.file_log import FileLog
+    from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "_source/snapshots"
+COMPLETE = "complete.json"
+FORMAT_VERSION = 1
+
+WORTH_FILES = 100_000
+"""A snapshot is made when so many files were recorded since the last one..."""
+WORTH_ENTRIES = 500
+"""...or so many entries: reading each is a request."""
+FAR_BEHIND_ENTRIES = 50
+"""An index that lacks fewer entries than this reads them from the log."""
+
+_KEPT = 2
+_ABANDONED_US = 24 * 3600 * 1_000_000
+_FAILURES = (CloudFilesError, OSError, ObjectNotFoundError, ValueError, TypeError, KeyError)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFile:
+    """One file of a snapshot.
+
+    Attributes:
+        name: Without a folder.
+        size: In bytes.
+        crc32: Of its content.
+    """
+
+    name: str
+    size: int
+    crc32: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What `complete.json` tells.
+
+    Attributes:
+        folder: Key of its folder.
+        entry: The last entry of the file log that is in it.
+        entry_id: The id of that entry's writing.
+        files: How many files these entries hold.
+        objects: The files of the checkpoint.
+    """
+
+    folder: str
+    entry: int
+    entry_id: str
+    files: int
+    objects: tuple[SnapshotFile, ...]
+
+
+def maybe_snapshot(
+    ledger: Ledger,
+    files: FileLog,
+    state: ObjectStore,
+    *,
+    worth_files: int = WORTH_FILES,
+    worth_entries: int = WORTH_ENTRIES,
+) -> bool:
+    """Make a snapshot of a ledger when doing without it would be expensive.
+
+    Any number of processes may do so at once. Only the newest two are kept.
+
+    Args:
+        ledger: Caught up; nobody records meanwhile.
+        files: The file log it indexes.
+        state: The checkpoint location.
+        worth_files: See `WORTH_FILES`.
+        worth_entries: See `WORTH_ENTRIES`.
+
+    Returns:
+        Whether one was made.
+    """
+    entry, count = ledger.caught_up, ledger.files
+    if entry + 1 < worth_entries and count < worth_files:
+        return False
+    copy: Path | None = None
+    try:
+        last = next(_fitting(files, state, up_to=entry), None)
+        if last is not None:
+            entry, count = entry - last.entry - 1, count - last.files
+        if entry + 1 < worth_entries and count < worth_files:
+            return False
+        copy = ledger.save()
+        if copy is None:
+            return False
+        _upload(copy, ledger, state)
+        _clean(state)
+    except _FAILURES as failure:
+        logger.warning("No snapshot of the index of seen files was made: %s", failure)
+        return False
+    finally:
+        if copy is not None:
+            shutil.rmtree(copy, ignore_errors=True)
+    return True
+
+
+def fetch_snapshot(files: FileLog, directory: Path, *, beyond: int) -> RocksDBLedger | None:
+    """Fetch the newest usable snapshot, when it saves much work.
+
+    Args:
+        files: The file log that it must fit.
+        directory: Where to put it; does not exist.
+        beyond: The last entry of the index that is there; -1 for none.
+
+    Returns:
+        The opened index; `None` when there is no snapshot to use.
+    """
+    latest = files.latest()
+    least = beyond + FAR_BEHIND_ENTRIES if beyond >= 0 else 0
+    if latest < least:
+        return None
+    try:
+        for snapshot in _fitting(files, files.store, up_to=latest):
+            if snapshot.entry < least:
+                break
+            fetched = _fetch(snapshot, files.store, directory)
+            if fetched is not None:
+                return fetched
+    except _FAILURES as failure:
+        logger.warning("Snapshots of the index of seen files cannot be used: %s", failure)
+    return None
+
+
+def _fitting(files: FileLog, state: ObjectStore, *, up_to: int) -> Iterator[Snapshot]:
+    """Read what the complete snapshots of this log tell, the newest first."""
+    for folder, objects in sorted(_folders(state).items(), reverse=True):
+        if COMPLETE not in objects:
+            continue
+        name = state.child_uri(folder)
+        try:
+            snapshot = _decode(folder, state.get(f"{folder}/{COMPLETE}"))
+            fits = snapshot.entry <= up_to and _is_of(files, snapshot)
+        except _FAILURES as failure:
+            logger.warning("The snapshot %s is passed over: %s", name, failure)
+            continue
+        if fits:
+            yield snapshot
+        else:
+            logger.info("The snapshot %s is not of this file log", name)
+
+
+def _is_of(files: FileLog, snapshot: Snapshot) -> bool:
+    return files.summary(snapshot.entry).id == snapshot.entry_id
+
+
+def _folders(state: ObjectStore) -> dict[str, dict[str, FileEntry]]:
+    """The objects of each snapshot, complete or not."""
+    found: dict[str, dict[str, FileEntry]] = {}
+    for entry in state.list(PREFIX + "/"):
+        folder, _, name = entry.path.rpartition("/")
+        found.setdefault(folder, {})[name] = entry
+    return found
+
+
+def _upload(copy: Path, ledger: Ledger, state: ObjectStore) -> None:
+    """Put the files of a checkpoint into the state, and at last what makes them a snapshot."""
+    started = time.monotonic()
+    folder = f"{PREFIX}/{ledger.caught_up:020d}-{uuid.uuid4().hex}"
+    objects = []
+    for path in sorted(copy.iterdir()):
+        content = path.read_bytes()
+        state.put(f"{folder}/{path.name}", content)
+        objects.append(SnapshotFile(path.name, len(content), zlib.crc32(content)))
+    snapshot = Snapshot(folder, ledger.caught_up, ledger.caught_up_id, ledger.files, tuple(objects))
+    state.put(f"{folder}/{COMPLETE}", _encode(snapshot))
+    logger.info(
+        "Made a snapshot of the index of seen files: %d entries, %d files, %d bytes, %.1f s",
+        ledger.caught_up + 1,
+        ledger.files,
+        sum(item.size for item in objects),
+        time.monotonic() - started,
+    )
+
+
+def _clean(state: ObjectStore) -> None:
+    """Remove all but the newest complete snapshots, and beginnings that nobody will end.
+
+    Ages are told by the store's clock alone: by the time of the newest object that is there.
+    """
+    folders = _folders(state)
+    complete = sorted(folder for folder, objects in folders.items() if COMPLETE in objects)
+    now_us = max(
+        entry.modification_time_us for objects in folders.values() for entry in objects.values()
+    )
+    for folder, objects in folders.items():
+        if folder in complete:
+            is_old = folder not in complete[-_KEPT:]
+        else:
+            newest_us = max(entry.modification_time_us for entry in objects.values())
+            is_old = now_us - newest_us > _ABANDONED_US
+        if is_old:
+            # From here on nobody begins to fetch it.
+            state.delete(f"{folder}/{COMPLETE}")
+            for name in objects:
+                state.delete(f"{folder}/{name}")
+
+
+def _fetch(snapshot: Snapshot, state: ObjectStore, directory: Path) -> RocksDBLedger | None:
+    """Fetch, check and open a snapshot; `None` when something is wrong with it."""
+    from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger  # noqa: PLC0415 - heavy
+
+    started = time.monotonic()
+    ledger = None
+    try:
+        directory.mkdir(parents=True)
+        for item in snapshot.objects:
+            content = state.get(f"{snapshot.folder}/{item.name}")
+            if (len(content), zlib.crc32(content)) != (item.size, item.crc32):
+                msg = f"{item.name} does not match its checksum"
+                raise ValueError(msg)
+            (directory / item.name).write_bytes(content)
+        ledger = RocksDBLedger(directory)
+        if (ledger.caught_up, ledger.caught_up_id) != (snapshot.entry, snapshot.entry_id):
+            msg = f"it covers the entries up to {ledger.caught_up}, not {snapshot.entry}"
+            raise ValueError(msg)
+    except _FAILURES as failure:
+        name = printable_path(state.child_uri(snapshot.folder))
+        logger.warning("The snapshot %s is passed over: %s", name, failure)
+        if ledger is not None:
+            ledger.close()
+        shutil.rmtree(directory, ignore_errors=True)
+        return None
+    logger.info(
+        "Fetched a snapshot of the index of seen files: %d entries, %d files, %.1f s",
+        snapshot.entry + 1,
+        snapshot.files,
+        time.monotonic() - started,
+    )
+    return ledger
+
+
+def _encode(snapshot: Snapshot) -> bytes:
+    """Build the bytes of `complete.json`."""
+    fields = asdict(snapshot)
+    del fields["folder"]
+    versions = {"version": FORMAT_VERSION, "index_version": index_format.FORMAT_VERSION}
+    return json.dumps({**versions, **fields}, indent=1).encode("ascii")
+
+
+def _decode(folder: str, content: bytes) -> Snapshot:
+    """Read the bytes of `complete.json`.
+
+    Raises:
+        ValueError: It is none, or of another version.
+    """
+    match json.loads(content):
+        case {
+            "version": int(version),
+            "index_version": int(index_version),
+            "entry": int(entry),
+            "entry_id": str(entry_id),
+            "files": int(files),
+            "objects": list(objects),
+        }:
+            if (version, index_version) != (FORMAT_VERSION, index_format.FORMAT_VERSION):
+                msg = f"it has version {version}.{index_version}"
+                raise ValueError(msg)
+            names = tuple(SnapshotFile(**item) for item in objects)
+            if any("/" in item.name or item.name.startswith(".") for item in names):
+                msg = "a name in it is not that of a file"
+                raise ValueError(msg)
+            return Snapshot(folder, entry, entry_id, files, names)
+    msg = f"{COMPLETE} does not describe a snapshot"
+    raise ValueError(msg)
