@@ -12,7 +12,7 @@ import os
 import threading
 from collections import Counter
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from google.api_core.exceptions import (
@@ -50,6 +50,8 @@ from airflow_cloudfiles.engine.storage.uri import bucket_and_path, normalize_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _TRIES = 3
 """How often a page is asked for whose text breaks off, which the client does not repeat itself."""
@@ -147,8 +149,7 @@ class GcsStore:
                 blob.reload(**self._often)
         except ObjectNotFoundError:
             return None
-        created = int(blob.time_created.timestamp() * 1_000_000)
-        return FileEntry(key, blob.size, created, str(blob.generation))
+        return FileEntry(key, blob.size, _microseconds(blob.time_created), str(blob.generation))
 
     def get(self, key: str) -> bytes:
         """Read an object."""
@@ -290,10 +291,9 @@ def _reopen(uri: str, page_size: int, retry_seconds: float) -> GcsStore:
 
 
 def _listed(found: dict[str, str]) -> Listed:
-    created = datetime.fromisoformat(found["timeCreated"])
-    return Listed(
-        found["name"],
-        int(found.get("size", 0)),
-        int(created.timestamp() * 1_000_000),
-        found["generation"],
-    )
+    created = _microseconds(datetime.fromisoformat(found["timeCreated"]))
+    return Listed(found["name"], int(found.get("size", 0)), created, found["generation"])
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)
