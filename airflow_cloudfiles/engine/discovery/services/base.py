@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
+from airflow_cloudfiles.engine.discovery.globs import split_pattern
 from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
 from airflow_cloudfiles.engine.storage import normalize_uri
 from airflow_cloudfiles.engine.storage.access import AwsAccess, AzureAccess, GcpAccess
@@ -57,7 +58,6 @@ MAX_RECEIVES = 5
 """After so many vain deliveries a message goes to the dead-letter queue."""
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9]|-(?!-)){0,38}[a-z0-9]")
-_GLOB = re.compile(r"[*?\[{\\]")
 
 Done = Literal["found", "created", "changed", "removed", "missing", "left"]
 """What became of a part. In a plan (`dry_run`) it is what would become of it."""
@@ -109,8 +109,8 @@ class NotificationServices:
         return {
             "source": self.source,
             "name": self.name,
-            "isPlan": self.is_plan,
-            "isComplete": self.is_complete,
+            "is_plan": self.is_plan,
+            "is_complete": self.is_complete,
             "parts": [{name: getattr(part, name) for name in names} for part in self.parts],
             "options": dict(self.options),
         }
@@ -158,11 +158,8 @@ class Wanted:
     @property
     def key_prefix(self) -> str:
         """What the keys of the source begin with, up to the first pattern in its path."""
-        path = self.source.partition("://")[2].partition("/")[2]
-        if not path:
-            return ""
-        pattern = _GLOB.search(path)
-        return path[: path.rfind("/", 0, pattern.start()) + 1] if pattern else path + "/"
+        path = split_pattern(self.source)[0].partition("://")[2].partition("/")[2].rstrip("/")
+        return f"{path}/" if path else ""
 
 
 @dataclass(frozen=True, slots=True)

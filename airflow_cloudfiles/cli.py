@@ -1,0 +1,114 @@
+"""What can be done from a shell, without Airflow and without Spark?
+
+`cloudfiles <command>`: each command is a module in `commands`, which adds its arguments and gives
+an `Outcome`. What went wrong is one sentence on standard error, never a traceback. Ends with 0 when
+it is done, 1 when it is not, and 2 when it was asked wrongly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from airflow_cloudfiles import __version__
+from airflow_cloudfiles.commands import discover, notifications, state
+from airflow_cloudfiles.commands.outcome import Outcome
+from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
+
+COMMANDS = (discover, notifications, state)
+"""Each has `add_to(subparsers)`, which sets `run` as a default of its parsers."""
+
+_EPILOG = """\
+Credentials come from where every tool of the cloud finds them (environment variables, profiles,
+workload and managed identities, application default credentials), or from CLOUDFILES_ACCESS as this
+package's operators set it. They are never arguments: those are seen by everybody on the machine.
+"""
+
+NOT_DONE, ASKED_WRONGLY, INTERRUPTED = 1, 2, 130
+
+logger = logging.getLogger("airflow_cloudfiles")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        arguments: Without the name of the program; `None` takes those of the process.
+
+    Returns:
+        The exit code.
+    """
+    given = parser().parse_args(arguments)
+    level, handler = logger.level, _log_to_stderr(given)
+    try:
+        outcome: Outcome = given.run(given)
+        _write(outcome, as_json=given.json)
+    except KeyboardInterrupt:
+        return _say("Interrupted. What is done is done; run the same again to go on.", INTERRUPTED)
+    except CloudFilesError as failure:
+        is_ours = not isinstance(failure, OptionError)
+        return _say(failure.message, NOT_DONE if is_ours else ASKED_WRONGLY)
+    except OSError as failure:
+        return _say(str(failure), NOT_DONE)
+    except Exception as failure:
+        logger.debug("Unexpected", exc_info=failure)
+        return _say(
+            f"Unexpected {type(failure).__name__}: {failure}. This is a mistake in the program; "
+            "run it with --verbose to see where.",
+            NOT_DONE,
+        )
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    return outcome.code
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the parser of all commands."""
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("--json", action="store_true", help="write JSON, for programs")
+    loudness = shared.add_mutually_exclusive_group()
+    loudness.add_argument("--quiet", action="store_true", help="do not tell each step")
+    loudness.add_argument("--verbose", action="store_true", help="tell everything")
+    found = argparse.ArgumentParser(
+        prog="cloudfiles",
+        description="Files landing in storage: find them, be notified of them, look at a state.",
+        epilog=_EPILOG,
+    )
+    found.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = found.add_subparsers(title="commands", required=True, metavar="command")
+    for command in COMMANDS:
+        command.add_to(commands, shared)
+    return found
+
+
+def _log_to_stderr(given: argparse.Namespace) -> logging.Handler:
+    """Show what this package logs, and nothing of the libraries."""
+    level = logging.DEBUG if given.verbose else logging.WARNING if given.quiet else logging.INFO
+    handler = logging.StreamHandler()
+    handler.setLevel(level)
+    logger.addHandler(handler)
+    logger.setLevel(min(level, logger.level or level))
+    return handler
+
+
+def _write(outcome: Outcome, *, as_json: bool) -> None:
+    text = json.dumps(outcome.value, indent=1, ensure_ascii=True) if as_json else outcome.text
+    try:
+        sys.stdout.write(text.rstrip("\n") + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _say(message: str, code: int) -> int:
+    sys.stderr.write(f"cloudfiles: {message}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""What does a command give back?
+
+A value for programs, and a text for people. A text is made of what the value holds, so the two
+cannot tell different stories.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - has no other name
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a command did.
+
+    Attributes:
+        value: What `--json` writes.
+        text: What is written else.
+        code: The exit code of the program.
+    """
+
+    value: object
+    text: str
+    code: int = 0
+
+
+def as_text(value: Mapping[str, Any]) -> str:
+    """Write a value as lines of `name: value`, what is in it indented."""
+    return "\n".join(_lines(value, ""))
+
+
+def pair(text: str) -> tuple[str, str]:
+    """Read `key=value` of the command line."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        msg = f"{text!r} is not written key=value"
+        raise argparse.ArgumentTypeError(msg)
+    return key, value
+
+
+def add_command(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], Outcome],
+    *,
+    help: str,  # noqa: A002 - argparse's word
+    parents: list[argparse.ArgumentParser],
+) -> argparse.ArgumentParser:
+    """Add a command that runs a function."""
+    found = commands.add_parser(name, help=help, description=help, parents=parents)
+    found.set_defaults(run=run)
+    return found
+
+
+def _lines(value: Mapping[str, Any], indent: str) -> Iterator[str]:
+    for name, each in value.items():
+        if isinstance(each, Mapping) and each:
+            yield f"{indent}{name}:"
+            yield from _lines(each, indent + "  ")
+        elif isinstance(each, list | tuple) and each:
+            yield f"{indent}{name}:"
+            yield from (f"{indent}  {item}" for item in each)
+        else:
+            yield f"{indent}{name}: {_scalar(each)}"
+
+
+def _scalar(value: object) -> str:
+    """Write a single value as a person does."""
+    if value is None or value in ({}, [], ()):
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,146 @@
+"""`cloudfiles state`: what a checkpoint location holds. It reads, and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+from collections import Counter
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text
+from airflow_cloudfiles.engine.discovery import listing_state
+from airflow_cloudfiles.engine.errors import StateError
+from airflow_cloudfiles.engine.files import START, printable_path
+from airflow_cloudfiles.engine.ledger import run_lock, snapshots
+from airflow_cloudfiles.engine.ledger.committed import committed_offset
+from airflow_cloudfiles.engine.ledger.file_log import FileLog
+from airflow_cloudfiles.engine.ledger.metadata import read_metadata
+from airflow_cloudfiles.engine.ledger.plan_log import PlanLog
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.commands.outcome import Commands
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+
+def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    """Add the command."""
+    help_text = "show what a checkpoint location holds; nothing is changed"
+    found = add_command(commands, "state", _state, help=help_text, parents=[shared])
+    found.add_argument("--checkpoint-location", required=True, metavar="URI")
+
+
+def _state(given: argparse.Namespace) -> Outcome:
+    state = open_store(given.checkpoint_location)
+    metadata = read_metadata(state)
+    if metadata is None:
+        raise StateError(
+            f"There is no state in {printable_path(state.uri)}: nothing was discovered with it yet."
+        )
+    value = {
+        "checkpoint_location": printable_path(state.uri),
+        "source": printable_path(metadata.source),
+        "format": metadata.format,
+        "stream_id": metadata.stream_id,
+        **_files(state),
+        "plans": _plans(state),
+        "snapshots": _snapshots(state),
+        "last_listing": _last_listing(state),
+        "run_lock": _lock(state, run_lock.KEY),
+        "job_lock": _lock(state, run_lock.JOB_KEY),
+    }
+    return Outcome(value, as_text(value))
+
+
+def _files(state: ObjectStore) -> dict[str, Any]:
+    """What is recorded, and how far it is committed."""
+    log = FileLog(state)
+    entries = [log.summary(number) for number in range(log.latest() + 1)]
+    found_by: Counter[str] = Counter()
+    for entry in entries:
+        found_by[entry.found_by] += entry.files
+    committed = committed_offset(state)
+    done = committed.index if committed != START else 0
+    done += sum(each.files for each in entries if each.number < committed.entry and _counts(each))
+    ingested = sum(entry.files for entry in entries if _counts(entry))
+    return {
+        "entries": len(entries),
+        "newest_entry": entries[-1].created if entries else None,
+        "files": ingested,
+        "bytes": sum(entry.bytes for entry in entries if _counts(entry)),
+        "found_by": dict(found_by),
+        "committed_files": done,
+        "outstanding_files": ingested - done,
+    }
+
+
+def _counts(entry: Any) -> bool:
+    """Whether the files of an entry are ingested, or only known to have been there before."""
+    return bool(entry.is_ingested)
+
+
+def _plans(state: ObjectStore) -> dict[str, Any]:
+    latest = PlanLog(state).latest()
+    if latest is None:
+        return {}
+    return {
+        "batches": latest.number + 1,
+        "files_of_newest": latest.files,
+        "end_of_newest": latest.end.to_json(),
+    }
+
+
+def _snapshots(state: ObjectStore) -> list[str]:
+    """Folders of the snapshots of the index that are whole."""
+    prefix = f"{snapshots.PREFIX}/"
+    keys = (entry.path.removeprefix(prefix) for entry in state.list(prefix))
+    return [key.partition("/")[0] for key in keys if key.endswith(f"/{snapshots.COMPLETE}")]
+
+
+def _last_listing(state: ObjectStore) -> dict[str, Any]:
+    remembered = listing_state.load_state(state)
+    if remembered == listing_state.ListingState():
+        return {}
+    return {
+        "last_full": _time(remembered.full_started),
+        "files_of_last_full": remembered.full_listed,
+        "incremental_since": remembered.incremental,
+        "new_files_come_last": remembered.lexical,
+        "is_interrupted": remembered.unfinished is not None,
+        "last_notified": _time(remembered.notified),
+    }
+
+
+def _time(seconds: float) -> str | None:
+    if not seconds:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _lock(state: ObjectStore, key: str) -> str | None:
+    """Say who took a lock last, from what it wrote there; looking must not take it."""
+    try:
+        note = json.loads(state.get(key))
+        pid, host, since = int(note["pid"]), str(note["host"]), str(note["since"])
+    except (ObjectNotFoundError, ValueError, TypeError, KeyError):
+        return None
+    if host != socket.gethostname():
+        running = "on another host"
+    elif _is_alive(pid):
+        running = "which is running"
+    else:
+        running = "which has ended"
+    return f"taken last by process {pid} on {host} at {since}, {running}"
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
