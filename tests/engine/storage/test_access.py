@@ -1,0 +1,78 @@
+"""An access: plain values, handed to a child process, never shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.storage.access import (
+    ENVIRONMENT,
+    AwsAccess,
+    AzureAccess,
+    GcpAccess,
+    from_environment,
+    of_kind,
+    to_environment,
+)
+from airflow_cloudfiles.engine.storage.extras import import_with_extra
+
+ACCESSES = [
+    AwsAccess(
+        access_key_id="id",
+        secret_access_key="s3cret",
+        session_token="s3cret",
+        role_external_id="s3cret",
+        endpoint_urls={"s3": "http://one", "": "http://all"},
+        verify="/a/bundle.pem",
+    ),
+    AzureAccess(
+        connection_string="AccountKey=s3cret",
+        account_key="s3cret",
+        sas_token="s3cret",
+        client_secret="s3cret",
+        tenant_id="tenant",
+    ),
+    GcpAccess(project="project", keyfile_json='{"private_key": "s3cret"}', anonymous=True),
+]
+
+
+@pytest.mark.parametrize("access", ACCESSES)
+def test_an_access_reaches_a_child_process_and_shows_no_secret(access, monkeypatch):
+    assert from_environment(to_environment(access)) == access
+    assert "s3cret" not in repr(access)
+    monkeypatch.setenv(ENVIRONMENT, to_environment(access)[ENVIRONMENT])
+    for kind in (AwsAccess, AzureAccess, GcpAccess):
+        assert of_kind(kind, None) == (access if isinstance(access, kind) else None)
+
+
+def test_an_access_of_another_cloud_is_none_for_this_one(monkeypatch):
+    monkeypatch.delenv(ENVIRONMENT, raising=False)
+    aws, azure, _ = ACCESSES
+    assert of_kind(AwsAccess, azure) is None
+    assert of_kind(AwsAccess, aws) is aws
+    monkeypatch.setenv(ENVIRONMENT, to_environment(aws)[ENVIRONMENT])
+    assert of_kind(AwsAccess, azure) == aws
+
+
+@pytest.mark.parametrize(
+    "text", ["s3cret", "[]", '{"kind": "s3cret"}', '{"kind": "aws", "s3cret": 1}']
+)
+def test_what_is_no_access_is_refused_and_not_shown(text):
+    with pytest.raises(OptionError, match=ENVIRONMENT) as refused:
+        from_environment({ENVIRONMENT: text})
+    assert "s3cret" not in str(refused.value)
+    assert refused.value.__cause__ is None
+
+
+def test_an_endpoint_serves_all_services_without_one_of_their_own():
+    access = AwsAccess(endpoint_urls={"s3": "http://one", "": "http://all"})
+    assert access.endpoint_url("s3") == "http://one"
+    assert access.endpoint_url("sqs") == "http://all"
+    assert AwsAccess().endpoint_url("s3") is None
+
+
+def test_a_missing_extra_is_named_with_the_command_that_installs_it():
+    with pytest.raises(OptionError, match=r"s3://b needs .*'airflow-provider-cloudfiles\[aws\]'"):
+        import_with_extra("no_such_package", "aws", needed_for="s3://b")
+    with pytest.raises(ModuleNotFoundError):
+        import_with_extra("airflow_cloudfiles.engine.none", "aws", needed_for="s3://b")
