@@ -77,6 +77,11 @@ class MemoryStore:
         """Canonical URI of the root."""
         return self._uri
 
+    @property
+    def page_size(self) -> int:
+        """Objects on a page of a listing."""
+        return self._page_size
+
     def is_folder(self) -> bool:
         """Tell that the root can be listed: always, as in an object store."""
         return True

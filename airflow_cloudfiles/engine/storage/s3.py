@@ -108,6 +108,11 @@ class S3Store:
         return self._uri
 
     @property
+    def page_size(self) -> int:
+        """Objects on a page of a listing."""
+        return self._page_size
+
+    @property
     def requests(self) -> Counter[str]:
         """How many requests were made so far; what the client repeated by itself counts once."""
         return self._requests.so_far()

@@ -9,7 +9,9 @@ import uuid
 import pytest
 
 from airflow_cloudfiles.engine.discovery import listing
-from airflow_cloudfiles.engine.discovery.listing import DirectoryListing, is_hidden
+from airflow_cloudfiles.engine.discovery.filters import FileFilter, split_pattern
+from airflow_cloudfiles.engine.discovery.listing import DirectoryListing
+from airflow_cloudfiles.engine.discovery_options import DiscoveryOptions
 from airflow_cloudfiles.engine.errors import ListingError, OptionError, SourceNotFoundError
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.local import LocalStore
@@ -25,27 +27,12 @@ def source(request, tmp_path):
 
 
 def found(source, *exclude: str) -> list[str]:
-    return [entry.path for entry in DirectoryListing(source, exclude).discover()]
+    return [entry.path for entry in listing_of(source, exclude).discover()]
 
 
-@pytest.mark.parametrize(
-    ("name", "hidden"),
-    [
-        ("a.json", False),
-        ("_SUCCESS", True),
-        ("_temporary", True),
-        ("_x=1", False),
-        ("x=_1", False),
-        (".part.crc", True),
-        (".x=1", True),
-        ("a.json._COPYING_", True),
-        ("a._COPYING_.json", False),
-        ("a_b", False),
-        ("", False),
-    ],
-)
-def test_the_hidden_rule_is_spark_s(name, hidden):  # B91
-    assert is_hidden(name) is hidden
+def listing_of(source, exclude=(), pattern=None) -> DirectoryListing:
+    excluded = [source.key_of(uri) for uri in exclude]
+    return DirectoryListing(source, FileFilter(source.uri, pattern, DiscoveryOptions(), excluded))
 
 
 def test_everything_below_the_source_is_found_in_byte_order(source):
@@ -102,8 +89,22 @@ def test_a_source_that_is_missing_or_a_file_is_named(tmp_path):
             SourceNotFoundError, match=f"{tmp_path}/{name} does not exist or is not"
         ):
             found(open_store(str(tmp_path / name)))
-    with pytest.raises(SourceNotFoundError, match="Patterns in paths"):
-        found(open_store(str(tmp_path / "*.json")))
+
+
+def test_a_folder_with_the_name_of_a_pattern_is_found_when_it_is_escaped(source):
+    for name in ("[2024]/a", "[2024]/b/c", "x/y"):
+        source.put(name, b"x")
+    root, pattern = split_pattern(f"{source.uri}/[2024]")
+    with pytest.raises(SourceNotFoundError, match="write a backslash"):
+        list(listing_of(open_store(root), pattern=pattern).discover())
+    root, pattern = split_pattern(f"{source.uri}/\\[2024]")
+    assert pattern is None
+    assert found(open_store(root)) == ["a", "b/c"]
+
+
+def test_a_pattern_that_matches_nothing_yet_is_no_mistake(source):
+    source.put("x/y", b"x")
+    assert list(listing_of(source, pattern="2024*").discover()) == []
 
 
 class _DyingStore(LocalStore):
@@ -116,7 +117,7 @@ class _DyingStore(LocalStore):
 
 def test_a_listing_that_breaks_off_is_an_error_that_names_the_place(tmp_path):
     LandingZone(tmp_path).write("a")
-    files = DirectoryListing(_DyingStore(str(tmp_path))).discover()
+    files = listing_of(_DyingStore(str(tmp_path))).discover()
     assert next(files).path == "a"
     with pytest.raises(ListingError, match="somewhere/below") as caught:
         next(files)

@@ -1,0 +1,232 @@
+"""Where does a tree of files grow?
+
+Files mostly land behind those that are there: names carry dates or numbers. Such a tree need not be
+listed whole; it is enough to look where it grows. The places are derived from the known paths each
+time, not stored, so they cannot be stale:
+
+- Names that differ only in digits (`dt=2024-01-01`, `part-00017.json`) are a *sequence*. It grows
+  in its last member and behind it.
+- Other names (`region=eu`, `orders`) are a fixed set; each of them may grow.
+
+Each place gives one range of keys: from some known keys before the last one, for files that arrive
+a little late, up to the next known key. So the ranges also cover every gap between two members of
+a set, where a new one (`region=fr`) would be. What lies inside a sequence is not looked at: that is
+what is saved, and what only a full listing finds.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_cloudfiles.engine.discovery.base import KnownKeys
+
+OVERLAP_FILES = 500
+"""How many known files before the last one are listed again; half a page of S3."""
+MAX_EDGES = 1000
+"""A tree that grows in more places is listed whole."""
+MAX_LOOSE_FOLDERS = 2000
+"""How many folders that are in no sequence are looked at before that is said."""
+MAX_LOOSE_FILES = 10_000
+"""How many files that are in no sequence, such as a hundred with random names in each day."""
+
+KeyOrder = Callable[[str], Any]
+"""Gives what two keys are compared by: the order of the store."""
+
+_LAST = "\U0010ffff"
+_DIGITS = re.compile(r"[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """Keys to list.
+
+    Attributes:
+        after: Only keys after this one.
+        end: Only keys before this one; empty for no end.
+    """
+
+    after: str = ""
+    end: str = ""
+
+
+class EdgeRanges:
+    """Ranges in ascending order that do not overlap.
+
+    Args:
+        ranges: Ranges in any order.
+        order: What keys are compared by.
+    """
+
+    def __init__(self, ranges: list[KeyRange], order: KeyOrder) -> None:
+        self._order = order
+        self.ranges: list[KeyRange] = []
+        ranges = [self._right_way_round(found) for found in ranges]
+        for found in sorted(ranges, key=lambda found: order(found.after)):
+            if self.ranges and self._touches(self.ranges[-1], found):
+                self.ranges[-1] = KeyRange(self.ranges[-1].after, self._later_end(found))
+            else:
+                self.ranges.append(found)
+        self._starts = [order(found.after) for found in self.ranges]
+
+    def covers(self, key: str) -> bool:
+        """Whether a file would be listed."""
+        place = self._order(key)
+        before = bisect_left(self._starts, place)
+        if before == 0:
+            return False
+        end = self.ranges[before - 1].end
+        return not end or place < self._order(end)
+
+    def _right_way_round(self, found: KeyRange) -> KeyRange:
+        """Where the store has another order than the known keys, a range may end before it starts.
+
+        It is then listed to the end.
+        """
+        is_wrong = found.end and self._order(found.end) <= self._order(found.after)
+        return KeyRange(found.after) if is_wrong else found
+
+    def _touches(self, first: KeyRange, second: KeyRange) -> bool:
+        return not first.end or self._order(second.after) <= self._order(first.end)
+
+    def _later_end(self, second: KeyRange) -> str:
+        first_end = self.ranges[-1].end
+        if not first_end or not second.end:
+            return ""
+        return max(first_end, second.end, key=self._order)
+
+
+def plan_edges(known: KnownKeys, prefix: str, order: KeyOrder) -> EdgeRanges | None:
+    """Plan what an incremental listing lists.
+
+    Args:
+        known: The known files.
+        prefix: How all files of the source begin.
+        order: What keys are compared by.
+
+    Returns:
+        The ranges; `None` when nothing is known yet, or the tree grows in too many places.
+    """
+    try:
+        return _Plan(known, prefix, order).ranges()
+    except _TooManyError:
+        return None
+
+
+class _TooManyError(Exception):
+    """The tree grows in too many places, or has too many names to find out."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A name in a folder that may grow."""
+
+    name: str
+    is_folder: bool
+    in_sequence: bool
+    first_key: str
+
+
+class _Plan:
+    """One look at the known files."""
+
+    def __init__(self, known: KnownKeys, prefix: str, order: KeyOrder) -> None:
+        self._known = known
+        self._prefix = prefix
+        self._order = order
+        self._names = Counter[bool]()
+        self._overlapped = ""
+        self._found: list[KeyRange] = []
+
+    def ranges(self) -> EdgeRanges | None:
+        """Find all ranges."""
+        if self._first(self._prefix) is None:
+            return None
+        self._grow(self._prefix[: self._prefix.rfind("/") + 1])
+        found = EdgeRanges(self._found, self._order)
+        return None if len(found.ranges) > MAX_EDGES else found
+
+    def _grow(self, folder: str) -> None:
+        """Find the ranges in a folder: in and behind each member, and before a set."""
+        is_first = True
+        for member in self._members(folder):
+            if is_first and not member.in_sequence:
+                self._found.append(KeyRange(folder, member.first_key))
+            is_first = False
+            key = folder + member.name
+            if member.is_folder:
+                self._grow(key + "/")
+            elif member.in_sequence:
+                self._edge(key)
+            else:
+                self._found.append(KeyRange(key, self._next(key)))
+        last = self._known.last(folder)
+        if last is not None and last != self._overlapped:
+            self._edge(last)
+
+    def _edge(self, last: str) -> None:
+        """Add the range around and behind the last known file at a place."""
+        self._overlapped = last
+        self._found.append(KeyRange(self._known.back(last, OVERLAP_FILES) or "", self._next(last)))
+
+    def _members(self, folder: str) -> Iterator[_Member]:
+        """The names in a folder that may grow: one for each sequence, and every other one."""
+        key = self._first(folder)
+        while key is not None:
+            name, is_folder = _child(folder, key)
+            last = self._end_of_sequence(folder, name)
+            if last is None:
+                self._count(is_folder=is_folder)
+                yield _Member(name, is_folder, in_sequence=False, first_key=key)
+            else:
+                name, is_folder = _child(folder, last)
+                yield _Member(name, is_folder, in_sequence=True, first_key=key)
+            beyond = f"{folder}{name}/{_LAST}" if is_folder else folder + name
+            key = self._known.first_after(beyond)
+            if key is not None and not key.startswith(folder):
+                key = None
+
+    def _end_of_sequence(self, folder: str, name: str) -> str | None:
+        """The last known key in the sequence that a name begins; `None` when it begins none."""
+        digit = _DIGITS.search(name)
+        if digit is None:
+            return None
+        stem = folder + name[: digit.start()]
+        last = self._known.last(stem, before=stem + ":")  # ":" follows "9"
+        if last is None:
+            return None
+        last_name, _ = _child(folder, last)
+        return last if last_name != name and _shape(last_name) == _shape(name) else None
+
+    def _first(self, folder: str) -> str | None:
+        """The first known key in a folder."""
+        key = self._known.first_after(folder)
+        return key if key is not None and key.startswith(folder) else None
+
+    def _next(self, key: str) -> str:
+        """Where a range that goes to the next known key ends."""
+        return self._known.first_after(key) or ""
+
+    def _count(self, *, is_folder: bool) -> None:
+        """Give up when there are more names without an order than are worth looking at."""
+        self._names[is_folder] += 1
+        if self._names[False] > MAX_LOOSE_FILES or self._names[True] > MAX_LOOSE_FOLDERS:
+            raise _TooManyError
+
+
+def _child(folder: str, key: str) -> tuple[str, bool]:
+    """The name in a folder that a key is, or is below; and whether that is a folder."""
+    name, slash, _ = key[len(folder) :].partition("/")
+    return name, bool(slash)
+
+
+def _shape(name: str) -> str:
+    """A name with its digits made equal."""
+    return _DIGITS.sub(lambda digits: "0" * len(digits[0]), name)

@@ -1,0 +1,193 @@
+"""Which of the files below a source are input?
+
+One `FileFilter` decides, for files that were listed and for files that a notification names: so
+both ways ingest the same files. A listing asks it early (`skip`), to leave out folders unseen.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.engine.discovery.globs import SourcePattern, compile_name, split_pattern
+from airflow_cloudfiles.engine.discovery_options import DiscoveryOptions
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.files import printable_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from airflow_cloudfiles.engine.files import FileEntry
+
+__all__ = ["FileFilter", "is_hidden", "split_pattern"]
+
+HIDDEN = "hidden name"
+EXCLUDED = "checkpoint, schemas or target"
+NOT_IN_PATTERN = "not in the pattern of the path"
+NOT_IN_NAME_FILTER = "not in pathGlobFilter"
+TOO_EARLY = "not after modifiedAfter"
+TOO_LATE = "not before modifiedBefore"
+TOO_OLD = "older than maxFileAge"
+
+
+def is_hidden(name: str) -> bool:
+    """Tell whether Hadoop and Spark ignore a file or folder of this name (B91).
+
+    References:
+        `HadoopFSUtils.shouldFilterOutPathName` in Apache Spark.
+    """
+    return (name.startswith(".") or (name.startswith("_") and "=" not in name)) or name.endswith(
+        "._COPYING_"
+    )
+
+
+class FileFilter:
+    """Decides which files below a folder are input. Safe to use from several threads.
+
+    Args:
+        root: URI of the folder that is listed.
+        pattern: What follows it in the source path (`split_pattern`); `None` for everything.
+        options: `pathGlobFilter`, `modifiedAfter` and `modifiedBefore`, `maxFileAge`,
+            `useStrictGlobber`.
+        exclude_keys: Keys that are left out with all that is below them: the checkpoint, the schema
+            location, the target. Those that are not below the root are `None`.
+        clock: Seconds since 1970; for `maxFileAge`.
+
+    Attributes:
+        prefix: How the key of every file that is input begins.
+        rejected: How many files were left out, by reason. Files in a folder that a listing did not
+            look into are not counted.
+
+    Raises:
+        OptionError: A pattern cannot be read, or what is to be left out is the source itself.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        pattern: str | None,
+        options: DiscoveryOptions,
+        exclude_keys: Iterable[str | None] = (),
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.root = root
+        self.pattern = pattern
+        self.rejected: Counter[str] = Counter()
+        self._options = options
+        self._excluded = frozenset(key for key in exclude_keys if key is not None)
+        self._clock = clock
+        self._source = (
+            None if pattern is None else SourcePattern(pattern, strict=options.use_strict_globber)
+        )
+        glob = options.path_glob_filter
+        self._name = None if glob is None else compile_name(glob)
+        self._lock = threading.Lock()
+        self.prefix = "" if self._source is None else self._source.prefix
+        self._looks_at_time = (
+            options.modified_after_us is not None
+            or options.modified_before_us is not None
+            or options.max_file_age_seconds is not None
+        )
+        if "" in self._excluded:
+            raise OptionError(
+                f"{printable_path(root)!r} is the source folder itself, whose files would be "
+                f"ingested again and again. Use another folder for the checkpoint, the schemas "
+                f"and the target."
+            )
+
+    @property
+    def fingerprint(self) -> str:
+        """A text that is another one when other files may be input."""
+        options = self._options
+        return repr(
+            (
+                self.pattern,
+                options.use_strict_globber,
+                options.path_glob_filter,
+                options.modified_after_us,
+                options.modified_before_us,
+                options.max_file_age_seconds,
+                sorted(self._excluded),
+            )
+        )
+
+    def skip(self, key: str, is_folder: bool) -> bool:  # noqa: FBT001 - the protocol's SkipRule
+        """Leave out a file by its name, or a folder with all that is below it.
+
+        For a file only its own name is looked at: the listing has asked for the folders above.
+        """
+        if is_folder:
+            return self.skip_folder(key, is_folder)
+        reason = self._name_reason(key)
+        if reason is not None:
+            self._count(reason)
+        return reason is not None
+
+    def skip_folder(self, key: str, is_folder: bool) -> bool:  # noqa: FBT001 - as `skip`
+        """As `skip`, but leave out no single files: `accepts_in_folder` decides about them."""
+        return is_folder and (
+            is_hidden(key.rpartition("/")[2])
+            or key in self._excluded
+            or (self._source is not None and not self._source.may_hold(key))
+        )
+
+    def accepts_in_folder(self, entry: FileEntry) -> bool:
+        """Whether a file is input, in a folder that a listing did not leave out."""
+        reason = self._name_reason(entry.path)
+        if reason is None and self._looks_at_time:
+            reason = self._time_reason(entry)
+        if reason is not None:
+            self._count(reason)
+        return reason is None
+
+    def accepts(self, entry: FileEntry) -> bool:
+        """Whether a file is input, wherever it is and however it was found."""
+        reason = self._folder_reason(entry.path)
+        if reason is not None:
+            self._count(reason)
+            return False
+        return self.accepts_in_folder(entry)
+
+    def _folder_reason(self, key: str) -> str | None:
+        """Why a file is left out because of a folder it is in."""
+        end = key.find("/")
+        while end >= 0:
+            folder = key[:end]
+            if folder in self._excluded:
+                return EXCLUDED
+            if is_hidden(folder.rpartition("/")[2]):
+                return HIDDEN
+            end = key.find("/", end + 1)
+        return None
+
+    def _name_reason(self, key: str) -> str | None:
+        """Why a file is left out because of its own name."""
+        name = key.rpartition("/")[2]
+        if is_hidden(name):
+            return HIDDEN
+        if key in self._excluded:
+            return EXCLUDED
+        if self._source is not None and not self._source.matches(key):
+            return NOT_IN_PATTERN
+        if self._name is not None and not self._name.fullmatch(name):
+            return NOT_IN_NAME_FILTER
+        return None
+
+    def _time_reason(self, entry: FileEntry) -> str | None:
+        """Why a file is left out because of its modification time."""
+        options, modified = self._options, entry.modification_time_us
+        if options.modified_after_us is not None and modified <= options.modified_after_us:
+            return TOO_EARLY
+        if options.modified_before_us is not None and modified >= options.modified_before_us:
+            return TOO_LATE
+        age = options.max_file_age_seconds
+        if age is not None and modified < (self._clock() - age) * 1_000_000:
+            return TOO_OLD
+        return None
+
+    def _count(self, reason: str) -> None:
+        with self._lock:
+            self.rejected[reason] += 1

@@ -1,0 +1,153 @@
+"""Full or incremental?
+
+The rules, in the order in which they are asked. A full listing is always right; so each rule only
+has to be right when it allows an incremental one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from airflow_cloudfiles.engine.discovery.edges import KeyRange
+from airflow_cloudfiles.engine.discovery.listing_state import is_known
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.discovery.base import FoundBy, KnownKeys
+    from airflow_cloudfiles.engine.discovery.edges import EdgeRanges
+    from airflow_cloudfiles.engine.discovery.listing_state import ListingState
+    from airflow_cloudfiles.engine.discovery_options import DiscoveryOptions
+
+INCREMENTAL_BEFORE_FULL = 7
+"""`auto` makes a full listing after so many incremental ones (B81)."""
+COVERED_BEFORE_LEXICAL_AGAIN = 3
+"""So many full listings in a row must find new files at the edges only, once one has not."""
+WORTHWHILE_PAGES = 2
+"""A full listing of no more pages is so cheap that `auto` makes no other."""
+RESUME_SECONDS = 6 * 3600.0
+"""An interrupted full listing is continued when it is younger."""
+BACKFILL = "cloudFiles.backfillInterval has passed"
+
+Kind = Literal["full", "incremental", "resumed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is to be listed, and why."""
+
+    kind: Kind
+    reason: str
+    ranges: Sequence[KeyRange]
+    found_by: FoundBy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What the choice depends on.
+
+    Attributes:
+        options: What the user asked for.
+        remembered: What earlier listings have shown.
+        known: The known files.
+        fingerprint: Of the filter.
+        edges: Where the tree grows; `None` when that cannot be told.
+        page_size: Keys on a page.
+        now: Seconds since 1970.
+    """
+
+    options: DiscoveryOptions
+    remembered: ListingState
+    known: KnownKeys
+    fingerprint: str
+    edges: EdgeRanges | None
+    page_size: int
+    now: float
+
+
+def choose(given: Circumstances, *, full: bool, found_by: FoundBy) -> Choice:
+    """Decide what is listed now.
+
+    Args:
+        given: What it depends on.
+        full: A full listing was asked for; it is never the rest of another.
+        found_by: What files are recorded as.
+    """
+    if full:
+        return Choice("full", "it was asked for", [KeyRange()], found_by)
+    reason = _why_full(given)
+    if not reason and given.edges is not None:
+        return Choice("incremental", "new files come last here", given.edges.ranges, found_by)
+    if _may_resume(given, found_by) and (unfinished := given.remembered.unfinished):
+        age = int(given.now - unfinished.saved)
+        reason = f"a full one was interrupted {age} seconds ago"
+        return Choice("resumed", reason, unfinished.ranges, found_by)
+    if reason == BACKFILL and found_by == "listing":
+        found_by = "backfill"
+    return Choice("full", reason, [KeyRange()], found_by)
+
+
+def _why_full(given: Circumstances) -> str:
+    """Why a full listing is due; empty when none is."""
+    options, remembered = given.options, given.remembered
+    interval = options.backfill_interval_seconds
+    is_backfill = interval is not None and given.now - remembered.full_started >= interval
+    rules = [
+        (options.use_incremental_listing == "false", "cloudFiles.useIncrementalListing is false"),
+        (options.allow_overwrites, "cloudFiles.allowOverwrites looks at known files"),
+        (remembered.full_started <= 0, "none was finished before"),
+        (not remembered.is_of(given.known, given.fingerprint), "other files are input than before"),
+        (remembered.has_notifications, "notifications came before"),
+        (is_backfill, BACKFILL),
+        *(_rules_of_auto(given) if options.use_incremental_listing == "auto" else ()),
+        (given.edges is None, "the tree grows in too many places, or cannot be cut"),
+    ]
+    return next((reason for holds, reason in rules if holds), "")
+
+
+def _rules_of_auto(given: Circumstances) -> Sequence[tuple[bool, str]]:
+    """What `auto` asks besides: whether it is safe, and whether it saves anything."""
+    remembered, edges = given.remembered, given.edges
+    pages = remembered.full_listed / given.page_size
+    return (
+        (remembered.lexical is None, "it is not known yet whether new files come last"),
+        (remembered.lexical is False, "new files do not come last here"),
+        (remembered.incremental >= INCREMENTAL_BEFORE_FULL, "the last seven were incremental"),
+        (pages <= WORTHWHILE_PAGES, "it costs two pages at most"),
+        (
+            edges is not None and len(edges.ranges) >= pages,
+            "it costs no more than the edges do",
+        ),
+    )
+
+
+def _may_resume(given: Circumstances, found_by: FoundBy) -> bool:
+    """Whether an interrupted full listing can be believed, and is young enough."""
+    unfinished = given.remembered.unfinished
+    return (
+        unfinished is not None
+        and not given.options.allow_overwrites
+        and unfinished.found_by == found_by
+        and unfinished.filter == given.fingerprint
+        and is_known(given.known, unfinished.witness)
+        and 0 <= given.now - unfinished.saved < RESUME_SECONDS
+    )
+
+
+def lexical_after(remembered: ListingState, *, found: int, missed: int) -> tuple[bool | None, int]:
+    """What a full listing says about whether new files come last.
+
+    Args:
+        remembered: What was known before it.
+        found: How many new files it found.
+        missed: How many of them an incremental one would not have found.
+
+    Returns:
+        `lexical` and `covered` of the new state.
+    """
+    if found == 0:
+        return remembered.lexical, remembered.covered
+    if missed:
+        return False, 0
+    covered = remembered.covered + 1
+    return remembered.lexical is not False or covered >= COVERED_BEFORE_LEXICAL_AGAIN, covered

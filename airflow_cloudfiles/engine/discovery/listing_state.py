@@ -1,0 +1,150 @@
+"""What does a listing remember of those before it?
+
+One small JSON file in the state, `_source/listing.json`. It is a hint, written without conditions:
+lost, stale or written by two processes at once, it may cost a full listing that was not needed, and
+nothing else. So it holds no edges and no paths that a file's fate depends on, but for the marks of
+a full listing that was interrupted: those are written after what lies before them was recorded, and
+believed only while a file that was known at that time (`witness`) still is.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_cloudfiles.engine.discovery.edges import KeyRange
+from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.discovery.base import KnownKeys
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+KEY = "_source/listing.json"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A full listing that has not come to its end.
+
+    Attributes:
+        saved: When this was written, in seconds since 1970.
+        found_by: What its files are recorded as.
+        filter: Which files were input (`FileFilter.fingerprint`).
+        witness: A path that was known then.
+        ranges: What is still to be listed.
+    """
+
+    saved: float
+    found_by: str
+    filter: str
+    witness: str
+    ranges: tuple[KeyRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListingState:
+    """What is remembered; times are seconds since 1970, 0 for never.
+
+    Attributes:
+        full_started: When the last full listing that came to its end began.
+        full_listed: How many keys it listed.
+        incremental: How many incremental listings came after it.
+        lexical: Whether incremental listings would have found what full ones did; `None`: it has
+            not been seen yet.
+        covered: How many full listings in a row found new files only where an incremental one would
+            have looked.
+        notified: When files were last found by notifications.
+        filter: Which files were input (`FileFilter.fingerprint`).
+        witness: A path that was known then.
+        unfinished: A full listing that was interrupted.
+    """
+
+    full_started: float = 0.0
+    full_listed: int = 0
+    incremental: int = 0
+    lexical: bool | None = None
+    covered: int = 0
+    notified: float = 0.0
+    filter: str = ""
+    witness: str = ""
+    unfinished: Unfinished | None = None
+
+    @property
+    def has_notifications(self) -> bool:
+        """Whether files were found by notifications since the last full listing began."""
+        return self.notified > 0 and self.notified >= self.full_started
+
+    def is_of(self, known: KnownKeys, fingerprint: str) -> bool:
+        """Whether the last full listing was of this file log, and of these files."""
+        return self.filter == fingerprint and is_known(known, self.witness)
+
+
+def is_known(known: KnownKeys, path: str) -> bool:
+    """Whether a path is in the file log; no path at all is in any."""
+    return not path or known.last(path, before=path + "\0") == path
+
+
+def load_state(state: ObjectStore) -> ListingState:
+    """Read what is remembered; nothing, when there is no file or it cannot be understood."""
+    try:
+        content = state.get(KEY)
+    except ObjectNotFoundError:
+        return ListingState()
+    try:
+        return _decode(json.loads(content))
+    except (ValueError, TypeError, KeyError) as failure:
+        name = printable_path(state.child_uri(KEY))
+        logger.warning("%s cannot be read (%s): the source is listed in full.", name, failure)
+        return ListingState()
+
+
+def save_state(state: ObjectStore, remembered: ListingState) -> None:
+    """Write what is to be remembered. Failing to is no reason to fail: it is a hint."""
+    try:
+        notified = max(remembered.notified, load_state(state).notified)
+        value = {"version": _VERSION, **asdict(replace(remembered, notified=notified))}
+        state.put(KEY, json.dumps(value, indent=1).encode("ascii"))
+    except OSError as failure:
+        name = printable_path(state.child_uri(KEY))
+        logger.warning("%s could not be written, which only costs time: %s", name, failure)
+
+
+def remember_notifications(state: ObjectStore, now: float) -> None:
+    """Note that files are found by notifications: the next listing is a full one (B100).
+
+    One write until that listing; costs one read otherwise.
+    """
+    remembered = load_state(state)
+    if not remembered.has_notifications:
+        save_state(state, replace(remembered, notified=now))
+
+
+def _decode(value: Any) -> ListingState:
+    """Read what `save_state` wrote."""
+    fields = dict(value)
+    if fields.pop("version") != _VERSION:
+        msg = "it is of another version"
+        raise ValueError(msg)
+    unfinished = fields.pop("unfinished")
+    if unfinished is not None:
+        ranges = tuple(
+            KeyRange(str(each["after"]), str(each["end"])) for each in unfinished["ranges"]
+        )
+        unfinished = Unfinished(
+            saved=float(unfinished["saved"]),
+            found_by=str(unfinished["found_by"]),
+            filter=str(unfinished["filter"]),
+            witness=str(unfinished["witness"]),
+            ranges=ranges,
+        )
+    kinds = {"lexical": lambda found: None if found is None else bool(found)}
+    for name, default in asdict(ListingState()).items():
+        if name != "unfinished":
+            fields[name] = kinds.get(name, type(default))(fields[name])
+    return ListingState(**fields, unfinished=unfinished)

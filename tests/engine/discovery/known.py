@@ -1,0 +1,73 @@
+"""A recorder without a file log: what is recorded is in a sorted list."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right, insort
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.engine.storage.base import key_bytes, key_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from airflow_cloudfiles.engine.discovery.base import FoundBy
+    from airflow_cloudfiles.engine.files import FileEntry
+
+
+class Known:
+    """Known paths in the order of bytes."""
+
+    def __init__(self, paths: Iterable[str] = ()) -> None:
+        self.keys = sorted({key_bytes(path) for path in paths})
+
+    def last(self, prefix: str = "", *, before: str | None = None) -> str | None:
+        first = key_bytes(prefix)
+        end = len(self.keys) if before is None else bisect_left(self.keys, key_bytes(before))
+        found = [
+            key for key in self.keys[bisect_left(self.keys, first) : end] if key.startswith(first)
+        ]
+        return key_text(found[-1]) if found else None
+
+    def first_after(self, path: str) -> str | None:
+        place = bisect_right(self.keys, key_bytes(path))
+        return key_text(self.keys[place]) if place < len(self.keys) else None
+
+    def back(self, path: str, steps: int) -> str | None:
+        place = bisect_left(self.keys, key_bytes(path)) - steps
+        return key_text(self.keys[place]) if place >= 0 else None
+
+    def __contains__(self, path: str) -> bool:
+        place = bisect_left(self.keys, key_bytes(path))
+        return self.keys[place : place + 1] == [key_bytes(path)]
+
+
+class MemoryRecorder:
+    """A `Recorder` that counts.
+
+    Attributes:
+        recorded: Paths, in the order in which they were recorded.
+        batches: How many files each call of `record` brought, and how they were found.
+    """
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        self.known = Known(known)
+        self.recorded: list[str] = []
+        self.batches: list[tuple[int, str]] = []
+        self._lock = threading.Lock()
+
+    def unseen(self, candidates: Iterable[FileEntry]) -> Iterator[FileEntry]:
+        for entry in candidates:
+            if entry.path not in self.known:
+                yield entry
+
+    def record(self, files: Sequence[FileEntry], found_by: FoundBy) -> int:
+        new = 0
+        with self._lock:
+            for file in files:
+                if file.path not in self.known:
+                    insort(self.known.keys, key_bytes(file.path))
+                    self.recorded.append(file.path)
+                    new += 1
+            self.batches.append((new, found_by))
+        return new

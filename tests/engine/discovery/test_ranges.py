@@ -1,0 +1,222 @@
+"""Several readers find what one finds; interrupted ones what is left; and none of it costs much."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from math import ceil
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_cloudfiles.engine.discovery import ranges as ranges_module
+from airflow_cloudfiles.engine.discovery.edges import KeyRange
+from airflow_cloudfiles.engine.discovery.filters import FileFilter
+from airflow_cloudfiles.engine.discovery.midpoints import last_text, midpoint
+from airflow_cloudfiles.engine.discovery.ranges import Readers
+from airflow_cloudfiles.engine.discovery_options import DiscoveryOptions
+from airflow_cloudfiles.engine.errors import ListingError
+from airflow_cloudfiles.engine.storage.base import key_bytes
+from airflow_cloudfiles.engine.storage.memory import MemoryStore
+from tests.engine.discovery.known import MemoryRecorder
+
+
+EVERYTHING = (KeyRange(),)
+
+
+class Quiet:
+    """A watcher that watches nothing."""
+
+    def found(self, files):
+        pass
+
+    def advanced(self, readers):
+        pass
+
+
+class RacingStore(MemoryStore):
+    """A store whose readers wait for each other now and then, so that all of them get to work."""
+
+    def __init__(self, uri, page_size, readers=0):
+        super().__init__(uri, page_size=page_size)
+        self.most_at_once = 0
+        self._at_once = 0
+        self._lock = threading.Lock()
+
+    def list(self, *args, **kwargs):
+        with self._lock:
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            for number, entry in enumerate(super().list(*args, **kwargs)):
+                if number % self.page_size == 0:
+                    threading.Event().wait(0.0005)
+                yield entry
+        finally:
+            with self._lock:
+                self._at_once -= 1
+
+
+def filled(keys, page_size=5, kind=RacingStore):
+    store = kind(f"memory://{uuid.uuid4().hex}", page_size)
+    for key in keys:
+        store.put(key, b"")
+    return store
+
+
+def readers_of(store, recorder, ranges=EVERYTHING, *, threads=8, prefix=None):
+    return Readers(
+        store,
+        FileFilter(store.uri, prefix, DiscoveryOptions()),
+        recorder,
+        ranges,
+        found_by="listing",
+        threads=threads,
+        page_size=store.page_size,
+        order=key_bytes,
+        watcher=Quiet(),
+    )
+
+
+PARTS = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=3)
+KEYS = st.one_of(
+    st.sets(st.lists(PARTS, min_size=1, max_size=3).map("/".join), max_size=150),
+    st.sets(st.integers(0, 5000).map(lambda n: f"dt={n // 50:03d}/part-{n:05d}"), max_size=400),
+    st.sets(st.text("ab", min_size=1, max_size=9), max_size=300),
+)
+
+
+@settings(max_examples=40)
+@given(KEYS)
+def test_readers_together_find_what_one_finds(keys):
+    keys = {key for key in keys if not any(p in {".", ".."} for p in key.split("/"))}
+    store = filled(keys, page_size=3)
+    alone, together = MemoryRecorder(), MemoryRecorder()
+    readers_of(store, alone, threads=1).run()
+    readers_of(store, together).run()
+    assert sorted(together.recorded) == sorted(alone.recorded)
+
+
+def test_a_short_listing_costs_its_pages():  # B87
+    store = filled([f"{n:04d}" for n in range(99)])
+    recorder = MemoryRecorder()
+    readers_of(store, recorder).run()
+    assert store.requests["list"] == 20
+    assert len(recorder.recorded) == 99
+    assert store.most_at_once == 1
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        lambda n: f"in/2024/{n // 100:02d}/part-{n:06d}.json",
+        lambda n: uuid.uuid5(uuid.NAMESPACE_OID, str(n)).hex,
+        lambda n: f"é/{chr(0x4E00 + n % 500)}/{n:05d}",
+        lambda n: "x" * 300 + f"{n:05d}",
+        lambda n: f"a/{n:05d}" if n else "z",
+    ],
+    ids=["dates", "random", "unicode", "long", "lopsided"],
+)
+def test_a_long_listing_is_shared_and_costs_little_more_than_its_pages(key):
+    store = filled([key(n) for n in range(4000)], page_size=10)
+    recorder = MemoryRecorder()
+    readers = readers_of(store, recorder)
+    readers.run()
+    assert len(recorder.recorded) == 4000
+    assert readers.listed < 4000 + 10 * readers.ranges_begun
+    pages = ceil(4000 / 10)
+    assert store.requests["list"] <= pages + readers.probes + 2 * readers.ranges_begun
+    assert readers.probes < pages
+    assert readers.ranges_begun > 4
+    assert store.most_at_once > 3
+
+
+def test_only_what_begins_like_the_pattern_is_listed():
+    store = filled([f"{letter}/{n:04d}" for letter in "abc" for n in range(500)], page_size=10)
+    recorder = MemoryRecorder()
+    readers_of(store, recorder, prefix="b/*").run()
+    assert sorted(recorder.recorded) == [f"b/{n:04d}" for n in range(500)]
+    assert store.requests["list"] < 100
+
+
+def test_ranges_are_all_listed_and_nothing_between_them():
+    store = filled([f"{n:03d}" for n in range(100)])
+    recorder = MemoryRecorder(["005"])
+    parts = [KeyRange("", "010"), KeyRange("049", "055"), KeyRange("097")]
+    readers_of(store, recorder, parts).run()
+    expected = [f"{n:03d}" for n in (*range(10), *range(50, 55), 98, 99) if n != 5]
+    assert sorted(recorder.recorded) == expected
+
+
+class BreakingStore(RacingStore):
+    """A store that stops answering after some pages."""
+
+    pages_left = 60
+
+    def list(self, *args, **kwargs):
+        for number, entry in enumerate(super().list(*args, **kwargs)):
+            if number % self.page_size == 0:
+                self.pages_left -= 1
+                if self.pages_left < 0:
+                    raise ConnectionError("no answer")
+            yield entry
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_what_is_left_of_a_broken_listing_completes_it(threads, monkeypatch):
+    monkeypatch.setattr(ranges_module, "_BATCH_FILES", 100)
+    keys = [f"{n:05d}" for n in range(2000)]
+    store = filled(keys, page_size=10, kind=BreakingStore)
+    recorder = MemoryRecorder()
+    readers = readers_of(store, recorder, threads=threads)
+    with pytest.raises(ListingError, match="no answer") as caught:
+        readers.run()
+    assert caught.value.is_retryable
+    before = len(recorder.recorded)
+    assert 0 < before < 2000
+    rest = readers.unfinished()
+    assert rest != [KeyRange()]
+    store.pages_left = 10_000
+    again = readers_of(store, recorder, rest, threads=threads)
+    again.run()
+    assert sorted(recorder.recorded) == keys
+    assert again.listed < 2000
+    assert again.unfinished() == []
+
+
+def test_batches_are_bounded(monkeypatch):
+    monkeypatch.setattr(ranges_module, "_BATCH_FILES", 50)
+    recorder = MemoryRecorder()
+    readers_of(filled([f"{n:04d}" for n in range(1000)]), recorder, threads=1).run()
+    assert max(size for size, _ in recorder.batches) <= 50
+    assert len(recorder.batches) >= 20
+
+
+def test_a_failing_recorder_ends_all_readers():
+    class Failing(MemoryRecorder):
+        def record(self, files, found_by):
+            raise RuntimeError("disk full")
+
+    with pytest.raises(RuntimeError, match="disk full"):
+        readers_of(filled([f"{n:04d}" for n in range(2000)]), Failing()).run()
+    assert [t for t in threading.enumerate() if t.name == "cloudfiles-listing"] == []
+
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=12)
+
+
+@given(TEXTS, TEXTS)
+def test_a_midpoint_is_between(one, other):
+    low, high = sorted((one, other))
+    found = midpoint(low, high)
+    assert found is None or low < found < high
+    if found is not None:
+        found.encode("utf-8")
+
+
+@given(st.sets(TEXTS, min_size=1, max_size=20), st.data())
+def test_the_last_text_is_behind_all_keys(keys, data):
+    low = data.draw(st.sampled_from(sorted(keys)))
+    behind = last_text(low, "", lambda text: any(key > text for key in keys))
+    assert all(key < behind or key.startswith(behind[:-1]) for key in keys)
