@@ -1,10 +1,11 @@
 """Is another run working on this checkpoint?
 
-One run at a time may plan and write. The lock is a file lock on `_source/run.lock` (and one on
-`_source/job.lock` for jobs, taken before Spark starts), which the operating system frees when the
-run ends, even by SIGKILL; so there is nothing to clean up and no time-out to tune. The logs below
-the checkpoint are safe without it (they are put-if-absent); the lock keeps two runs from doing the
-same work, and Spark's checkpoint from two writers.
+One run at a time may plan and write. The lock is on `_source/run.lock` (and one on
+`_source/job.lock` for jobs, taken before Spark starts). On a disk it is a file lock, which the
+operating system frees when the run ends, even by SIGKILL; so there is nothing to clean up and no
+time-out to tune. In an object store it is a `Lease`. The logs below the checkpoint are safe without
+it (they are put-if-absent); the lock keeps two runs from doing the same work, and Spark's
+checkpoint from two writers.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import socket
 import threading
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from airflow_cloudfiles.engine.errors import StateLockedError
+from airflow_cloudfiles.engine.errors import StateError, StateLockedError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.ledger.file_lock import FileLock
+from airflow_cloudfiles.engine.ledger.lease import LEASE_SECONDS, Lease
 from airflow_cloudfiles.engine.storage.local import LocalStore
+from airflow_cloudfiles.engine.storage.memory import MemoryStore
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -35,6 +38,9 @@ JOB_KEY = "_source/job.lock"
 never sees two queries begin on one checkpoint."""
 
 _POLL_SECONDS = 0.1
+_POLL_LEASE_SECONDS = 1.0
+_LEASE_PATIENCE = 1.5
+"""How many times the length of a lease a run waits that may wait at all."""
 
 
 class RunLock:
@@ -45,34 +51,52 @@ class RunLock:
     Args:
         state: The checkpoint location.
         key: Which of the two locks.
+        lease_seconds: In an object store: after which time a silent holder is gone.
     """
 
     _held_in_memory: ClassVar[set[str]] = set()
     _memory_guard: ClassVar[threading.Lock] = threading.Lock()
 
-    def __init__(self, state: ObjectStore, key: str = KEY) -> None:
+    def __init__(
+        self, state: ObjectStore, key: str = KEY, *, lease_seconds: float = LEASE_SECONDS
+    ) -> None:
         self._state = state
         self._name = f"{state.uri}/{key}"
         self._file: FileLock | None = None
+        self._lease: Lease | None = None
+        self._lease_seconds = lease_seconds
         self._is_held = False
         if isinstance(state, LocalStore):
             state.make_folder(key)
             self._file = FileLock(state.local_path(key))
+        elif not isinstance(state, MemoryStore):
+            self._lease = Lease(state, key, _note(), lease_seconds=lease_seconds)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this run has the lock; a lease can be lost."""
+        return self._is_held and (self._lease is None or self._lease.is_held)
 
     def acquire(self, timeout_seconds: float = 0.0) -> None:
         """Take the lock, waiting for the run that has it.
 
         Args:
-            timeout_seconds: How long to wait.
+            timeout_seconds: How long to wait. In an object store, who waits at all waits long
+                enough to see that a killed run is gone.
 
         Raises:
             StateLockedError: Another run still has it; says which.
+            StateError: The object store cannot be reached.
         """
+        poll_seconds = _POLL_SECONDS
+        if self._lease is not None and timeout_seconds > 0:
+            timeout_seconds = max(timeout_seconds, self._lease_seconds * _LEASE_PATIENCE)
+            poll_seconds = min(_POLL_LEASE_SECONDS, self._lease_seconds / 10)
         deadline = time.monotonic() + timeout_seconds
         while not self._try_acquire():
             if time.monotonic() >= deadline:
                 raise self._locked()
-            time.sleep(_POLL_SECONDS)
+            time.sleep(poll_seconds)
 
     def release(self) -> None:
         """Free the lock; freeing it twice does nothing."""
@@ -81,6 +105,8 @@ class RunLock:
         self._is_held = False
         if self._file is not None:
             self._file.release()
+        elif self._lease is not None:
+            self._lease.release()
         else:
             with self._memory_guard:
                 self._held_in_memory.discard(self._name)
@@ -106,7 +132,14 @@ class RunLock:
         if self._file is not None:
             self._is_held = self._file.try_acquire()
             if self._is_held:
-                self._file.write_note(_note())
+                self._file.write_note(json.dumps(_note()).encode("ascii") + b"\n")
+            return self._is_held
+        if self._lease is not None:
+            try:
+                self._is_held = self._lease.try_acquire()
+            except OSError as failure:
+                msg = f"The lock {self._name} cannot be taken: {failure}"
+                raise StateError(msg) from failure
             return self._is_held
         with self._memory_guard:
             self._is_held = self._name not in self._held_in_memory
@@ -114,18 +147,18 @@ class RunLock:
         return self._is_held
 
     def _locked(self) -> StateLockedError:
-        holder = _holder(self._file.read_note() if self._file else b"")
+        place = self._file or self._lease
+        holder = _holder(place.read_note() if place else b"")
         return StateLockedError(
             f"Another run is working on the checkpoint location {printable_path(self._state.uri)}: "
             f"{holder}. Wait until it has ended, or stop it; the lock is freed by itself."
         )
 
 
-def _note() -> bytes:
+def _note() -> dict[str, Any]:
     """Say who this process is."""
     since = datetime.now(UTC).isoformat(timespec="seconds")
-    value = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
-    return json.dumps(value).encode("ascii") + b"\n"
+    return {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
 
 
 def _holder(note: bytes) -> str:

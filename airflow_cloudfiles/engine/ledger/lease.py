@@ -1,0 +1,227 @@
+"""Who has this object now?
+
+A lock in an object store, which frees nothing when its holder dies: so it is held for a time only.
+
+1. The lock is an object. Who creates it (put-if-absent) holds it, and writes into it a random
+   `nonce` that is his alone.
+2. He counts its `beat` up every few seconds (put-if-match), in a thread of its own.
+3. Who finds it there watches it. When it has not changed for `lease_seconds` on the watcher's own
+   clock, the holder is gone, and it is taken over (put-if-match). No two clocks are compared.
+4. A watcher on the holder's machine need not wait: it sees that the process is no more.
+5. The holder deletes it when he is done.
+
+A holder who is only slow (a suspended machine, a network that was away for longer) loses it and
+learns of it at his next beat, maybe after he has gone on for a while. So nothing may become wrong
+when two have it: the logs of the state are put-if-absent, and the sink commits each batch number
+once. The lock only keeps two runs from doing the same work.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+LEASE_SECONDS = 20.0
+"""After this time without a beat the holder of a lock counts as gone."""
+_BEATS_A_LEASE = 4
+
+
+class Lease:
+    """A lock on an object.
+
+    Args:
+        state: An object store with put-if-match.
+        key: Of the object.
+        note: What to tell others about its holder.
+        lease_seconds: See `LEASE_SECONDS`.
+    """
+
+    def __init__(
+        self,
+        state: ObjectStore,
+        key: str,
+        note: dict[str, Any],
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
+        self._state = state
+        self._key = key
+        self._lease_seconds = lease_seconds
+        self._nonce = uuid.uuid4().hex
+        self._note = {**note, "machine": machine(), "started": process_start(os.getpid())}
+        self._beat = 0
+        self._etag = ""
+        self._owner = 0
+        self._watched = ("", 0.0, b"")
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process has the lock, as far as it knows."""
+        return self._owner == os.getpid() and not self._ended.is_set()
+
+    def try_acquire(self) -> bool:
+        """Take the lock if nobody has it, or if its holder is gone.
+
+        To be called again and again: that a holder is gone shows in time.
+
+        Raises:
+            OSError: The store cannot be reached.
+        """
+        found = self._state.head(self._key)
+        if found is None:
+            won = self._write(lambda content: self._state.put_if_absent(self._key, content))
+        elif self._is_gone(found.etag):
+            won = self._write(
+                lambda content: self._state.put_if_match(self._key, content, found.etag)
+            )
+            if won:
+                logger.warning("%s was left behind; it is taken over.", self._name())
+        else:
+            return False
+        if won:
+            self._owner = os.getpid()
+            self._ended.clear()
+            self._thread = threading.Thread(target=self._renew, daemon=True, name="run-lock")
+            self._thread.start()
+        return won
+
+    def release(self) -> None:
+        """Give the lock back; a copy of it made by fork gives back nothing."""
+        if not self.is_held:
+            return
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+        try:
+            if self._read_back():
+                self._state.delete(self._key)
+        except OSError as failure:
+            logger.warning("%s will be free by itself: %s", self._name(), failure)
+
+    def read_note(self) -> bytes:
+        """Read what the holder said; empty when it said nothing."""
+        try:
+            return self._state.get(self._key)
+        except (OSError, ObjectNotFoundError):
+            return b""
+
+    def _is_gone(self, etag: str) -> bool:
+        """Whether the holder of the lock has stopped counting."""
+        if etag != self._watched[0]:
+            self._watched = (etag, time.monotonic(), self.read_note())
+        _, since, note = self._watched
+        return time.monotonic() - since >= self._lease_seconds or _has_ended(note)
+
+    def _write(self, put: Callable[[bytes], object]) -> bool:
+        """Write the lock on a condition; where the answer is no or none, what is there decides."""
+        self._beat += 1
+        content = {**self._note, "nonce": self._nonce, "beat": self._beat}
+        failure: OSError | None = None
+        try:
+            put(json.dumps(content).encode("ascii") + b"\n")
+        except OSError as error:
+            failure = error
+        is_mine = self._read_back()
+        if failure is not None and not is_mine:
+            raise failure
+        return is_mine
+
+    def _read_back(self) -> bool:
+        """Whether the lock is ours, and which version of it.
+
+        The version is asked for first: should the content be newer than it, it matches nothing.
+        """
+        found = self._state.head(self._key)
+        try:
+            content = self._state.get(self._key)
+        except ObjectNotFoundError:
+            return False
+        if found is None or _fields(content).get("nonce") != self._nonce:
+            return False
+        self._etag = found.etag
+        return True
+
+    def _renew(self) -> None:
+        """Count until the end. A store that cannot be reached is tried again."""
+        while not self._ended.wait(self._lease_seconds / _BEATS_A_LEASE):
+            try:
+                is_mine = self._write(
+                    lambda content: self._state.put_if_match(self._key, content, self._etag)
+                )
+                if not is_mine and self._state.head(self._key) is None:
+                    # Somebody has deleted it by hand.
+                    is_mine = self._write(
+                        lambda content: self._state.put_if_absent(self._key, content)
+                    )
+            except OSError as failure:
+                logger.warning("%s cannot be renewed: %s Trying again.", self._name(), failure)
+                continue
+            if not is_mine and not self._ended.is_set():
+                logger.error(
+                    "%s was taken over by another run, because this one did not renew it for %s "
+                    "seconds. What this run has committed stays, and nothing is ingested twice; "
+                    "but both runs are at work.",
+                    self._name(),
+                    self._lease_seconds,
+                )
+                self._ended.set()
+
+    def _name(self) -> str:
+        return f"The lock {printable_path(self._state.child_uri(self._key))}"
+
+
+def machine() -> str:
+    """Name this boot of this machine, and the name space of its process ids; empty if unknown."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:
+        return ""
+
+
+def process_start(pid: int) -> str:
+    """Tell when a process of this machine was started, in its own unit; empty for none.
+
+    A process id alone may have been given to another process meanwhile.
+    """
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    fields = status.rpartition(")")[2].split()
+    return "" if fields[0] in {"Z", "X"} else fields[19]
+
+
+def _has_ended(content: bytes) -> bool:
+    """Whether the holder is a process of this machine that is no more."""
+    match _fields(content):
+        case {"pid": int(pid), "machine": str(where), "started": str(started)}:
+            is_here = bool(where and started) and where == machine()
+            return is_here and process_start(pid) != started
+    return False
+
+
+def _fields(content: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(content)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
