@@ -19,6 +19,7 @@ import re
 import threading
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -158,25 +159,15 @@ class AzureStore:
         skip: SkipRule | None = None,
     ) -> Iterator[FileEntry]:
         """List the objects, in the order of the account, a page a request."""
-        fetch = self._pages(prefix, self._page_size)
-        if not (start_after or end_before or skip):
-            return list_flat(fetch, self._root, Wanted(prefix), order=None)
-        order = self._order()
-        if order is None:
-            return self._cut(prefix, start_after, end_before, skip)
-        wanted = Wanted(prefix, start_after, _safe_end(end_before), skip)
-        found = list_flat(fetch, self._root, wanted, order=order)
-        if wanted.end_before == end_before:
-            return found
-        end = order.of(end_before)
-        return (entry for entry in found if order.of(entry.path) < end)
+        return self._listing(Wanted(prefix, start_after, end_before, skip))
 
     def key_after(self, after: str) -> str | None:
         """Give the first key after a text."""
         order = self._order()
         if order is not None:
             return first_key(self._pages("", 2), self._root, after, order=order)
-        keys = (entry.path for entry in self._cut("", after, "", None))
+        found = self._cut(self._pages("", self._page_size), Wanted(start_after=after))
+        keys = (entry.path for entry in found)
         return min(keys, key=FLAT.of, default=None)
 
     def head(self, key: str) -> FileEntry | None:
@@ -261,14 +252,27 @@ class AzureStore:
             raise ObjectNotFoundError(self.child_uri(key))
         return content
 
-    def _cut(
-        self, prefix: str, start_after: str, end_before: str, skip: SkipRule | None
-    ) -> Iterator[FileEntry]:
+    def _listing(self, wanted: Wanted) -> Iterator[FileEntry]:
+        """List; nothing is asked before the first step."""
+        fetch = self._pages(wanted.prefix, self._page_size)
+        if not (wanted.start_after or wanted.end_before or wanted.skip):
+            yield from list_flat(fetch, self._root, wanted, order=None)
+            return
+        order = self._order()
+        if order is None:
+            yield from self._cut(fetch, wanted)
+            return
+        safe = replace(wanted, end_before=_safe_end(wanted.end_before))
+        end = None if safe == wanted else order.of(wanted.end_before)
+        for entry in list_flat(fetch, self._root, safe, order=order):
+            if end is None or order.of(entry.path) < end:
+                yield entry
+
+    def _cut(self, fetch: Fetch, wanted: Wanted) -> Iterator[FileEntry]:
         """List everything that has a prefix, in whatever order, and leave out the rest here."""
-        folders = Folders(skip)
-        first, end = FLAT.of(start_after), FLAT.of(end_before)
-        fetch = self._pages(prefix, self._page_size)
-        for entry in list_flat(fetch, self._root, Wanted(prefix), order=None):
+        folders, skip = Folders(wanted.skip), wanted.skip
+        first, end = FLAT.of(wanted.start_after), FLAT.of(wanted.end_before)
+        for entry in list_flat(fetch, self._root, Wanted(wanted.prefix), order=None):
             place = FLAT.of(entry.path)
             if place <= first or (end and place >= end):
                 continue

@@ -24,7 +24,6 @@ from google.auth.exceptions import GoogleAuthError
 from google.cloud.storage import Client
 from google.cloud.storage.exceptions import DataCorruption
 from google.cloud.storage.retry import DEFAULT_RETRY
-from requests.exceptions import RequestException
 
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage.access import Access, GcpAccess, of_kind
@@ -59,8 +58,8 @@ _TRIES = 3
 _TIMEOUTS = (10, 60)
 """Seconds to connect, and to wait for the next bytes."""
 
-_FAILURES = (GoogleAPIError, GoogleAuthError, DataCorruption, RequestException)
-"""What Google's client raises."""
+_FAILURES = (GoogleAPIError, GoogleAuthError, DataCorruption, OSError)
+"""What Google's client raises; the errors of what it speaks HTTP with are `OSError`."""
 
 _FIELDS = "items(name,size,timeCreated,generation),nextPageToken"
 
@@ -243,10 +242,7 @@ class GcsStore:
                 except ValueError as failure:  # not JSON
                     if tries_left:
                         continue
-                    raise ConnectionError(
-                        f"gs://{self._bucket}/{prefix} could not be listed: the answers broke off. "
-                        f"Try again."
-                    ) from failure
+                    raise ConnectionError from failure
                 objects = page.raw_page.get("items", ()) if page else ()
                 return Page([_listed(one) for one in objects], listing.next_page_token)
         raise AssertionError("unreachable")

@@ -8,7 +8,6 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Literal
 
-import requests
 from google.api_core.exceptions import GoogleAPICallError, RetryError
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
 
@@ -67,7 +66,7 @@ def _reason(cause: BaseException, status: int | None, needed: str) -> tuple[type
             PermissionError,
             f"not allowed (status {status}). Give the identity the permission {needed} on it.",
         )
-    elif status in _LATE or isinstance(cause, requests.exceptions.Timeout):
+    elif status in _LATE or "Timeout" in name:
         found = (TimeoutError, "no answer in time. Try again.")
     elif status in _BUSY:
         found = (
