@@ -62,7 +62,7 @@ def _parse(attributes: Mapping[str, str], body: bytes) -> Parsed:
     bucket = checked_name(attributes.get("bucketId", ""), "a bucket")
     place = f"{bucket}/{checked_key(attributes.get('objectId', ''))}"
     resource = fields_of(_Resource, body) if body else _Resource()
-    time = resource.updated or resource.time_created or attributes.get("eventTime", "")
+    time = resource.time_created or resource.updated or attributes.get("eventTime", "")
     generation = _number(resource.generation or attributes.get("objectGeneration"))
     return [
         FileEvent(

@@ -10,21 +10,20 @@ The identity needs the role *Pub/Sub Subscriber* on the subscription.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.api_core import exceptions as google
-from google.auth.credentials import AnonymousCredentials
+from google.api_core.retry import Retry, if_exception_type
 from google.auth.exceptions import GoogleAuthError, TransportError
 from google.cloud.pubsub_v1 import SubscriberClient
-from google.oauth2 import service_account
 from google.pubsub_v1.services.subscriber.transports.grpc import SubscriberGrpcTransport
 
 from airflow_cloudfiles.engine.discovery import events_gcp
 from airflow_cloudfiles.engine.discovery.queue import Message
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import GcpAccess, of_kind
+from airflow_cloudfiles.engine.storage.gcp_client import google_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,10 +32,15 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
 
 _MOST = 1000
-_WAIT_SECONDS = 5.0
-"""How long a pull waits for a message; the service says nothing about how long it would."""
-
-_SCOPE = "https://www.googleapis.com/auth/pubsub"
+_RETRY = Retry(
+    predicate=if_exception_type(
+        google.ServiceUnavailable, google.InternalServerError, google.Aborted, google.Unknown
+    ),
+    initial=0.2,
+    maximum=5.0,
+    timeout=30.0,
+)
+"""Of a pull; the client's own goes on for a minute."""
 
 
 class PubSubQueue:
@@ -45,13 +49,22 @@ class PubSubQueue:
     Args:
         subscription: `projects/<project>/subscriptions/<name>`.
         client: Google's own client.
+
+    Attributes:
+        wait_seconds: How long a pull waits for messages; the service does not say how long it would
+            wait by itself.
+        connect_seconds: How long the first pull waits for a connection. Without one, a pull would
+            run out of time as it does when there are no messages.
     """
 
     batch_size = _MOST
+    wait_seconds = 5.0
+    connect_seconds = 30.0
 
     def __init__(self, subscription: str, client: SubscriberClient) -> None:
         self._subscription = subscription
         self._client = client
+        self._connected = False
 
     @property
     def name(self) -> str:
@@ -60,15 +73,18 @@ class PubSubQueue:
 
     def receive(self, seconds: int) -> list[Message]:
         """Pull up to 1000 messages."""
+        self._connect()
         try:
-            answer = self._call(
-                "pull from",
-                lambda: self._client.pull(
-                    subscription=self._subscription, max_messages=_MOST, timeout=_WAIT_SECONDS
-                ),
+            answer = self._client.pull(
+                subscription=self._subscription,
+                max_messages=_MOST,
+                timeout=self.wait_seconds,
+                retry=_RETRY,
             )
-        except TimeoutError:  # nothing came
+        except google.DeadlineExceeded:  # nothing came
             return []
+        except (google.GoogleAPIError, GoogleAuthError) as failure:
+            raise _as_os_error(failure, "pull from", self._subscription) from failure
         messages = [_message(each) for each in type(answer).pb(answer).received_messages]
         if messages:
             self.hide(messages, seconds)
@@ -120,11 +136,19 @@ class PubSubQueue:
             raise _as_os_error(failure, what, self._subscription) from failure
         return []
 
-    def _call(self, what: str, call: Callable[[], Any]) -> Any:
+    def _connect(self) -> None:
+        if self._connected:
+            return
+        ready = grpc.channel_ready_future(self._client.transport.grpc_channel)
         try:
-            return call()
-        except (google.GoogleAPIError, GoogleAuthError) as failure:
-            raise _as_os_error(failure, what, self._subscription) from failure
+            ready.result(timeout=self.connect_seconds)
+        except grpc.FutureTimeoutError as failure:
+            ready.cancel()
+            raise TimeoutError(
+                f"No connection to Pub/Sub for {self._subscription} in {self.connect_seconds} "
+                f"seconds. Check the network, and the endpoint of the connection."
+            ) from failure
+        self._connected = True
 
 
 def open_pubsub(subscription: str, project: str | None, access: Access | None) -> PubSubQueue:
@@ -160,28 +184,13 @@ def _client(access: GcpAccess | None) -> SubscriberClient:
         channel = grpc.insecure_channel(access.pubsub_endpoint)
         return SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
     try:
-        return SubscriberClient(credentials=_credentials(access))
-    except (GoogleAuthError, OSError, ValueError) as failure:
+        return SubscriberClient(credentials=google_credentials(access))
+    except GoogleAuthError as failure:
         raise OptionError(
-            f"There are no Google credentials to read the subscription with: "
+            f"There are no Google credentials to read notifications with: "
             f"{_first_line(failure)} Give the connection a key, or set up application default "
             f"credentials."
         ) from failure
-
-
-def _credentials(access: GcpAccess | None) -> Any:
-    """The credentials of an access; `None` for the environment's own."""
-    if access is None:
-        return None
-    anonymous: Any = AnonymousCredentials
-    account: Any = service_account.Credentials
-    if access.anonymous:
-        return anonymous()
-    if access.keyfile_json:
-        return account.from_service_account_info(json.loads(access.keyfile_json), scopes=[_SCOPE])
-    if access.keyfile_path:
-        return account.from_service_account_file(access.keyfile_path, scopes=[_SCOPE])
-    return None
 
 
 def _message(received: Any) -> Message:

@@ -16,19 +16,13 @@ import re
 import time
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    ConnectTimeoutError,
-    NoCredentialsError,
-    PartialCredentialsError,
-    ReadTimeoutError,
-)
+from botocore.exceptions import BotoCoreError, ClientError
 
 from airflow_cloudfiles.engine.discovery import events_aws
 from airflow_cloudfiles.engine.discovery.queue import Message
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import AwsAccess, of_kind
+from airflow_cloudfiles.engine.storage.aws_errors import error_code, readable
 from airflow_cloudfiles.engine.storage.aws_session import aws_client
 
 if TYPE_CHECKING:
@@ -38,7 +32,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
 
 _MOST = 10
-_WAIT_SECONDS = 1
 _TRIES = 6
 _FIRST_PAUSE_SECONDS = 0.2
 _FORBIDDEN = re.compile(
@@ -57,9 +50,13 @@ class SqsQueue:
     Args:
         url: Of the queue.
         client: The client of `boto3`.
+
+    Attributes:
+        wait_seconds: How long a receive waits for messages: at least a second, for all servers.
     """
 
     batch_size = _MOST
+    wait_seconds = 1
 
     def __init__(self, url: str, client: Any) -> None:
         self._url = url
@@ -76,7 +73,7 @@ class SqsQueue:
             "receive from",
             self._client.receive_message,
             MaxNumberOfMessages=_MOST,
-            WaitTimeSeconds=_WAIT_SECONDS,
+            WaitTimeSeconds=self.wait_seconds,
             VisibilityTimeout=seconds,
             MessageSystemAttributeNames=["ApproximateReceiveCount", "SentTimestamp"],
         )
@@ -132,11 +129,11 @@ class SqsQueue:
             try:
                 return call(QueueUrl=self._url, **arguments)
             except ClientError as failure:
-                code = str(failure.response.get("Error", {}).get("Code", ""))
+                code = error_code(failure)
                 if attempt == _TRIES or not _BUSY.search(code):
                     raise _refused(code, what, self._url) from failure
             except BotoCoreError as failure:
-                raise _unanswered(failure, what, self._url) from failure
+                raise readable(failure, f"Could not {what} {self._url}", what) from failure
             pause = _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)
             time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads tries
         raise AssertionError
@@ -192,12 +189,3 @@ def _refused(code: str, what: str, url: str) -> OSError:
             f"sqs:DeleteMessage and sqs:ChangeMessageVisibility on it."
         )
     return OSError(f"SQS refused to {what} {url} ({code}).")
-
-
-def _unanswered(failure: BotoCoreError, what: str, url: str) -> OSError:
-    """Say in a sentence why there is no answer."""
-    if isinstance(failure, ReadTimeoutError | ConnectTimeoutError):
-        return TimeoutError(f"No answer in time on trying to {what} {url}.")
-    if isinstance(failure, NoCredentialsError | PartialCredentialsError):
-        return PermissionError(f"No AWS credentials to {what} {url}: {failure}")
-    return ConnectionError(f"Could not {what} {url}: {failure}")

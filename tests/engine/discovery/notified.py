@@ -1,4 +1,4 @@
-"""Notifications as the clouds send them, and what tests of draining share."""
+"""Notifications as the clouds send them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def s3_event(
     size: Any,
     *,
     name: str = "ObjectCreated:Put",
-    time: str = TIME,
+    when: str = TIME,
     **fields: Any,
 ) -> dict[str, Any]:
     """An event of S3; the key as S3 writes it."""
@@ -21,7 +21,7 @@ def s3_event(
         "eventVersion": "2.1",
         "eventSource": "aws:s3",
         "awsRegion": "us-west-2",
-        "eventTime": time,
+        "eventTime": when,
         "eventName": name,
         "userIdentity": {"principalId": "AIDAJDPLRKLG7UEXAMPLE"},
         "requestParameters": {"sourceIPAddress": "127.0.0.1"},
@@ -109,14 +109,14 @@ def azure_event(
         "id": "831e1650-001e-001b-66ab-eeb76e069631",
         "data": data,
     }
-    time = "2025-11-21T06:11:29.9584103Z"
+    when = "2025-11-21T06:11:29.9584103Z"
     kind = f"Microsoft.Storage.{kind}"
     if cloud_event:
-        return event | {"source": topic, "type": kind, "time": time, "specversion": "1.0"}
+        return event | {"source": topic, "type": kind, "time": when, "specversion": "1.0"}
     return event | {
         "topic": topic,
         "eventType": kind,
-        "eventTime": time,
+        "eventTime": when,
         "dataVersion": "",
         "metadataVersion": "1",
     }

@@ -227,7 +227,7 @@ def test_events_of_s3_that_are_no_new_file_are_ignored(body, reason):
         s3_event("b", "x", "1"),
         s3_event("b/../c", "x", 1),
         s3_event("", "x", 1),
-        s3_event("b", "x", 1, time="yesterday"),
+        s3_event("b", "x", 1, when="yesterday"),
         {**eventbridge_event("b", "x", 1), "source": "aws.ec2"},
         {**eventbridge_event("b", "x", 1), "detail": None},
         {"Type": "Notification", "Message": "hello"},
