@@ -19,6 +19,7 @@ from airflow_cloudfiles.engine.discovery.services import (
     set_up_notifications,
     tear_down_notifications,
 )
+from airflow_cloudfiles.engine.discovery.services.aws import ACTIONS
 from airflow_cloudfiles.engine.discovery.services.aws_bucket import filter_prefix
 from airflow_cloudfiles.engine.discovery.services.aws_parts import tag_value, text_of_tag
 from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
@@ -443,3 +444,45 @@ def test_a_filter_ends_before_what_would_have_to_be_encoded():
     assert filter_prefix("in/day=1/") == "in/day"
     assert filter_prefix("in/a b/") == "in/a"
     assert filter_prefix("in/plain-1_2.x/") == "in/plain-1_2.x/"
+
+
+@pytest.fixture
+def requests_of(aws: Aws) -> object:
+    """Give a function that makes an access whose requests are noted."""
+    from airflow_cloudfiles.engine.storage.aws_session import aws_client
+
+    def requests_of(access) -> set[tuple[str, str]]:
+        seen: set[tuple[str, str]] = set()
+
+        def note(model, **_: object) -> None:
+            seen.add((model.service_model.service_name, model.name))
+
+        for service in ("s3", "sqs", "sns", "events"):
+            for each in (access, replace(access, region="us-east-1")):
+                aws_client(service, each).meta.events.register("before-call", note)
+        return seen
+
+    return requests_of
+
+
+def test_the_documented_policy_allows_every_request_that_is_made(
+    aws: Aws, name, requests_of, repository
+):
+    access = replace(aws.access, role_session_name=name)
+    seen = requests_of(access)
+    for via in VIAS:
+        source = f"{aws.bucket()}/in"
+        set_up_notifications(source, name, access=access, via=via, tags={"team": "x"})
+        sqs = aws.client("sqs")  # what is missing is mended
+        url = sqs.get_queue_url(QueueName=f"cloudfiles-{name}")["QueueUrl"]
+        sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": ""})
+        set_up_notifications(source, name, access=access)
+        list_notifications(source, access=access)
+        tear_down_notifications(source, name, access=access)
+    page = (repository / "docs/how-to/set-up-notifications.md").read_text()
+    policy = json.loads(page.split("```json\n")[1].split("```")[0])
+    allowed = {action for each in policy["Statement"] for action in each["Action"]}
+    needed = {ACTIONS[operation] for _, operation in seen} - {ACTIONS["ListTagsForResource"]}
+    assert len(seen) > 20
+    assert needed <= allowed
+    assert {"sns:ListTagsForResource", "events:ListTagsForResource"} <= allowed
