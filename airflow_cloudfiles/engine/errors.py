@@ -33,6 +33,7 @@ CloudFilesError                              is_retryable = False
 │   └── IncompatibleSchemaError              a schema that cannot serve this stream
 ├── SinkError                                the target table
 │   ├── TargetNotDeltaError                  something else is there already
+│   ├── TargetUnreachableError               its storage failed, or refused us           retryable
 │   └── SchemaMismatchError                  Delta's schema enforcement
 └── RunError                                 starting and supervising Spark
     ├── JavaNotFoundError                    no Java 17 or newer
@@ -228,6 +229,12 @@ class SinkError(CloudFilesError):
 
 class TargetNotDeltaError(SinkError):
     """The target holds something that is not a Delta table."""
+
+
+class TargetUnreachableError(SinkError):
+    """The place of the table failed, or refused us."""
+
+    is_retryable = True
 
 
 class SchemaMismatchError(SinkError):

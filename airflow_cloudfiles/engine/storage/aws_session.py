@@ -49,6 +49,25 @@ def aws_client(service: str, access: AwsAccess | None = None) -> Any:
         return _clients[key]
 
 
+def aws_credentials(access: AwsAccess | None = None) -> Any | None:
+    """Give the credentials that clients sign with now, for tools that are not of boto3.
+
+    Those of a role or an instance end within hours: ask again each time they are used.
+
+    Returns:
+        `access_key`, `secret_key` and `token`; `None` when the chain finds none.
+
+    Raises:
+        OptionError: As `aws_client`.
+    """
+    key = ("", str(os.getpid()), _fingerprint(access), *_environment())
+    with _lock:
+        if key not in _clients:  # with its session, so that a role is not assumed each time
+            _clients[key] = _open_session(access or AwsAccess()).get_credentials()
+        found = _clients[key]
+    return found.get_frozen_credentials() if found else None
+
+
 def _fingerprint(access: AwsAccess | None) -> str:
     return json.dumps(asdict(access), sort_keys=True) if access else ""
 
@@ -59,10 +78,20 @@ def _environment() -> list[str]:
 
 
 def _make_client(service: str, access: AwsAccess) -> Any:
+    client = _open_session(access).client(service, **_client_arguments(service, access))
+    if service == "s3":
+        # With `Expect: 100-continue`, botocore waits in a busy loop, for ever, when the connection
+        # ends within that first answer (`AWSConnection._consume_headers`). What is written here is
+        # small: there is nothing to save by asking first.
+        handlers = import_with_extra("botocore.handlers", "aws", needed_for="boto3")
+        client.meta.events.unregister("before-call.s3", handlers.add_expect_header)
+    return client
+
+
+def _open_session(access: AwsAccess) -> Any:
+    """Session with the identity of the access: its role, if it names one."""
     session = _session(access)
-    if access.role_arn:
-        session = _session_of_role(session, access)
-    return session.client(service, **_client_arguments(service, access))
+    return _session_of_role(session, access) if access.role_arn else session
 
 
 def _client_arguments(service: str, access: AwsAccess) -> dict[str, Any]:

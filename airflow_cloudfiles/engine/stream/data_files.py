@@ -1,14 +1,18 @@
 """How do rows become data files?
 
-A task writes record batches to Parquet files in the table's folder, under names nobody has used.
-They are invisible until the driver commits them to the table's log; what a killed task leaves is
-never read and is removed by the table's vacuum.
+A task writes record batches to Parquet files in the table's folder, under names nobody has used;
+in a cloud, a file grows in memory and is uploaded whole. They are invisible until the driver
+commits them to the table's log; what a killed task leaves is never read and is removed by the
+table's vacuum.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import os
+import time
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,12 +24,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
+
 TARGET_FILE_BYTES = 256 * 2**20
-"""A data file is closed when it has grown to about this size."""
+"""A data file on a disk is closed when it has grown to about this size."""
+CLOUD_FILE_BYTES = 64 * 2**20
+"""One in a cloud, which grows in the memory of its task (decision 27)."""
 STATISTICS_COLUMNS = 32
 """Columns with minimum, maximum and null count in the log, as Delta's default."""
 _COMPRESSION = "snappy"  # Delta's and Spark's default: what every reader has
 _MAX_TEXT = 32
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,62 +51,122 @@ class DataFile:
 class DataFileWriter:
     """Writes batches of one schema to as many files as their size asks for."""
 
-    def __init__(self, folder: str, schema: pa.Schema) -> None:
-        self._folder = Path(folder)
+    def __init__(self, target: str, schema: pa.Schema) -> None:
+        self._location = DeltaLocation.of(target)
         self._schema = schema
         self._writer: pq.ParquetWriter | None = None
-        self._path: Path | None = None
+        self._file: _LocalFile | _CloudFile | None = None
         self.files: list[DataFile] = []
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
-        """Write all batches; without a row no file is written."""
+        """Write all batches; without a row no file is written.
+
+        A failure removes what was written, as far as it allows.
+
+        Raises:
+            TargetUnreachableError: A file could not be put into its cloud.
+        """
         try:
             for batch in batches:
                 if batch.num_rows:
                     self._open().write_batch(batch)
-                    if self._path is not None and self._path.stat().st_size > TARGET_FILE_BYTES:
+                    if self._file is not None and self._file.is_full():
                         self._close()
+            self._close()
         except BaseException:
             self._discard()
             raise
-        self._close()
         return self.files
 
     def _open(self) -> pq.ParquetWriter:
         if self._writer is None:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._path = self._folder / f"part-{uuid.uuid4()}.c000.{_COMPRESSION}.parquet"
-            self._writer = pq.ParquetWriter(self._path, self._schema, compression=_COMPRESSION)
+            name = f"part-{uuid.uuid4()}.c000.{_COMPRESSION}.parquet"
+            folder = self._location.folder
+            self._file = (
+                _CloudFile(self._location, name)
+                if folder is None
+                else _LocalFile(Path(folder), name)
+            )
+            self._writer = pq.ParquetWriter(
+                self._file.where, self._schema, compression=_COMPRESSION
+            )
         return self._writer
 
     def _close(self) -> None:
         """Finish the open file, make it durable and note it."""
-        if self._writer is None or self._path is None:
+        if self._writer is None or self._file is None:
             return
         self._writer.close()
-        with self._path.open("rb") as file:
-            os.fsync(file.fileno())
-        metadata = pq.read_metadata(self._path)
-        status = self._path.stat()
+        metadata = pq.read_metadata(self._file.where)
+        size = self._file.finish()
         self.files.append(
             DataFile(
-                name=self._path.name,
-                size=status.st_size,
+                name=self._file.name,
+                size=size,
                 rows=metadata.num_rows,
-                modification_time_ms=status.st_mtime_ns // 10**6,
+                modification_time_ms=time.time_ns() // 10**6,
                 statistics=json.dumps(statistics(metadata)),
             )
         )
-        self._writer = self._path = None
+        self._writer = self._file = None
 
     def _discard(self) -> None:
-        """Remove what a failed write has left, as far as the failure allows."""
+        """Remove what a failed write has left; what cannot be removed stays until vacuum."""
         if self._writer is not None:
             self._writer.close()
-        paths = [self._folder / file.name for file in self.files]
-        for path in [*paths, *([self._path] if self._path else [])]:
-            path.unlink(missing_ok=True)
-        self._writer = self._path = None
+        names = [file.name for file in self.files]
+        remove(self._location, [*names, *([self._file.name] if self._file else [])])
+        self._writer = self._file = None
+
+
+class _LocalFile:
+    """A data file that grows in the table's folder."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.name = name
+        self.where = folder / name
+
+    def is_full(self) -> bool:
+        return self.where.stat().st_size > TARGET_FILE_BYTES
+
+    def finish(self) -> int:
+        """Make it durable; its size."""
+        with self.where.open("rb") as file:
+            os.fsync(file.fileno())
+        return self.where.stat().st_size
+
+
+class _CloudFile:
+    """A data file that grows in memory, and is uploaded with one request."""
+
+    def __init__(self, location: DeltaLocation, name: str) -> None:
+        self.name = name
+        self.where = io.BytesIO()
+        self._location = location
+
+    def is_full(self) -> bool:
+        return self.where.tell() > CLOUD_FILE_BYTES
+
+    def finish(self) -> int:
+        """Upload it; its size. Until then, and if that fails, it is nowhere."""
+        content = self.where.getvalue()
+        with self._location.speaking(f"cannot take the file {self.name}"):
+            self._location.store().put(self.name, content)
+        return len(content)
+
+
+def remove(location: DeltaLocation, names: Iterable[str]) -> None:
+    """Remove data files that are in no version of the table.
+
+    One that cannot be removed stays, is never read, and goes with the table's vacuum.
+    """
+    store = location.store()
+    for name in names:
+        try:
+            store.delete(name)
+        except OSError as error:
+            _log.warning("%s stays in %s until vacuum: %s", name, location.target, error)
 
 
 def statistics(metadata: pq.FileMetaData) -> dict[str, Any]:

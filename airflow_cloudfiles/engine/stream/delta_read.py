@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.errors import TargetNotDeltaError
 from airflow_cloudfiles.engine.stream import delta_table
 from airflow_cloudfiles.engine.types import to_arrow
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 MOST_TASKS = 64
 """Files of a table are shared out over at most this many tasks."""
@@ -29,9 +32,10 @@ def open_existing(target: str, version: int | None = None) -> DeltaTable:
     Raises:
         TargetNotDeltaError: There is no Delta table.
     """
-    if delta_table.open_table(target) is None:
+    table = delta_table.open_table(target, version)
+    if table is None:
         raise TargetNotDeltaError(f"There is no Delta table at {target}. Check the path.")
-    return DeltaTable(delta_table.local_folder(target), version=version)
+    return table
 
 
 def table_schema(target: str) -> StructType:

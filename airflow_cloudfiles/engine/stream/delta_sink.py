@@ -38,6 +38,8 @@ from airflow_cloudfiles.engine.stream.split_reader import SplitCounts, SplitRead
 from airflow_cloudfiles.engine.stream.splits import Split
 from airflow_cloudfiles.engine.types import to_arrow
 
+STATE = "cloudFiles.internal.state"
+"""Option of the sink: where the stream's state is, if Spark's checkpoint is only a copy of it."""
 _TOLD = {"files": "files", "rows": "rows", "rescued_rows": "rescued"}
 _log = logging.getLogger(__name__)
 
@@ -121,18 +123,17 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             raise OptionError(f"mergeSchema must be true or false, got {merge!r}.")
         self._target = target
         self._merge_schema = merge == "true"
-        self._checkpoint = options.get("checkpointlocation")
+        self._state = options.get(STATE.lower()) or options.get("checkpointlocation")
         self._app_id = options.get("txnappid")
         self._schema = schema
         self._reads_splits = schema.fieldNames() == [SPLIT_COLUMN]
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
         """Write this task's rows to data files nobody sees yet."""
-        folder = delta_table.target_folder(self._target)
         if self._reads_splits:
-            return self._write_splits(folder, iterator)
+            return self._write_splits(iterator)
         schema = to_arrow(self._schema)
-        files = DataFileWriter(folder, schema).write(
+        files = DataFileWriter(self._target, schema).write(
             pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in iterator
         )
         crash_point("after-data-files")
@@ -161,9 +162,9 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             committed.version,
             "" if committed.is_new else " (was there already)",
         )
-        if self._reads_splits and self._checkpoint:
+        if self._reads_splits and self._state:
             progress.note(
-                self._checkpoint,
+                self._state,
                 progress.BatchDone(
                     batch_id=batchId,
                     table_version=committed.version,
@@ -174,13 +175,20 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             )
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
-        """Remove the data files of a batch that failed; a killed task's stay until vacuum."""
+        """Remove the data files of a batch of which a task failed; a killed task's stay.
+
+        Spark calls this after a commit that failed, too. Then every task has written, and the
+        commit may have happened although its answer was lost: nothing is touched.
+        """
         written = [message for message in messages if isinstance(message, TaskWritten)]
+        if len(written) == len(messages):
+            _log.info("Batch %s was given up at its commit; no data file is removed", batchId)
+            return
         files = [file for message in written for file in message.files]
         delta_table.remove(self._target, files)
         _log.info("Batch %s was given up; %s data files removed", batchId, len(files))
 
-    def _write_splits(self, folder: str, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
+    def _write_splits(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
         """Read, parse and write in this task."""
         log_to_stderr()
         splits: list[Split] = [
@@ -194,7 +202,7 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         for split in splits:
             reader = SplitReader(split)
             schema = reader.arrow_schema
-            files += DataFileWriter(folder, schema).write(reader.read())
+            files += DataFileWriter(self._target, schema).write(reader.read())
             counts = _added(counts, _flat(reader.counts))
         crash_point("after-data-files")
         version = splits[0].context.schema_version if splits else None
@@ -202,9 +210,9 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
 
     def _plan_id(self, batch_id: int) -> str | None:
         """Which plan the batch is: its id tells it from one of another life of the state."""
-        if self._checkpoint is None:
+        if self._state is None:
             return None
-        plans = NumberedLog(open_store(self._checkpoint), PLANS)
+        plans = NumberedLog(open_store(self._state), PLANS)
         if plans.latest() < batch_id:
             return None
         return str(plans.read(batch_id).header["id"])
@@ -213,8 +221,8 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         """Which stream writes: the id in the state, or else Spark's own id of the query."""
         if self._app_id:
             return self._app_id
-        if self._checkpoint:
-            store = open_store(self._checkpoint)
+        if self._state:
+            store = open_store(self._state)
             stream = read_metadata(store)
             if stream is not None:
                 return stream.stream_id

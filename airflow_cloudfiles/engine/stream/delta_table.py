@@ -6,6 +6,9 @@
 4. One commit adds the files and notes `(application id, batch id)`. Two committers of the same
    batch conflict in Delta's own log; the loser finds the batch there and is at step 2.
 
+The answer to a commit may get lost on its way from a cloud. Then step 2 finds the batch, with these
+very files: a file that the table has is never removed.
+
 Enforcement and merging follow Delta's rules. No jar and no Spark: this is `deltalake`.
 """
 
@@ -13,27 +16,29 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, Transaction
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import (
+    CloudFilesError,
     CorruptedStateError,
     SchemaMismatchError,
     SinkError,
+    StateError,
     TargetNotDeltaError,
 )
-from airflow_cloudfiles.engine.storage import normalize_uri
+from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
+from airflow_cloudfiles.engine.stream import data_files
 from airflow_cloudfiles.engine.stream.data_files import DataFile
+from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
 
-_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _COMPUTED = (
     "delta.generationExpression",
     "delta.identity.start",
@@ -71,64 +76,64 @@ class BatchId:
     plan: str | None = None
 
 
-def local_folder(target: str) -> str:
-    """The folder of a target on this machine's file system.
-
-    Raises:
-        UnsupportedOptionError: The target is in an object store, which this version cannot write.
-    """
-    return normalize_uri(target).removeprefix("file://") or "/"
-
-
-def target_folder(target: str) -> str:
-    """The folder that data files are written to.
-
-    Raises:
-        TargetNotDeltaError: There is a file in its place.
-        SinkError: Its name cannot be used.
-    """
-    folder = local_folder(target)
-    if _ESCAPE.search(folder):
-        raise SinkError(
-            f"The target {target} has a % followed by two hexadecimal digits in its path, which "
-            "the deltalake library takes for an escaped character. Choose another path."
-        )
-    if Path(folder).exists() and not Path(folder).is_dir():
-        raise TargetNotDeltaError(
-            f"The target {target} is a file, not a folder. Choose another target."
-        )
-    return folder
-
-
-def open_table(target: str) -> DeltaTable | None:
+def open_table(target: str, version: int | None = None) -> DeltaTable | None:
     """Open a table; `None` when there is nothing yet.
+
+    Args:
+        target: Path or URI of the table.
+        version: One of its versions; the newest, unless one is named.
 
     Raises:
         TargetNotDeltaError: The folder holds something else, or is no folder.
+        TargetUnreachableError: Its storage failed, or refused us.
     """
-    folder = Path(target_folder(target))
-    if not folder.is_dir():
-        return None
-    if not (folder / "_delta_log").is_dir():
-        foreign = [p.name for p in folder.iterdir() if not _is_ours(p)]
-        if foreign:
-            raise TargetNotDeltaError(
-                f"The target {target} is not a Delta table: it has no _delta_log but holds "
-                f"{foreign[0]!r}. Choose an empty folder or a Delta table."
-            )
-        return None
+    location = DeltaLocation.of(target)
+    with location.speaking("cannot be looked for"):
+        if not _has_log(location):
+            return None
     try:
-        return DeltaTable(str(folder))
+        return _load(location, version)
     except TableNotFoundError:
         return None
-    except DeltaError as error:
-        raise SinkError(f"The Delta table {target} cannot be opened: {error}") from error
 
 
-def _is_ours(path: Path) -> bool:
-    """Whether a path is a data file that a killed task may have left before the first commit."""
-    return path.name.startswith((".", "_")) or (
-        path.name.startswith("part-") and path.name.endswith(".parquet")
+def _load(location: DeltaLocation, version: int | None = None) -> DeltaTable:
+    with location.speaking("cannot be opened"):
+        return DeltaTable(
+            location.table_uri, version=version, storage_options=location.storage_options()
+        )
+
+
+def _has_log(location: DeltaLocation) -> bool:
+    """Whether there is a Delta log; refuses a place that has something else."""
+    if location.folder is None:
+        store = location.store()
+        if next(store.list("_delta_log/"), None) is not None:
+            return True
+        keys = (file.path for file in store.list(skip=lambda key, _: _is_ours(key)))
+        foreign = next(keys, None)
+    else:
+        folder = Path(location.folder)
+        if folder.exists() and not folder.is_dir():
+            raise TargetNotDeltaError(
+                f"The target {location.target} is a file, not a folder. Choose another target."
+            )
+        if not folder.is_dir() or (folder / "_delta_log").is_dir():
+            return folder.is_dir()
+        foreign = next((path.name for path in folder.iterdir() if not _is_ours(path.name)), None)
+    if foreign is not None:
+        raise TargetNotDeltaError(
+            f"The target {location.target} is not a Delta table: it has no _delta_log but holds "
+            f"{foreign!r}. Choose an empty folder or a Delta table."
+        )
+    return False
+
+
+def _is_ours(key: str) -> bool:
+    """Whether something is hidden, or a data file that a killed task left before any commit."""
+    name = key.partition("/")[0]
+    return name.startswith((".", "_")) or (
+        name.startswith("part-") and name.endswith(".parquet") and name == key
     )
 
 
@@ -142,6 +147,9 @@ def commit(
 ) -> Committed:
     """Make a micro-batch visible, exactly once however often it is called.
 
+    Files of a batch that is refused, or is in the table already, are removed. They stay where
+    nobody can tell whether the commit has happened: the next try will see.
+
     Args:
         target: Path or URI of the table; created when absent.
         batch: Which micro-batch of which stream; its number grows and never means other files.
@@ -152,38 +160,72 @@ def commit(
     Raises:
         SchemaMismatchError: A column the table lacks (without `merge_schema`), or of another type.
         CorruptedStateError: The table has a batch of this number with other files.
+        TargetUnreachableError: Its storage failed; the batch may be in the table or not.
         SinkError: Other writers won every race.
     """
     for _ in range(COMMIT_TRIES):
         table = open_table(target) or _create(target, schema)
         seen = table.transaction_version(batch.app_id)
         if seen is not None and seen >= batch.number:
-            _check_same_plan(table, target, batch)
-            _log.info("Batch %s is in %s already; its files are dropped", batch.number, target)
-            remove(target, files)
-            return Committed(table.version(), is_new=False)
+            return _seen(table, target, batch, files)
         try:
-            table = _with_columns(table, target, schema, merge_schema=merge_schema)
+            table = _prepared(table, target, schema, files, merge_schema=merge_schema)
             crash_point("before-sink-commit")
-            table.create_write_transaction(
-                actions=[_action(file) for file in files],
-                mode="append",
-                schema=table.schema(),
-                commit_properties=CommitProperties(
-                    app_transactions=[Transaction(batch.app_id, batch.number)],
-                    custom_metadata={COMMIT_NOTE: asdict(batch)},
-                ),
-            )
+            with DeltaLocation.of(target).speaking("may not have taken a commit"):
+                table.create_write_transaction(
+                    actions=[_action(file) for file in files],
+                    mode="append",
+                    schema=table.schema(),
+                    commit_properties=CommitProperties(
+                        app_transactions=[Transaction(batch.app_id, batch.number)],
+                        custom_metadata={COMMIT_NOTE: asdict(batch)},
+                    ),
+                )
         except CommitFailedError as error:
             _log.info("Another writer was first (%s); looking again", error)
             continue
         crash_point("after-sink-commit")
-        table.update_incremental()
+        with DeltaLocation.of(target).speaking("cannot be read after a commit"):
+            table.update_incremental()
         return Committed(table.version(), is_new=True)
     raise SinkError(
         f"Batch {batch.number} could not be committed to {target}: other writers won "
         f"{COMMIT_TRIES} times. Run again when fewer are writing."
     )
+
+
+def _seen(table: DeltaTable, target: str, batch: BatchId, files: Sequence[DataFile]) -> Committed:
+    """What to say of a batch that the table has: another call's, or this one's, unheard."""
+    _check_same_plan(table, target, batch)
+    kept = _in_table(table)
+    is_new = any(file.name in kept for file in files)
+    if is_new:
+        _log.info("Batch %s is in %s, though its answer was lost", batch.number, target)
+    else:
+        _log.info("Batch %s is in %s already; its files are dropped", batch.number, target)
+    remove(target, [file for file in files if file.name not in kept])
+    return Committed(table.version(), is_new=is_new)
+
+
+def _in_table(table: DeltaTable) -> set[str]:
+    return {uri.rpartition("/")[2] for uri in table.file_uris()}
+
+
+def _prepared(
+    table: DeltaTable,
+    target: str,
+    schema: pa.Schema,
+    files: Sequence[DataFile],
+    *,
+    merge_schema: bool,
+) -> DeltaTable:
+    """The table with all columns of the batch; the files of a refused batch are removed."""
+    try:
+        return _with_columns(table, target, schema, merge_schema=merge_schema)
+    except CloudFilesError as error:
+        if not error.is_retryable:
+            remove(target, files)
+        raise
 
 
 def _check_same_plan(table: DeltaTable, target: str, batch: BatchId) -> None:
@@ -218,13 +260,35 @@ def check(target: str, schema: pa.Schema, *, merge_schema: bool) -> None:
 
 def _create(target: str, schema: pa.Schema) -> DeltaTable:
     """Create an empty table, or open the one that somebody else created meanwhile."""
-    folder = local_folder(target)
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    location = DeltaLocation.of(target)
+    if location.folder is None:
+        _require_conditional_put(location)
+    else:
+        Path(location.folder).mkdir(parents=True, exist_ok=True)
     try:
-        DeltaTable.create(folder, schema=_nullable(schema), mode="ignore")
+        with location.speaking("cannot be created"):
+            DeltaTable.create(
+                location.table_uri,
+                schema=_nullable(schema),
+                mode="ignore",
+                storage_options=location.storage_options(),
+            )
     except CommitFailedError as error:  # version 0 was written by somebody else meanwhile
         _log.info("Another writer has created %s (%s)", target, error)
-    return DeltaTable(folder)
+    return _load(location)
+
+
+def _require_conditional_put(location: DeltaLocation) -> None:
+    """Refuse a store that would let one commit replace another."""
+    try:
+        with location.speaking("cannot be created"):
+            require_conditional_put(location.store())
+    except StateError:
+        raise SinkError(
+            f"The store of {location.target} ignores If-None-Match: of two commits to one version "
+            "of a table, the second would replace the first. Choose a target on S3, Azure Storage, "
+            "Cloud Storage or a disk, or upgrade the server to a version with conditional writes."
+        ) from None
 
 
 def _with_columns(
@@ -234,9 +298,11 @@ def _with_columns(
     missing = _missing(table, target, schema, merge_schema=merge_schema)
     if missing:
         _log.info("Adding columns to %s: %s", target, ", ".join(field.name for field in missing))
-        table.alter.add_columns(missing)
+        location = DeltaLocation.of(target)
+        with location.speaking("cannot be given columns"):
+            table.alter.add_columns(missing)
         crash_point("after-sink-columns")
-        table = DeltaTable(local_folder(target))
+        table = _load(location)
     return table
 
 
@@ -343,6 +409,5 @@ def _action(file: DataFile) -> AddAction:
 
 
 def remove(target: str, files: Sequence[DataFile]) -> None:
-    """Remove data files of a batch that is in the table already."""
-    for file in files:
-        Path(local_folder(target), file.name).unlink(missing_ok=True)
+    """Remove data files that are in no version of the table, nor ever will be."""
+    data_files.remove(DeltaLocation.of(target), [file.name for file in files])
