@@ -12,13 +12,37 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
     from airflow_cloudfiles.engine.stream.register import register
+    from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
+    from airflow_cloudfiles.operators.cloud_files import (
+        CloudFilesInferSchemaOperator,
+        CloudFilesIngestOperator,
+        CloudFilesReconcileOperator,
+    )
+    from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
+    from airflow_cloudfiles.triggers.cloud_files import CloudFilesTrigger
 
 __version__ = "0.1.0"
 
-__all__ = ["CloudFilesError", "UnknownFieldException", "register"]
+__all__ = [
+    "CloudFilesError",
+    "CloudFilesHook",
+    "CloudFilesInferSchemaOperator",
+    "CloudFilesIngestOperator",
+    "CloudFilesReconcileOperator",
+    "CloudFilesSensor",
+    "CloudFilesTrigger",
+    "UnknownFieldException",
+    "register",
+]
 
 _HOMES = {
     "CloudFilesError": "airflow_cloudfiles.engine.errors",
+    "CloudFilesHook": "airflow_cloudfiles.hooks.cloud_files",
+    "CloudFilesInferSchemaOperator": "airflow_cloudfiles.operators.cloud_files",
+    "CloudFilesIngestOperator": "airflow_cloudfiles.operators.cloud_files",
+    "CloudFilesReconcileOperator": "airflow_cloudfiles.operators.cloud_files",
+    "CloudFilesSensor": "airflow_cloudfiles.sensors.cloud_files",
+    "CloudFilesTrigger": "airflow_cloudfiles.triggers.cloud_files",
     "UnknownFieldException": "airflow_cloudfiles.engine.errors",
     "register": "airflow_cloudfiles.engine.stream.register",
 }

@@ -42,4 +42,10 @@ def get_provider_info() -> dict[str, object]:
                 "python-modules": ["airflow_cloudfiles.hooks.cloud_files"],
             }
         ],
+        "triggers": [
+            {
+                "integration-name": integration,
+                "python-modules": ["airflow_cloudfiles.triggers.cloud_files"],
+            }
+        ],
     }

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from airflow_cloudfiles.engine import option_names
+from airflow_cloudfiles.engine.discovery_options import DiscoveryOptions
 from airflow_cloudfiles.engine.errors import OptionError, StateConflictError, UnsupportedOptionError
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.storage import normalize_uri
@@ -77,8 +78,19 @@ class StreamArguments:
         Raises:
             OptionError: Of the kind `CloudFilesOptions.parse` raises.
         """
-        _parse({"cloudFiles.format": self.format, **self.engine_options()}, self.source)
+        self._parsed()
         return self
+
+    def discovery(self) -> DiscoveryOptions:
+        """What the options say about finding files.
+
+        Raises:
+            OptionError: Of the kind `CloudFilesOptions.parse` raises.
+        """
+        return self._parsed().discovery
+
+    def _parsed(self) -> CloudFilesOptions:
+        return _parse({"cloudFiles.format": self.format, **self.engine_options()}, self.source)
 
 
 def check_at_parse(*, source: object, format: str, options: object) -> None:  # noqa: A002 - Spark's word
@@ -136,10 +148,10 @@ def check_batch(batch: object, checkpoint_location: str) -> dict[str, object] | 
     return dict(batch)
 
 
-def _parse(given: Mapping[str, object], source: str) -> None:
+def _parse(given: Mapping[str, object], source: str) -> CloudFilesOptions:
     """Validate options; `mergeSchema` belongs to the sink and is looked at there."""
     options = {name: value for name, value in given.items() if name.lower() != "mergeschema"}
-    CloudFilesOptions.parse(options, path=source)
+    return CloudFilesOptions.parse(options, path=source)
 
 
 def _is_plain(value: object) -> bool:

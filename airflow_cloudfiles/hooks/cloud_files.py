@@ -5,30 +5,39 @@ from __future__ import annotations
 import re
 from contextlib import closing
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseHook
 
-from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
+from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.intake import Intake
+from airflow_cloudfiles.engine.intake import Arrivals, Intake
 from airflow_cloudfiles.engine.stream.launch import JobSpec, LocalSpark, Run, launch
+from airflow_cloudfiles.hooks.access import access_of
 from airflow_cloudfiles.hooks.spark import SparkArguments, submission
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_cloudfiles.engine.storage.access import Access
     from airflow_cloudfiles.hooks.arguments import StreamArguments
+    from airflow_cloudfiles.hooks.extras import CloudConnection
 
 _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
+_NO_LISTING_OF_ITS_OWN = {"list_on_start": False, "backfill_interval_seconds": None}
 
 
 class CloudFilesHook(BaseHook):
     """The engine as an Airflow task sees it.
 
     Args:
-        conn_id: Connection of type *File (path)*: relative locations are below its path. Without
-            one, every location must be absolute, because a worker has no fixed working directory.
+        conn_id: One connection for the source, the state, the schema log and the target of a
+            stream: of type *Amazon Web Services*, *Azure Blob Storage*, *Azure Data Lake Storage
+            v2* or *Google Cloud*; a location in another cloud is reached with the environment's own
+            credentials. Or one of type *File (path)*: relative locations are below its path.
+            Without any, every location must be absolute, because a worker has no fixed working
+            directory, and credentials are the environment's own.
     """
 
     conn_name_attr = "conn_id"
@@ -38,12 +47,21 @@ class CloudFilesHook(BaseHook):
         super().__init__()
         self.conn_id = conn_id
 
+    @cached_property
+    def access(self) -> Access | None:
+        """How the connection's cloud is reached; it holds secrets.
+
+        Raises:
+            UnsupportedOptionError: The connection is of a kind, or says something, that is not
+                offered.
+        """
+        return access_of(self._connection) if self._connection else None
+
     def locate(self, stream: StreamArguments) -> StreamArguments:
         """Validate a stream's options and make its locations absolute.
 
         Raises:
             OptionError: An option is not valid, or a location is relative to nothing.
-            UnsupportedOptionError: The connection is of a kind this version cannot read with.
         """
         base = self._base_path()
 
@@ -53,7 +71,8 @@ class CloudFilesHook(BaseHook):
             if base is None:
                 raise OptionError(
                     f"The location {location!r} is relative, and a worker has no fixed working "
-                    "directory. Give an absolute path, or conn_id of a File (path) connection."
+                    "directory. Give an absolute path or URI, or conn_id of a File (path) "
+                    "connection."
                 )
             return f"{base.rstrip('/')}/{location}"
 
@@ -62,21 +81,15 @@ class CloudFilesHook(BaseHook):
     def discover(self, stream: StreamArguments) -> dict[str, object] | None:
         """Record what has arrived and say what is still to be ingested.
 
-        Repeating it is harmless: a file is recorded once, whoever finds it.
+        Messages are acknowledged when the file log has their files. Repeating it is harmless: a
+        file is recorded once, whoever finds it.
 
         Returns:
             The reference to the outstanding batch that a sensor leaves in XCom; `None` when
             everything is ingested.
         """
         located = self.locate(stream)
-        outside = [uri for uri in (located.target, located.schema_location) if uri]
-        intake = Intake.open(
-            source=located.source,
-            format=located.format,
-            checkpoint_location=located.checkpoint_location,
-            exclude=outside,
-        )
-        with closing(intake):
+        with closing(self._intake(located)) as intake:
             intake.discover()
             backlog = intake.outstanding()
         if backlog.last_entry is None:
@@ -90,8 +103,44 @@ class CloudFilesHook(BaseHook):
             "sample": [printable_path(path) for path in backlog.sample],
         }
 
+    def has_arrivals(self, stream: StreamArguments) -> bool:
+        """Whether there is something to ingest; records and acknowledges nothing."""
+        return bool(self.look(stream))
+
+    def look(self, stream: StreamArguments) -> Arrivals:
+        """Say what there is to ingest, in as few words as a doorbell needs.
+
+        Records nothing, and receives no message for good.
+        """
+        with closing(self._intake(self.locate(stream))) as intake:
+            return intake.arrivals()
+
+    def reconcile(self, stream: StreamArguments) -> dict[str, object]:
+        """Look for new files as always, then list everything, and say what only that has found.
+
+        What is found is recorded and outstanding, for the next ingestion.
+
+        Returns:
+            `{"checkpoint_location", "listed", "files", "bytes", "sample", "outstanding_files"}`:
+            how much was listed; how many files neither notifications nor an incremental listing
+            had brought, the size and the first of what is new; how many files wait for ingestion.
+        """
+        located = self.locate(stream)
+        with closing(self._intake(located, **_NO_LISTING_OF_ITS_OWN)) as intake:
+            intake.discover()
+            found = intake.discover(full=True)
+            outstanding = intake.outstanding()
+        return {
+            "checkpoint_location": located.checkpoint_location,
+            "listed": found.listed,
+            "files": found.files - found.by.get("notification", 0),
+            "bytes": found.bytes,
+            "sample": [printable_path(path) for path in found.sample],
+            "outstanding_files": outstanding.files,
+        }
+
     def launch(self, spec: JobSpec, spark: SparkArguments, *, on_log: Callable[[str], Any]) -> Run:
-        """Start a job on Spark.
+        """Start a job on Spark; its driver reaches the cloud as this hook does.
 
         Args:
             spec: What to do.
@@ -102,16 +151,25 @@ class CloudFilesHook(BaseHook):
         how = submission(spark, connection)
         if isinstance(how, LocalSpark):  # a cluster's goes to spark-submit, not into the state
             spec = replace(spec, spark_conf=dict(spark.conf))
-        return launch(spec, how, on_log=on_log)
+        return launch(spec, how, on_log=on_log, access=self.access)
+
+    def _intake(self, located: StreamArguments, **changes: Any) -> Intake:
+        """Open the state of a stream."""
+        return Intake.open(
+            source=located.source,
+            format=located.format,
+            checkpoint_location=located.checkpoint_location,
+            exclude=[uri for uri in (located.target, located.schema_location) if uri],
+            discovery=replace(located.discovery(), **changes),
+            access=self.access,
+        )
+
+    @cached_property
+    def _connection(self) -> CloudConnection | None:
+        return self.get_connection(self.conn_id) if self.conn_id else None
 
     def _base_path(self) -> str | None:
         """The folder that relative locations are below."""
-        if self.conn_id is None:
+        if self._connection is None or self.access is not None:
             return None
-        connection = self.get_connection(self.conn_id)
-        if connection.conn_type != "fs":
-            raise UnsupportedOptionError(
-                f"Connection {self.conn_id!r} is of type {connection.conn_type!r}; this version "
-                "reads local folders only. Use a connection of type fs (File (path)), or none."
-            )
-        return str(connection.extra_dejson.get("path") or "/")
+        return str(self._connection.extra_dejson.get("path") or "/")

@@ -32,7 +32,8 @@ class CloudFilesSparkJobOperator(BaseOperator):
             (templated)
         target: The table the rows go to. (templated)
         options: `cloudFiles.*` and format options, under Auto Loader's names. (templated)
-        conn_id: Connection of type *File (path)* that relative locations are below.
+        conn_id: Connection that says how the cloud is reached, or of type *File (path)*: relative
+            locations are below its path.
         master: Where Spark runs: `local[*]` (the default), `local[2]`, `spark://host:7077`,
             `yarn`, `k8s://https://…`.
         deploy_mode: `client` or `cluster`, on a cluster.

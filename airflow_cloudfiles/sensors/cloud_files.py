@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import time
+from contextlib import nullcontext
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.providers.common.compat.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.providers.common.compat.sdk import (
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    BaseSensorOperator,
+    PokeReturnValue,
+    conf,
+)
 
-from airflow_cloudfiles.engine.errors import UnsupportedOptionError
 from airflow_cloudfiles.hooks.arguments import StreamArguments, check_at_parse
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.task import set_retry_defaults, task_errors
+from airflow_cloudfiles.triggers.cloud_files import CloudFilesTrigger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,9 +30,11 @@ if TYPE_CHECKING:
 class CloudFilesSensor(BaseSensorOperator):
     """Wait until a folder holds files that its stream has not ingested.
 
-    Each poke lists the source and appends what is new to the stream's file log. It succeeds as
-    soon as anything is outstanding, also files that an earlier run found and did not ingest. It
-    starts no Spark, and a file it found is found once, however often it is poked.
+    Each poke looks for new files, by listing or in the queue of notifications, and appends them to
+    the stream's file log; a message is acknowledged after that. It succeeds as soon as anything is
+    outstanding, also files that an earlier run found and did not ingest. It starts no Spark, and a
+    file it found is found once, however often it is poked. Poked, rescheduled or deferred, it
+    returns the same.
 
     Args:
         source: The folder the files land in. (templated)
@@ -33,10 +45,13 @@ class CloudFilesSensor(BaseSensorOperator):
         target: The table the rows go to; never taken for a source when it is below it.
             (templated)
         options: `cloudFiles.*` and format options, under Auto Loader's names. (templated)
-        conn_id: Connection of type *File (path)* that relative locations are below.
-        deferrable: Not in this version; use `mode="reschedule"` to free the worker slot.
+        conn_id: Connection that says how the cloud is reached, or of type *File (path)*: relative
+            locations are below its path.
+        deferrable: Whether the triggerer waits between two pokes, which frees the worker slot and
+            costs no process. Default is Airflow's `[operators] default_deferrable`.
         kwargs: Airflow's own arguments of a sensor (`poke_interval`, `timeout`, `mode`, …).
-            `retries` is 3 unless you say otherwise.
+            `retries` is 3 unless you say otherwise. `soft_fail` skips when nothing arrived in time;
+            an error still fails.
 
     Returns:
         XCom: `{"checkpoint_location", "first_entry", "last_entry", "files", "bytes", "sample"}`:
@@ -63,14 +78,9 @@ class CloudFilesSensor(BaseSensorOperator):
         target: str | None = None,
         options: Mapping[str, object] | None = None,
         conn_id: str | None = None,
-        deferrable: bool = False,
+        deferrable: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        if deferrable:
-            raise UnsupportedOptionError(
-                "CloudFilesSensor(deferrable=True) is not in this version. Use mode='reschedule', "
-                "which frees the worker slot between pokes too."
-            )
         check_at_parse(source=source, format=format, options=options)
         set_retry_defaults(kwargs, heals=False)
         super().__init__(**kwargs)
@@ -81,6 +91,9 @@ class CloudFilesSensor(BaseSensorOperator):
         self.target = target
         self.options = options
         self.conn_id = conn_id
+        if deferrable is None:
+            deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
+        self.deferrable = deferrable
 
     def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - Airflow's signature
         """Discover once; done when anything is outstanding."""
@@ -92,10 +105,78 @@ class CloudFilesSensor(BaseSensorOperator):
             target=self.target,
             options=self.options or {},
         )
-        with task_errors():
+        # soft_fail makes Airflow skip what fails for good; ours skips quiet times, never an error
+        with nullcontext() if self.soft_fail else task_errors():
             batch = CloudFilesHook(self.conn_id).discover(stream)
         if batch is None:
             self.log.info("Nothing to ingest below %s.", self.source)
             return PokeReturnValue(is_done=False)
         self.log.info("%s files (%s bytes) to ingest.", batch["files"], batch["bytes"])
         return PokeReturnValue(is_done=True, xcom_value=batch)
+
+    def execute(self, context: Context) -> Any:
+        """Wait in the way that was asked for, and return the reference to the batch."""
+        if not self.deferrable:
+            return super().execute(context)
+        return self._batch_or_defer(context, time.time() + self.timeout)
+
+    def execute_complete(
+        self,
+        context: Context,
+        event: object = None,  # noqa: ARG002 - a doorbell: what is there, the worker looks up
+        deadline: float | None = None,
+    ) -> Any:
+        """Look again, as the trigger rang; wait on if somebody else was faster.
+
+        Args:
+            context: Airflow's.
+            event: The trigger's, of no further use.
+            deadline: When the sensor times out, in seconds since 1970. `dag.test()` loses it.
+        """
+        return self._batch_or_defer(context, deadline or time.time() + self.timeout)
+
+    def _batch_or_defer(self, context: Context, deadline: float) -> Any:
+        """Poke in this worker; hand over to the trigger when nothing is there."""
+        found = self._poke_judged(context)
+        if not found.is_done:
+            self._wait_until(deadline)
+        self.log.info("Success criteria met. Exiting.")
+        return found.xcom_value
+
+    def _wait_until(self, deadline: float) -> NoReturn:
+        """Leave the worker, or give up."""
+        left = deadline - time.time()
+        if left <= 0:
+            message = f"No files to ingest below {self.source} in {self.timeout} seconds."
+            if self.soft_fail:
+                raise AirflowSkipException(message)
+            raise AirflowSensorTimeout(message)
+        self.defer(
+            trigger=CloudFilesTrigger(
+                source=self.source,
+                format=self.format,
+                checkpoint_location=self.checkpoint_location,
+                schema_location=self.schema_location,
+                target=self.target,
+                options=self.options,
+                conn_id=self.conn_id,
+                poke_interval=self.poke_interval,
+            ),
+            method_name="execute_complete",
+            kwargs={"deadline": deadline},
+            timeout=timedelta(seconds=left),
+        )
+
+    def _poke_judged(self, context: Context) -> PokeReturnValue:
+        """Poke; an error means what it means to Airflow's own loop of pokes."""
+        try:
+            return self.poke(context)
+        except AirflowSkipException:
+            raise
+        except Exception as error:
+            if self.never_fail:
+                raise AirflowSkipException(f"Skipped instead of failed: {error}") from error
+            if self.silent_fail and not isinstance(error, AirflowFailException):
+                self.log.exception("Looking for files in %s failed; waiting on.", self.source)
+                return PokeReturnValue(is_done=False)
+            raise

@@ -8,9 +8,15 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowNotFoundException
+from airflow.providers.common.compat.sdk import (
+    AirflowFailException,
+    AirflowNotFoundException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    TaskDeferred,
+)
 
-from airflow_cloudfiles.engine.errors import UnknownOptionError, UnsupportedOptionError
+from airflow_cloudfiles.engine.errors import SourceNotFoundError, StateError, UnknownOptionError
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
 
@@ -138,20 +144,91 @@ def test_a_relative_location_needs_a_connection(
     assert batch["checkpoint_location"] == f"{tmp_path}/state"
 
 
-def test_a_connection_this_version_cannot_read_with_is_refused(
+def test_a_connection_that_cannot_be_used_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_OURS", "aws://key:hush@")
-    with pytest.raises(AirflowFailException, match="'aws'") as refused:
+    monkeypatch.setenv("AIRFLOW_CONN_OURS", "postgres://user:hush@host")
+    with pytest.raises(AirflowFailException, match="'postgres'") as refused:
         _sensor(tmp_path, conn_id="ours").poke({})  # type: ignore[typeddict-item]
     assert "hush" not in str(refused.value)
     with pytest.raises(AirflowNotFoundException):
-        CloudFilesHook("nobody")._base_path()
+        CloudFilesHook("nobody").access  # noqa: B018 - it is read when it is asked for
 
 
-def test_deferrable_is_refused_with_what_to_use_instead(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedOptionError, match="mode='reschedule'"):
-        _sensor(tmp_path, deferrable=True)
+def test_the_default_of_deferrable_is_airflows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _sensor(tmp_path).deferrable is False
+    monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
+    assert _sensor(tmp_path).deferrable is True
+    assert _sensor(tmp_path, deferrable=False).deferrable is False
+
+
+def test_deferred_and_poked_the_batch_is_the_same(tmp_path: Path) -> None:  # B147
+    _drop(tmp_path, "1.json", "2.json")
+    poked = _sensor(tmp_path).execute({})  # type: ignore[typeddict-item]
+    deferred = _sensor(tmp_path, deferrable=True)
+    assert deferred.execute({}) == poked  # type: ignore[typeddict-item]
+    assert deferred.execute_complete({}, {"arrived": True}) == poked  # type: ignore[typeddict-item]
+
+
+def test_a_deferred_sensor_looks_again_in_its_worker(tmp_path: Path) -> None:  # B142
+    sensor = _sensor(
+        tmp_path, deferrable=True, timeout=600, poke_interval=7, options={"mode": "FAILFAST"}
+    )
+    with pytest.raises(TaskDeferred) as left:
+        sensor.execute({})  # type: ignore[typeddict-item]
+    path, arguments = left.value.trigger.serialize()
+    assert path.endswith(".CloudFilesTrigger")
+    assert arguments["poke_interval"] == 7
+    assert arguments["options"] == {"mode": "FAILFAST"}
+    assert left.value.timeout is not None
+    assert left.value.timeout.total_seconds() <= 600
+    json.dumps([arguments, left.value.kwargs])
+
+    # rung, but somebody else has taken it: wait on, no longer than asked for at first
+    with pytest.raises(TaskDeferred) as again:
+        sensor.execute_complete({}, {"arrived": True}, **(left.value.kwargs or {}))  # type: ignore[typeddict-item]
+    assert again.value.kwargs == left.value.kwargs
+    _drop(tmp_path, "1.json")
+    batch = sensor.execute_complete({}, {"arrived": True})  # type: ignore[typeddict-item]
+    assert batch["files"] == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "ends"),
+    [({}, AirflowSensorTimeout), ({"soft_fail": True}, AirflowSkipException)],
+)
+def test_a_deferred_sensor_times_out_like_a_poked_one(
+    tmp_path: Path, changes: dict[str, Any], ends: type[Exception]
+) -> None:
+    for deferrable in (False, True):
+        sensor = _sensor(tmp_path, deferrable=deferrable, timeout=0, **changes)
+        with pytest.raises(ends):
+            sensor.execute({})  # type: ignore[typeddict-item]
+
+
+def test_soft_fail_skips_quiet_times_but_never_an_error(tmp_path: Path) -> None:
+    for deferrable in (False, True):
+        sensor = _sensor(
+            tmp_path, deferrable=deferrable, source=str(tmp_path / "nowhere"), soft_fail=True
+        )
+        with pytest.raises(SourceNotFoundError):
+            sensor.execute({})  # type: ignore[typeddict-item]
+        sensor.never_fail = True
+        with pytest.raises(AirflowSkipException):
+            sensor.execute({})  # type: ignore[typeddict-item]
+
+
+def test_silent_fail_waits_on_in_both_modes(tmp_path: Path) -> None:
+    """An error that a retry may help: the source is a folder only later."""
+    (tmp_path / "state").write_text("no folder yet")
+    sensor = _sensor(tmp_path, deferrable=True, silent_fail=True, soft_fail=True)
+    with pytest.raises(TaskDeferred):
+        sensor.execute({})  # type: ignore[typeddict-item]
+    sensor.silent_fail = False
+    with pytest.raises(StateError):
+        sensor.execute({})  # type: ignore[typeddict-item]
 
 
 def test_a_misspelt_option_breaks_the_dag_not_the_run(tmp_path: Path) -> None:
