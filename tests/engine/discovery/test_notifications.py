@@ -45,20 +45,13 @@ def test_files_are_recorded_once_and_their_messages_deleted(place):  # B93, B94,
     assert place.recorded() == sorted(keys)
 
 
-def test_events_outside_the_source_are_removed(place):  # B95
-    place.put("x")
-    place.send(place.event("other/y"), place.event("inside"), place.event("in"))
-    report = place.run()
-    assert (report.outside, report.files, report.deleted) == (3, 1, 4)
-    assert place.recorded() == ["x"]
-    assert place.left() == []
-
-
-def test_files_that_are_not_wanted_are_removed(place):  # B89, B91
+def test_what_is_outside_or_not_wanted_is_removed(place):  # B89, B91, B95
     place.put("x.json", "_hidden.json", "a/.b/c.json", "x.csv")
+    place.send(place.event("other/y"), place.event("inside.json"), place.event("in"))
     report = place.run(path_glob_filter="*.json")
-    assert (report.rejected, report.files, report.deleted) == (3, 1, 4)
+    assert (report.outside, report.rejected, report.files, report.deleted) == (3, 3, 1, 7)
     assert place.recorded() == ["x.json"]
+    assert place.left() == []
 
 
 def test_poison_stays_in_the_queue_and_blocks_nothing(place, caplog):
