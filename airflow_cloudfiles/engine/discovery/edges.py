@@ -181,7 +181,7 @@ class _Plan:
         key = self._first(folder)
         while key is not None:
             name, is_folder = _child(folder, key)
-            last = self._end_of_sequence(folder, name)
+            last = self._end_of_sequence(folder, name, is_folder=is_folder)
             if last is None:
                 self._count(is_folder=is_folder)
                 yield _Member(name, is_folder, in_sequence=False, first_key=key)
@@ -193,8 +193,12 @@ class _Plan:
             if key is not None and not key.startswith(folder):
                 key = None
 
-    def _end_of_sequence(self, folder: str, name: str) -> str | None:
-        """The last known key in the sequence that a name begins; `None` when it begins none."""
+    def _end_of_sequence(self, folder: str, name: str, *, is_folder: bool) -> str | None:
+        """The last known key in the sequence that a name begins; `None` when it begins none.
+
+        A folder with digits that has no like is taken for a sequence of one, such as the first
+        year.
+        """
         digit = _DIGITS.search(name)
         if digit is None:
             return None
@@ -203,7 +207,8 @@ class _Plan:
         if last is None:
             return None
         last_name, _ = _child(folder, last)
-        return last if last_name != name and _shape(last_name) == _shape(name) else None
+        is_more = is_folder or last_name != name
+        return last if is_more and _shape(last_name) == _shape(name) else None
 
     def _first(self, folder: str) -> str | None:
         """The first known key in a folder."""

@@ -21,7 +21,6 @@ from airflow_cloudfiles.engine.storage.base import key_bytes
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from tests.engine.discovery.known import MemoryRecorder
 
-
 EVERYTHING = (KeyRange(),)
 
 
