@@ -231,7 +231,7 @@ class S3Store:
             except _ConflictError:
                 if not tries_left:
                     raise
-                time.sleep(random.uniform(0.05, 0.1) * 2 ** (_TRIES - tries_left))  # noqa: S311
+                time.sleep(random.uniform(0.02, 0.04) * 2 ** (_TRIES - tries_left))  # noqa: S311
             else:
                 return True
         raise AssertionError("unreachable")
