@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -169,6 +170,29 @@ def test_notifications_are_set_up_shown_and_torn_down(aws: Aws, monkeypatch, cap
     assert ended.out.count("removed") == 5
     assert cli.main(["notifications", "list", "--source", bucket]) == 0
     assert capsys.readouterr().out == "Nothing was set up.\n"
+
+
+def test_a_stream_with_the_options_of_a_set_up_learns_of_files(
+    aws: Aws, monkeypatch, capsys, tmp_path
+):
+    for key, value in to_environment(aws.access).items():
+        monkeypatch.setenv(key, value)
+    bucket = aws.bucket()
+    put = partial(aws.client("s3").put_object, Bucket=bucket.removeprefix("s3://"), Body=b"{}")
+    put(Key="in/before.json")
+    one = ["--source", f"{bucket}/in", "--name", f"cli-{uuid.uuid4().hex[:8]}"]
+    assert cli.main(["notifications", "set-up", *one, "--json"]) == 0
+    options = json.loads(capsys.readouterr().out)["options"]
+    given = [f"--option={key}={value}" for key, value in options.items()]
+    where = ["--source", f"{bucket}/in", "--checkpoint-location", str(tmp_path / "checkpoint")]
+    found = []
+    for key in ("in/new.json", "in/more.json"):
+        put(Key=key)
+        assert cli.main(["discover", *where, *given, "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert [each["new_files"] for each in found] == [2, 1]
+    assert found[1]["found_by"] == {"notification": 1}
+    assert found[1]["notifications"]["new"] == 1
 
 
 def test_a_refusal_of_notifications_is_a_sentence(aws: Aws, monkeypatch, capsys):

@@ -249,6 +249,26 @@ def test_a_topic_of_others_gets_one_more_queue_and_keeps_all_it_has(aws: Aws, na
     assert sns.list_subscriptions_by_topic(TopicArn=topic)["Subscriptions"] == []
 
 
+def test_a_topic_that_another_stream_uses_outlives_the_stream_that_made_it(aws: Aws, name):
+    bucket = aws.bucket()
+    set_up_notifications(bucket, name, access=aws.access, via="sns")
+    two = f"{name}-2"
+    second = set_up_notifications(f"{bucket}/in", two, access=aws.access, via="sns")
+    plan = tear_down_notifications(bucket, name, access=aws.access, dry_run=True)
+    gone = tear_down_notifications(bucket, name, access=aws.access)
+    left = [(part.kind, part.note) for part in gone.parts if part.done == "left"]
+    assert [kind for kind, _ in left] == ["topic", "bucket notification"]
+    assert all(two in note for _, note in left)
+    assert done(plan) == done(gone)
+    aws.client("s3").put_object(Bucket=bucket_of(bucket), Key="in/a.json", Body=b"{}")
+    assert keys_in(aws, second.options["cloudFiles.queueUrl"]) == ["in/a.json"]
+    tear_down_notifications(f"{bucket}/in", two, access=aws.access)
+    rest = tear_down_notifications(bucket, name, access=aws.access)
+    removed = [part.kind for part in rest.parts if part.done == "removed"]
+    assert removed == ["topic", "bucket notification"]
+    assert configuration(aws, bucket) == {}
+
+
 def test_a_queue_of_somebody_else_is_neither_used_nor_removed(aws: Aws, name):
     bucket = aws.bucket()
     aws.client("sqs").create_queue(QueueName=f"cloudfiles-{name}")

@@ -11,7 +11,8 @@ The queue is in the region of the bucket, as S3 wants it. Its tags tell how it w
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,8 @@ from airflow_cloudfiles.engine.storage.aws_session import aws_client
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
+
+logger = logging.getLogger(__name__)
 
 ACTIONS = {
     "HeadBucket": "s3:ListBucket",
@@ -145,6 +148,8 @@ class AwsServices:
                 continue
             if source is not None and path == tag_value(source):
                 yield Wanted(source=source, name=tags["name"])
+            elif tag_value(text_of_tag(path)) != path:
+                logger.warning("%s serves a long source; list it by that source", url)
             elif source is None or path.startswith(f"{tag_value(source)}/"):
                 yield Wanted(source=text_of_tag(path), name=tags["name"])
 
@@ -285,12 +290,14 @@ class _Plan:
         if topic_arn != self._topic_arn:  # somebody else's, which the bucket publishes to already
             return [subscription]
         publisher = allow("sns:Publish", "s3", topic_arn, self._bucket_arn, self._bucket.owner)
-        topic = Topic(sns, topic_arn, self._tags, publisher)
-        return [topic, subscription, self._entry(topic_arn)]
+        mine = self._queue_arn if self._to_remove else None
+        topic = Topic(sns, topic_arn, self._tags, publisher, mine)
+        return [topic, subscription, self._entry(topic_arn, topic.other_listener)]
 
-    def _entry(self, arn: str) -> BucketEntry:
+    def _entry(self, arn: str, other_user: Callable[[], str | None] | None = None) -> BucketEntry:
         wanted = self._wanted
-        return BucketEntry(self._notifications, wanted.full_name, arn, wanted.key_prefix)
+        prefix = wanted.key_prefix
+        return BucketEntry(self._notifications, wanted.full_name, arn, prefix, other_user)
 
     def _sender(self, via: Via, topic_arn: str) -> dict[str, Any]:
         """The statement that lets events into the queue."""

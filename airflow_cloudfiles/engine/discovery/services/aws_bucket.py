@@ -115,13 +115,20 @@ class BucketEntry:
         entry_id: Its Id, which says that it is ours.
         arn: Where the events go.
         prefix: What the keys begin with.
+        other_user: Asked before it is removed: who else gets the events.
     """
 
     kind = "bucket notification"
 
     def __init__(
-        self, notifications: BucketNotifications, entry_id: str, arn: str, prefix: str
+        self,
+        notifications: BucketNotifications,
+        entry_id: str,
+        arn: str,
+        prefix: str,
+        other_user: Callable[[], str | None] | None = None,
     ) -> None:
+        self._other_user = other_user
         self.name = entry_id
         self._notifications = notifications
         self._list = "QueueConfigurations" if ":sqs:" in arn else "TopicConfigurations"
@@ -139,6 +146,8 @@ class BucketEntry:
                     return Look("foreign", f"it announces files to {entry[_LISTS[key]]}")
                 if (found := filters(entry)) != (self._prefix, ""):
                     return Look("foreign", f"it announces files below {found[0]!r}")
+                if self._other_user and (user := self._other_user()):
+                    return Look("foreign", f"{user} gets its events too")
                 same = key == self._list and _normal(entry) == _normal(self._entry)
                 return OURS if same else Look("incomplete", "it announced to something else")
         return MISSING

@@ -191,11 +191,22 @@ class Queue:
 
 
 class Topic:
-    """A topic of ours, which the bucket publishes to."""
+    """A topic of ours, which the bucket publishes to.
+
+    Args:
+        sns: Client of SNS.
+        arn: Of the topic.
+        tags: To make it with; they say whose it is.
+        statement: Of its policy: who may publish.
+        queue_arn: Our queue, when it is to be removed: then it is left to others who listen.
+    """
 
     kind = "topic"
 
-    def __init__(self, sns: Any, arn: str, tags: Tags, statement: Json) -> None:
+    def __init__(
+        self, sns: Any, arn: str, tags: Tags, statement: Json, queue_arn: str | None = None
+    ) -> None:
+        self._queue_arn = queue_arn
         self.name = arn.rpartition(":")[2]
         self._sns = sns
         self._arn = arn
@@ -209,9 +220,20 @@ class Topic:
             return MISSING
         listed = self._sns.list_tags_for_resource(ResourceArn=self._arn).get("Tags", [])
         found = whose({tag["Key"]: tag["Value"] for tag in listed}, self._tags)
+        if found is OURS and (user := self.other_listener()):
+            return Look("foreign", f"{user} listens to it too")
         if found is OURS and with_statement(policy, self._statement):
             return Look("incomplete", "its policy did not let the bucket publish")
         return found
+
+    def other_listener(self) -> str | None:
+        """Who listens besides our queue; asked only when the topic is to be removed."""
+        if self._queue_arn is None or self._policy() is None:
+            return None
+        for endpoint in endpoints(self._sns, self._arn):
+            if endpoint != self._queue_arn:
+                return endpoint.rpartition(":")[2]
+        return None
 
     def refusal(self) -> str | None:
         """Nothing speaks against a topic."""
@@ -233,10 +255,7 @@ class Topic:
         return ""
 
     def remove(self) -> str:
-        """Delete it, unless others listen to it too."""
-        listed = self._sns.list_subscriptions_by_topic(TopicArn=self._arn)["Subscriptions"]
-        if listed:
-            return f"{listed[0]['Endpoint']} listens to it too"
+        """Delete it; `look` has seen that nobody else listens."""
         self._sns.delete_topic(TopicArn=self._arn)
         return ""
 
@@ -247,6 +266,16 @@ class Topic:
         except self._sns.exceptions.NotFoundException:
             return None
         return str(found.get("Policy", ""))
+
+
+def endpoints(sns: Any, topic_arn: str) -> dict[str, str]:
+    """Give the subscriptions of a topic by where they send to."""
+    pages = sns.get_paginator("list_subscriptions_by_topic").paginate(TopicArn=topic_arn)
+    return {
+        each["Endpoint"]: each["SubscriptionArn"]
+        for page in pages
+        for each in page["Subscriptions"]
+    }
 
 
 class Subscription:
@@ -285,15 +314,10 @@ class Subscription:
         return ""
 
     def _found(self) -> str | None:
-        pages = self._sns.get_paginator("list_subscriptions_by_topic")
         try:
-            for page in pages.paginate(TopicArn=self._topic_arn):
-                for each in page["Subscriptions"]:
-                    if each["Endpoint"] == self._queue_arn:
-                        return str(each["SubscriptionArn"])
+            return endpoints(self._sns, self._topic_arn).get(self._queue_arn)
         except self._sns.exceptions.NotFoundException:
             return None
-        return None
 
 
 class Rule:

@@ -59,6 +59,8 @@ MAX_RECEIVES = 5
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9]|-(?!-)){0,38}[a-z0-9]")
 
+_GO_ON = " What was done before stays; running the same again goes on."
+
 Done = Literal["found", "created", "changed", "removed", "missing", "left"]
 """What became of a part. In a plan (`dry_run`) it is what would become of it."""
 
@@ -261,7 +263,7 @@ def set_up_notifications(  # noqa: PLR0913 - what the clouds want to know
             _check(piece, look)
     parts = []
     for piece, look in zip(pieces, looks, strict=True):  # 3
-        with _explained(cloud, f"make the {piece.kind} {piece.name}"):
+        with _explained(cloud, f"make the {piece.kind} {piece.name}", _GO_ON):
             parts.append(_make(piece, look, dry_run=dry_run))
     options = {} if dry_run else cloud.options(wanted)
     return NotificationServices(
@@ -329,7 +331,7 @@ def tear_down_notifications(
         looks = [piece.look() for piece in pieces]
     parts = []
     for piece, look in reversed(list(zip(pieces, looks, strict=True))):
-        with _explained(cloud, f"remove the {piece.kind} {piece.name}"):
+        with _explained(cloud, f"remove the {piece.kind} {piece.name}", _GO_ON):
             parts.append(_remove(piece, look, dry_run=dry_run))
     return NotificationServices(uri, wanted.name, tuple(reversed(parts)), is_plan=dry_run)
 
@@ -406,17 +408,15 @@ _CLOUDS = {
 
 
 @contextmanager
-def _explained(cloud: Cloud, doing: str) -> Iterator[None]:
-    """Turn a client's failure into a sentence."""
+def _explained(cloud: Cloud, doing: str, then: str = "") -> Iterator[None]:
+    """Turn a client's failure into a sentence; `then` says how things stand."""
     try:
         yield
     except Exception as failure:
         text = cloud.explain(failure)
         if text is None:
             raise
-        raise NotificationServicesError(
-            f"Could not {doing}: {text} What was made before stays; running the same again goes on."
-        ) from failure
+        raise NotificationServicesError(f"Could not {doing}: {text}{then}") from failure
 
 
 def _checked_name(name: str) -> str:

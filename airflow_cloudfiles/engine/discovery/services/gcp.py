@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +38,8 @@ from airflow_cloudfiles.engine.storage.access import GcpAccess, of_kind
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
+
+logger = logging.getLogger(__name__)
 
 FINALIZED = "OBJECT_FINALIZE"
 PUBLISHER = "roles/pubsub.publisher"
@@ -157,8 +160,11 @@ class GcpServices:
             if not name.startswith(PREFIX) or labels.get("vendor") != VENDOR:
                 continue
             path = path_of_labels(labels)
-            if source is not None and path_labels(source) == path_labels(path):
+            stored = {key: value for key, value in labels.items() if key.startswith("path")}
+            if source is not None and path_labels(source) == stored:
                 yield Wanted(source=source, name=labels["name"])
+            elif path_labels(path) != stored:
+                logger.warning("%s serves a long source; list it by that source", each.name)
             elif source is None or path.startswith(f"{source}/"):
                 yield Wanted(source=path, name=labels["name"])
 
