@@ -6,12 +6,4 @@ the modules named here, one for each cloud; `tests/conftest.py` loads this one.
 
 from __future__ import annotations
 
-import importlib.util
-
-_MODULES = ("aws", "azure", "gcp")
-
-pytest_plugins = [
-    name
-    for name in (f"tests.emulators.{module}" for module in _MODULES)
-    if importlib.util.find_spec(name) is not None
-]
+pytest_plugins = ["tests.emulators.aws", "tests.emulators.azure", "tests.emulators.gcp"]
