@@ -132,6 +132,27 @@ def test_a_topic_of_somebody_else_is_neither_used_nor_removed(gcs, access, pubsu
         assert publisher.get_topic(topic=topic).name == topic
 
 
+def test_a_topic_that_somebody_else_listens_to_is_left_with_what_fills_it(
+    gcs, front, access, pubsub, name
+):
+    bucket = gcs.bucket()
+    set_up_notifications(bucket, name, access=access)
+    topic = f"projects/{pubsub.project}/topics/cloudfiles-{name}"
+    other = pubsub.subscription(topic)
+    gone = tear_down_notifications(bucket, name, access=access)
+    assert done(gone) == ["left", "removed"]
+    assert other.rpartition("/")[2] in gone.parts[0].note
+    assert len(configs_of(front, bucket)) == 1
+    with pubsub.subscriber() as subscriber:
+        subscriber.delete_subscription(subscription=other)
+    assert done(tear_down_notifications(bucket, name, access=access)) == [
+        "removed",
+        "missing",
+        "removed",
+    ]
+    assert configs_of(front, bucket) == []
+
+
 def test_a_name_serves_one_source(gcs, front, access, name):
     bucket = gcs.bucket()
     set_up_notifications(f"{bucket}/a", name, access=access)

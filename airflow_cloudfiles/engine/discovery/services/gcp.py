@@ -134,7 +134,7 @@ class GcpServices:
                 "source. Nothing was changed."
             )
         labels = _labels(wanted)
-        topic = Topic(self, wanted, labels)
+        topic = Topic(self, wanted, labels, to_remove=to_remove)
         subscription = Subscription(self, wanted, labels, topic.path)
         pieces: list[Piece] = [topic]
         if not to_remove:  # the role goes with the topic
@@ -251,11 +251,14 @@ class GcpServices:
 
 
 class Topic:
-    """The topic that the bucket publishes to."""
+    """The topic that the bucket publishes to; it is left to others who listen to it."""
 
     kind = "topic"
 
-    def __init__(self, gcp: GcpServices, wanted: Wanted, labels: Labels) -> None:
+    def __init__(
+        self, gcp: GcpServices, wanted: Wanted, labels: Labels, *, to_remove: bool
+    ) -> None:
+        self._to_remove = to_remove
         self.name = wanted.full_name
         self.path = f"projects/{gcp.project}/topics/{self.name}"
         self._publisher = gcp.publisher
@@ -270,7 +273,10 @@ class Topic:
             found = self._publisher.get_topic(topic=self.path)
         except NotFound:
             return MISSING
-        return _whose(dict(found.labels), self._wanted)
+        whose = _whose(dict(found.labels), self._wanted)
+        if whose is OURS and self._to_remove and (other := self._other_listener()):
+            return Look("foreign", f"{other} listens to it too, so the bucket goes on publishing")
+        return whose
 
     def refusal(self) -> str | None:
         """Nothing speaks against a topic."""
@@ -282,11 +288,17 @@ class Topic:
         return ""
 
     def remove(self) -> str:
-        """Delete it, unless somebody else listens to it too."""
-        for each in self._publisher.list_topic_subscriptions(topic=self.path):
-            return f"the subscription {each.rpartition('/')[2]} listens to it too"
+        """Delete it; `look` has seen that nobody else listens."""
         self._publisher.delete_topic(topic=self.path)
         return ""
+
+    def _other_listener(self) -> str | None:
+        """A subscription that is not ours."""
+        for each in self._publisher.list_topic_subscriptions(topic=self.path):
+            name = str(each).rpartition("/")[2]
+            if name != self._wanted.full_name:
+                return f"the subscription {name}"
+        return None
 
 
 class PublisherRole:
