@@ -24,7 +24,9 @@ SCRIPT = Path(__file__).with_name("drainer.py")
 KEYS = [f"{number:02}" for number in range(25)]
 
 
-@pytest.mark.parametrize(("point", "passage"), zip(NOTIFICATION_POINTS, (1, 1, 2), strict=True))
+@pytest.mark.parametrize(
+    ("point", "passage"), list(zip(NOTIFICATION_POINTS, (1, 1, 2), strict=True))
+)
 def test_a_kill_while_draining_loses_and_repeats_nothing(aws, tmp_path, point, passage):  # B93
     place = SqsPlace(aws)
     place.send(*(place.event(f"in/{key}") for key in KEYS))
