@@ -23,11 +23,11 @@ class Known:
 
     def last(self, prefix: str = "", *, before: str | None = None) -> str | None:
         first = key_bytes(prefix)
-        end = len(self.keys) if before is None else bisect_left(self.keys, key_bytes(before))
-        found = [
-            key for key in self.keys[bisect_left(self.keys, first) : end] if key.startswith(first)
-        ]
-        return key_text(found[-1]) if found else None
+        place = bisect_left(self.keys, first + b"\xff" * 8)
+        if before is not None:
+            place = min(place, bisect_left(self.keys, key_bytes(before)))
+        found = self.keys[place - 1] if place else b""
+        return key_text(found) if place and found.startswith(first) else None
 
     def first_after(self, path: str) -> str | None:
         place = bisect_right(self.keys, key_bytes(path))

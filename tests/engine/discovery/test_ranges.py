@@ -17,6 +17,9 @@ from airflow_cloudfiles.engine.discovery.midpoints import last_text, midpoint
 from airflow_cloudfiles.engine.discovery.ranges import Readers
 from airflow_cloudfiles.engine.discovery_options import DiscoveryOptions
 from airflow_cloudfiles.engine.errors import ListingError
+from airflow_cloudfiles.engine.files import START
+from airflow_cloudfiles.engine.intake import Intake
+from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
 from airflow_cloudfiles.engine.storage.base import key_bytes
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from tests.engine.discovery.known import MemoryRecorder
@@ -129,6 +132,22 @@ def test_a_long_listing_is_shared_and_costs_little_more_than_its_pages(key):
     assert readers.probes < pages
     assert readers.ranges_begun > 4
     assert store.most_at_once > 3
+
+
+def test_many_readers_share_one_index(tmp_path):
+    keys = [f"{n // 100:02d}/{n:05d}" for n in range(3000)]
+    store, state = filled(keys[::2], page_size=10), MemoryStore(f"memory://{uuid.uuid4().hex}")
+    ledger = RocksDBLedger(tmp_path / "index")
+    intake = Intake.over(source=store, state=state, format="json", ledger=ledger)
+    assert intake.discover().files == 1500
+    for key in keys[1::2]:
+        store.put(key, b"")
+    assert intake.discover().files == 1500
+    assert intake.discover().files == 0
+    intake.close()
+    recorded = [file.path for file in intake.files.slice(START, intake.files.head())]
+    assert sorted(recorded) == keys
+    assert store.most_at_once > 1
 
 
 def test_only_what_begins_like_the_pattern_is_listed():
