@@ -45,12 +45,12 @@ setup: .venv/.synced
 .venv/.synced: requirements/dev.lock requirements/bootstrap.lock pyproject.toml scripts/setup.sh
 	@sh scripts/setup.sh
 
-# Emulators are Python packages in the lock, but for Azure's, which needs Node. Without it, the tests on
-# Azure are skipped with that reason.
-emulators: .venv/azurite/.synced
+# Emulators are Python packages in the lock, but for one that needs an environment of its own, and for
+# Azure's, which needs Node. Without Node, the tests on Azure are skipped with that reason.
+emulators: .venv/emulators/.synced
 
-.venv/azurite/.synced: .venv/.synced scripts/azurite.sh
-	@sh scripts/azurite.sh
+.venv/emulators/.synced: .venv/.synced scripts/emulators.sh requirements/emulators.lock
+	@sh scripts/emulators.sh
 
 demo: setup
 	@$(WITH_JAVA) $(BIN)/python -m demo $(ARGS)
@@ -92,6 +92,7 @@ walls: setup
 lock:
 	@test -x $(BIN)/uv || sh scripts/setup.sh
 	$(COMPILE) --generate-hashes --group bootstrap -o requirements/bootstrap.lock
+	$(COMPILE) --generate-hashes --group emulators -o requirements/emulators.lock
 	$(COMPILE) --generate-hashes --group java -o requirements/java.lock
 	$(COMPILE) --all-extras pyproject.toml -o requirements/constraints.txt
 	$(COMPILE) --generate-hashes --all-extras --group dev \

@@ -42,11 +42,17 @@ def free_port() -> int:
 
 
 def program(name: str) -> str:
-    """Find a program beside this Python or on the path; skip the test when there is none."""
-    beside = Path(sys.executable).parent / name
-    found = str(beside) if beside.exists() else shutil.which(name)
+    """Find a program beside this Python or on the path; skip the test when there is none.
+
+    What cannot share our environment is in one below it (`scripts/emulators.sh`).
+    """
+    ours = Path(sys.prefix)
+    for folder in (ours / "bin", ours / "emulators" / "bin"):
+        if (folder / name).exists():
+            return str(folder / name)
+    found = shutil.which(name)
     if found is None:
-        pytest.skip(f"{name} is not installed")
+        pytest.skip(f"{name} is not installed: `make emulators` does it")
     return found
 
 
