@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from demo.airflow_api import AirflowApi
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
 _Found = TypeVar("_Found")
@@ -27,6 +27,7 @@ _Found = TypeVar("_Found")
 # The DAG processor and the scheduler would serve logs on all addresses; the API server reads the
 # log files of this machine without them.
 COMPONENTS = ("api-server", "scheduler --skip-serve-logs", "dag-processor")
+TRIGGERER = "triggerer --skip-serve-logs"
 _STOP_SECONDS = 15
 
 
@@ -37,10 +38,18 @@ class AirflowHome:
         home: An empty or missing folder: `AIRFLOW_HOME`.
         dags: Folder of DAG files.
         env: Further environment of its processes.
+        components: Its processes; add `TRIGGERER` for deferred tasks and watchers.
     """
 
-    def __init__(self, home: Path, dags: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        dags: Path,
+        env: Mapping[str, str] | None = None,
+        components: Sequence[str] = COMPONENTS,
+    ) -> None:
         self.home = home
+        self._components = components
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.api = AirflowApi(self.url)
@@ -77,7 +86,7 @@ class AirflowHome:
             )
         if done.returncode:
             raise RuntimeError(f"airflow db migrate failed:\n{self.tail('migrate')}")
-        for component in COMPONENTS:
+        for component in self._components:
             name = component.split()[0]
             with (self.home / f"{name}.log").open("wb") as log:
                 self._processes[name] = subprocess.Popen(

@@ -29,7 +29,7 @@ from airflow_cloudfiles.engine.discovery.notifications import (
     NotificationDiscovery,
     NotificationReport,
 )
-from airflow_cloudfiles.engine.discovery.queue import MessageQueue, open_queue
+from airflow_cloudfiles.engine.discovery.queue import MessageQueue, as_queue_error, open_queue
 from airflow_cloudfiles.engine.discovery_options import DiscoveryOptions
 from airflow_cloudfiles.engine.errors import CorruptedStateError, LedgerError
 from airflow_cloudfiles.engine.files import Offset, printable_path
@@ -47,6 +47,7 @@ from airflow_cloudfiles.engine.storage.access import Access
 logger = logging.getLogger(__name__)
 
 _SAMPLE_FILES = 5
+_GLANCE_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,14 +286,16 @@ class Intake:
 
         The answer is a doorbell: `discover` finds out what has arrived. Of a queue it is the
         service's own approximate count, and a listing ends at the first new file.
+
+        Raises:
+            QueueError: The queue of notifications cannot be read.
         """
         head = self.head()
         recorded = self.outstanding().files > 0
         ledger = self._open_ledger()
         catch_up(ledger, self.files)
         if self._discovery.use_notifications and not self._is_listing_due(ledger):
-            messages = self._open_queue().approximate_size() or 0
-            return Arrivals(head, recorded=recorded, messages=messages)
+            return Arrivals(head, recorded=recorded, messages=self._waiting())
         unseen = self._recorder(ledger).unseen(self._listing.discover())
         return Arrivals(head, recorded=recorded, unrecorded=next(unseen, None) is not None)
 
@@ -357,6 +360,24 @@ class Intake:
         if self._queue is None:
             self._queue = open_queue(self.source.uri, self._discovery, self._access)
         return self._queue
+
+    def _waiting(self) -> int:
+        """Tell about how many messages wait; where nobody counts them, whether there is one.
+
+        Pub/Sub does not count. A message that is looked at is shown again at once, but has been
+        delivered once more.
+        """
+        queue = self._open_queue()
+        try:
+            size = queue.approximate_size()
+            if size is None:
+                seen = queue.receive(_GLANCE_SECONDS)
+                size = min(1, len(seen))
+                if seen:
+                    queue.hide(seen, 0)
+        except OSError as failure:
+            raise as_queue_error(failure) from failure
+        return size
 
     def _recorder(self, ledger: Ledger) -> LedgerRecorder:
         return LedgerRecorder(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseHook
 
+from airflow_cloudfiles.engine.discovery import services
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.intake import Arrivals, Intake
@@ -138,6 +139,34 @@ class CloudFilesHook(BaseHook):
             "sample": [printable_path(path) for path in found.sample],
             "outstanding_files": outstanding.files,
         }
+
+    def set_up_notifications(
+        self, source: str, name: str, **details: Any
+    ) -> services.NotificationServices:
+        """Make the queue, and tell the bucket of it; running it again changes nothing.
+
+        Args:
+            source: URI of the source, as the stream has it.
+            name: A name for this stream.
+            details: As of `engine.discovery.services.set_up_notifications`: `tags`, `via`, `place`,
+                `dry_run`, …
+
+        Returns:
+            What there is now; its `options` are those of the stream.
+        """
+        return services.set_up_notifications(source, name, access=self.access, **details)
+
+    def list_notifications(
+        self, source: str | None = None, **details: Any
+    ) -> list[services.NotificationServices]:
+        """Find what was set up for a source and what is below it, or for all."""
+        return services.list_notifications(source, access=self.access, **details)
+
+    def tear_down_notifications(
+        self, source: str, name: str, **details: Any
+    ) -> services.NotificationServices:
+        """Remove what `set_up_notifications` made, and only that."""
+        return services.tear_down_notifications(source, name, access=self.access, **details)
 
     def launch(self, spec: JobSpec, spark: SparkArguments, *, on_log: Callable[[str], Any]) -> Run:
         """Start a job on Spark; its driver reaches the cloud as this hook does.

@@ -1,27 +1,35 @@
-"""What only a real Airflow can show: retries, their absence, and the end of a killed task.
+"""What only a real Airflow can show: retries, their absence, the end of a task, the triggerer.
 
-One Airflow (scheduler, DAG processor, API server) serves all tests of this module.
+One Airflow (scheduler, triggerer, DAG processor, API server) serves all tests of this module.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
 
-from demo.airflow_home import AirflowHome
+from demo.airflow_home import COMPONENTS, TRIGGERER, AirflowHome
+from tests.provider.aws_landing import bucket_with_queue, connection, put, queue_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.emulators.aws import Aws
+
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
 
 DAGS = Path(__file__).parent / "real"
+EXAMPLES = Path(__file__).parents[2] / "dags_examples"
 RUN_SECONDS = 300  # most of it is waiting for a busy machine
 
 
@@ -33,9 +41,25 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def airflow(root: Path) -> Iterator[AirflowHome]:
-    """A running Airflow with the DAGs unpaused."""
-    with AirflowHome(root / "airflow", DAGS, {"STREAMS_ROOT": str(root)}) as home:
-        for dag_id in ("heals", "fails_on_new_columns", "is_killed", "is_marked_failed"):
+    """A running Airflow with the DAGs of `real/` unpaused, and some of the examples."""
+    dags = shutil.copytree(DAGS, root / "dags")
+    for name in ("backfill", "event_driven"):
+        shutil.copy(EXAMPLES / f"example_{name}.py", dags)
+    env = {
+        "STREAMS_ROOT": str(root),
+        "CLOUDFILES_ROOT": str(root / "events"),
+        "CLOUDFILES_POKE_SECONDS": "1",
+    }
+    (root / "events" / "landing").mkdir(parents=True)
+    components = (*COMPONENTS, TRIGGERER)
+    with AirflowHome(root / "airflow", dags, env, components) as home:
+        for dag_id in (
+            "heals",
+            "fails_on_new_columns",
+            "is_killed",
+            "is_marked_failed",
+            "is_deferred",
+        ):
             home.wait(lambda dag=dag_id: home.api.has_dag(dag), 60, dag_id)  # type: ignore[misc]
             home.api.pause(dag_id, paused=False)
         yield home
@@ -121,6 +145,114 @@ def test_a_task_that_a_user_marks_failed_ends_its_spark(airflow: AirflowHome, ro
     assert airflow.api.task(dag_id, run_id, "ingest")["state"] == "failed"
     assert _run(airflow, dag_id)[1] == "success"
     assert [row["a"] for row in _table(root, dag_id)] == ["1"]
+
+
+def test_a_deferred_sensor_is_woken_by_a_message_and_takes_it_in_its_worker(
+    airflow: AirflowHome, aws: Aws
+) -> None:
+    secret = "hush-8d1f0c6a"
+    source, queue = bucket_with_queue(aws)
+    landing = {"connection_id": "landing", **connection(aws, secret)}
+    airflow.api.call("POST", "/api/v2/connections", landing)
+
+    dag_id = "is_deferred"
+    run_id = airflow.api.trigger(dag_id, {"source": source, "queue": queue})
+    airflow.wait(
+        lambda: airflow.api.task(dag_id, run_id, "arrived")["state"] == "deferred",
+        RUN_SECONDS,
+        "the sensor to be deferred",
+    )
+    put(aws, source, "a b.json")
+    state = airflow.wait(lambda: airflow.api.run_ended(dag_id, run_id), RUN_SECONDS, dag_id)
+    assert state == "success"
+    batch = airflow.api.xcom(dag_id, run_id, "arrived")
+    assert (batch["files"], batch["sample"]) == (1, ["a b.json"])
+    assert queue_size(aws, queue) == 0  # B142: acknowledged, behind the file log
+
+    files = [path for path in airflow.home.rglob("*") if path.is_file()]
+    assert {"airflow.db", "triggerer.log"} <= {path.name for path in files}
+    assert any("is_deferred" in str(path) and path.suffix == ".log" for path in files)
+    assert [path for path in files if secret.encode() in path.read_bytes()] == []
+
+
+def test_an_arrival_rings_once_and_past_days_join_the_same_state(
+    airflow: AirflowHome, root: Path
+) -> None:
+    """Two examples on one state: when files arrive, and over past days."""
+    driven, backfill = "example_event_driven", "example_backfill"
+    for dag_id in (driven, backfill):
+        airflow.wait(lambda dag=dag_id: airflow.api.has_dag(dag), 60, dag_id)  # type: ignore[misc]
+
+    airflow.api.pause(driven, paused=False)
+    _drop_at(root, "third.json", datetime(2026, 1, 3, 12, tzinfo=UTC))
+    run_id = airflow.wait(lambda: _first_ended(airflow, driven), RUN_SECONDS, driven)
+    assert airflow.api.xcom(driven, run_id, "ingest")["rows"] == 1
+    assert len(airflow.api.runs(driven)) == 1  # B145: looked at each second, rung for once
+    airflow.api.pause(driven, paused=True)
+
+    _drop_at(root, "first.json", datetime(2026, 1, 1, tzinfo=UTC))
+    _drop_at(root, "last.json", datetime(2026, 1, 1, 23, 59, 59, 999999, tzinfo=UTC))
+    command = "backfill create --from-date 2026-01-01 --to-date 2026-01-03 --max-active-runs 1"
+    patient = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"{_database(airflow)}?timeout=60"}
+    done = subprocess.run(
+        [sys.executable, "-m", "airflow", *command.split(), "--dag-id", backfill],
+        env={**airflow.env, **patient},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    airflow.api.pause(backfill, paused=False)
+    days = airflow.wait(lambda: _backfilled(airflow, backfill), RUN_SECONDS, "three days")
+    airflow.api.pause(backfill, paused=True)
+    assert days == {
+        "2026-01-01": {"picked": "success", "ingest": "success"},
+        "2026-01-02": {"picked": "skipped", "ingest": "skipped"},
+        "2026-01-03": {"picked": "skipped", "ingest": "skipped"},  # not repeated
+    }
+    assert _names(root) == ["first.json", "last.json", "third.json"]
+
+
+def _drop_at(root: Path, name: str, modified: datetime) -> None:
+    """Land a file with a modification time; it is in its place at once."""
+    hidden = root / "events" / "landing" / f".{name}"
+    hidden.write_text(json.dumps({"name": name}) + "\n")
+    whole = int(modified.replace(microsecond=0).timestamp())
+    microseconds = whole * 1_000_000 + modified.microsecond
+    os.utime(hidden, ns=(microseconds * 1000, microseconds * 1000))
+    hidden.rename(hidden.with_name(name))
+
+
+def _first_ended(airflow: AirflowHome, dag_id: str) -> str | None:
+    """Id of the first run of a DAG, when it has ended."""
+    for run in airflow.api.runs(dag_id)[:1]:
+        if run["state"] in ("success", "failed"):
+            return str(run["dag_run_id"])
+    return None
+
+
+def _database(airflow: AirflowHome) -> str:
+    return airflow.env["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
+
+
+def _backfilled(airflow: AirflowHome, dag_id: str) -> dict[str, dict[str, str]] | None:
+    """State of each task by day, when three backfill runs have ended."""
+    runs = [each for each in airflow.api.runs(dag_id) if each["run_type"] == "backfill"]
+    if len(runs) < 3 or any(each["state"] not in ("success", "failed") for each in runs):
+        return None
+    return {
+        str(run["logical_date"])[:10]: {
+            str(task["task_id"]): str(task["state"])
+            for task in airflow.api.tasks(dag_id, run["dag_run_id"])
+        }
+        for run in runs
+    }
+
+
+def _names(root: Path) -> list[str]:
+    """What is in the table of the examples."""
+    table = DeltaTable(str(root / "events" / "table")).to_pyarrow_dataset().to_table()
+    return sorted(str(name) for name in table["name"].to_pylist())
 
 
 def _run_until_spark_is_up(airflow: AirflowHome, root: Path, dag_id: str) -> str:

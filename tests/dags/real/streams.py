@@ -26,3 +26,16 @@ for dag_id, options in {
     with DAG(dag_id, schedule=None, default_args=stream):
         arrived = CloudFilesSensor(task_id="arrived", poke_interval=1, timeout=60)
         CloudFilesIngestOperator(task_id="ingest", batch=arrived.output, master="local[1]")
+
+with DAG("is_deferred", schedule=None, params={"source": "s3://nowhere", "queue": ""}):
+    CloudFilesSensor(
+        task_id="arrived",
+        source="{{ params.source }}",
+        format="json",
+        checkpoint_location=f"{os.environ['STREAMS_ROOT']}/is_deferred/state",
+        options={"cloudFiles.useNotifications": True, "cloudFiles.queueUrl": "{{ params.queue }}"},
+        conn_id="landing",
+        deferrable=True,
+        poke_interval=2,
+        timeout=240,
+    )
