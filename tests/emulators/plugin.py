@@ -6,4 +6,9 @@ the modules named here, one for each cloud; `tests/conftest.py` loads this one.
 
 from __future__ import annotations
 
-pytest_plugins = ["tests.emulators.aws", "tests.emulators.azure", "tests.emulators.gcp"]
+pytest_plugins = [
+    "tests.emulators.aws",
+    "tests.emulators.azure",
+    "tests.emulators.gcp",
+    "tests.emulators.gcs_xml",
+]

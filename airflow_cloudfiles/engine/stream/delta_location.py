@@ -8,6 +8,7 @@ identity. What `deltalake` is told holds secrets, so it is made when it is neede
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -40,6 +41,7 @@ _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _CUT = re.compile(r"[#?\x00-\x1f\x7f]")
 _COLORS = re.compile("\x1b\\[[0-9;]*m")
 _MOST_TEXT = 600
+_NO_KEY = {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
 _STORAGE_SCOPE = "https://storage.azure.com/.default"
 _SECRETS = ("_secret_access_key", "_session_token", "_account_key", "_sas_token", "_storage_token")
 """How the names of options end whose values are secrets; a key of Google's is never in a text."""
@@ -216,6 +218,8 @@ def _of_gcp(_bucket: str) -> dict[str, str]:
         options["google_service_account"] = access.keyfile_path
     elif access.anonymous:
         options["google_skip_signature"] = "true"
+        # It asks for a token nevertheless when it writes (object_store 0.13), unless told so twice.
+        options["google_service_account_key"] = json.dumps(_NO_KEY)
     endpoint = access.storage_endpoint or os.environ.get("STORAGE_EMULATOR_HOST")
     if endpoint:
         endpoint = endpoint if "://" in endpoint else f"http://{endpoint}"

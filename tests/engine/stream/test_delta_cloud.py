@@ -35,7 +35,7 @@ def _use(monkeypatch: pytest.MonkeyPatch, access: Any) -> None:
         monkeypatch.setenv(name, value)
 
 
-@pytest.fixture(params=["aws", "seaweed", "azurite"])
+@pytest.fixture(params=["aws", "seaweed", "azurite", "gcs_xml"])
 def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A place for a table in each cloud, the access in the environment."""
     cloud = request.getfixturevalue(request.param)
@@ -84,7 +84,7 @@ def _at_once(count: int, work: Any) -> None:
         barrier.wait()
         try:
             work(number)
-        except BaseException as failure:
+        except BaseException as failure:  # noqa: BLE001 - shown by the assertion below
             failures.append(failure)
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
