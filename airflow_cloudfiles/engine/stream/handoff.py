@@ -42,10 +42,17 @@ def new_token() -> str:
 
 @dataclass(frozen=True, slots=True)
 class QueryLocations:
-    """Where a query keeps its state, and where its rows go if that is a path."""
+    """Where a query keeps its state.
+
+    Attributes:
+        checkpoint: The checkpoint location.
+        target: Where its rows go, if that is a path.
+        mirror: Directory where Spark keeps its part of a state in an object store.
+    """
 
     checkpoint: str
     target: str | None = None
+    mirror: str | None = None
 
 
 def hand_over(token: str, locations: QueryLocations) -> None:

@@ -7,7 +7,8 @@ own reader and writer that Spark's Python data sources cannot do by themselves:
 2. `load()` adds the rescued data column to a given schema in mode `rescue`, and passes on the
    sample limits that Databricks keeps in SQL configurations.
 3. `start()` tells the source the query's `checkpointLocation` (see `handoff`), and where no
-   `cloudFiles.schemaLocation` is given lets the checkpoint serve as one.
+   `cloudFiles.schemaLocation` is given lets the checkpoint serve as one. Where Spark cannot reach
+   the location, it gets a local one that is mirrored there (see `checkpoint_mirror`).
 4. `awaitTermination()` raises `UnknownFieldException` (which is then also a
    `StreamingQueryException`) instead of a text that contains the word.
 
@@ -30,15 +31,19 @@ from pyspark.sql.types import StringType, StructField, StructType
 from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.options import CloudFilesOptions
-from airflow_cloudfiles.engine.stream import handoff
+from airflow_cloudfiles.engine.stream import checkpoint_mirror, handoff
+from airflow_cloudfiles.engine.stream.delta_sink import STATE as SINK_STATE
 from airflow_cloudfiles.engine.stream.delta_sink import DeltaDataSource, DeltaLakeDataSource
 from airflow_cloudfiles.engine.stream.source import CloudFilesDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from airflow_cloudfiles.engine.stream.checkpoint_mirror import CheckpointMirror
+
 RECEIVE_SECONDS = 60.0
 """How long `start()` waits for the planning process to take the checkpoint location."""
+_CHECKPOINT = "checkpointlocation"
 STATE_HANDOFF = "cloudFiles.internal.token"
 SAMPLE_CONFS = {
     "spark.databricks.cloudFiles.schemaInference.sampleSize.numBytes": (
@@ -224,19 +229,21 @@ def _with_rescued(schema: Any, column: str | None) -> Any:
 def _start(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs: Any) -> Any:
     """`DataStreamWriter.start` and `toTable`: hand the checkpoint location over to the source."""
     _refuse_partitions(self, kwargs)
-    tokens = tokens_of(self._df)
-    if not tokens:
+    tokens, told = tokens_of(self._df)
+    if not tokens and not told:
         return original(self, *args, **kwargs)
     named = ("path", "tableName", "format", "outputMode", "partitionBy", "queryName")
     extra = {key: value for key, value in kwargs.items() if key not in named}
-    checkpoint = _options_of(self, extra).get("checkpointlocation")
+    checkpoint = _options_of(self, extra).get(_CHECKPOINT)
+    if not tokens and not checkpoint:
+        return original(self, *args, **kwargs)
     if not checkpoint:
         raise OptionError(
             "A cloudFiles stream needs .option('checkpointLocation', ...) on writeStream: that is "
             "where it remembers which files it has read."
         )
     reader = getattr(self._df, "_cloudfiles_reader", None)
-    if reader is not None:
+    if reader is not None and tokens:
         again = _defined_again(reader, self, str(checkpoint))
         return getattr(again, name)(*args, **kwargs)
     if len(tokens) > 1:
@@ -246,8 +253,22 @@ def _start(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs
         )
     # `toTable` takes a table's name where `start` takes a path.
     target = (args[0] if args else kwargs.get("path")) if name == "start" else None
-    locations = handoff.QueryLocations(str(checkpoint), None if target is None else str(target))
-    return _handed_over(lambda: original(self, *args, **kwargs), tokens[0], locations)
+    for_spark, mirror = checkpoint_mirror.for_spark(self._spark, str(checkpoint))
+    if for_spark != str(checkpoint):
+        kwargs = {key: value for key, value in kwargs.items() if key.lower() != _CHECKPOINT}
+        # Not `self.option`, which would be remembered: the writer may be started again.
+        self._jwrite = self._jwrite.option("checkpointLocation", for_spark)
+        self._jwrite = self._jwrite.option(SINK_STATE, str(checkpoint))
+    if mirror is None and not tokens:
+        return original(self, *args, **kwargs)
+    locations = handoff.QueryLocations(
+        str(checkpoint),
+        None if target is None else str(target),
+        None if mirror is None else str(mirror.folder),
+    )
+    return _handed_over(
+        lambda: original(self, *args, **kwargs), (tokens or told)[0], locations, mirror
+    )
 
 
 def _refuse_partitions(writer: Any, kwargs: dict[str, Any]) -> None:
@@ -261,11 +282,23 @@ def _refuse_partitions(writer: Any, kwargs: dict[str, Any]) -> None:
         )
 
 
-def _handed_over(start: Callable[[], Any], token: str, locations: handoff.QueryLocations) -> Any:
+def _handed_over(
+    start: Callable[[], Any],
+    token: str,
+    locations: handoff.QueryLocations,
+    mirror: CheckpointMirror | None,
+) -> Any:
     """Start a query, and wait until its planning process knows where its state is."""
     handoff.hand_over(token, locations)
     try:
-        query = start()
+        try:
+            query = start()
+        except BaseException:
+            if mirror is not None:
+                mirror.finish()
+            raise
+        if mirror is not None:
+            checkpoint_mirror.follow(query, mirror)
         deadline = time.monotonic() + RECEIVE_SECONDS
         while not handoff.is_received(token) and query.isActive and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -288,19 +321,24 @@ def _defined_again(reader: Any, writer: Any, checkpoint: str) -> Any:
     return again
 
 
-def tokens_of(frame: DataFrame) -> list[str]:
-    """The hand-over tokens of the cloudFiles sources in a query that were not told their state."""
+def tokens_of(frame: DataFrame) -> tuple[list[str], list[str]]:
+    """The hand-over tokens of the cloudFiles sources in a query.
+
+    Returns:
+        Those of the sources that were not told where their state is, and those of the others.
+    """
     plan = getattr(frame, "_jdf", None)
     if plan is None:
-        return []
+        return [], []
     leaves = plan.queryExecution().logical().collectLeaves()
     tokens: list[str] = []
+    told: list[str] = []
     for index in range(leaves.size()):
         options = _leaf_options(leaves.apply(index))
         token = options.get(STATE_HANDOFF.lower())
-        if token and not options.get("checkpointlocation"):
-            tokens.append(token)
-    return list(dict.fromkeys(tokens))
+        if token:
+            (told if options.get(_CHECKPOINT) else tokens).append(token)
+    return list(dict.fromkeys(tokens)), list(dict.fromkeys(told))
 
 
 def _leaf_options(leaf: Any) -> dict[str, str]:
@@ -323,7 +361,10 @@ def _leaf_options(leaf: Any) -> dict[str, str]:
 def _await(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs: Any) -> Any:
     """Raise the error that a task or the planning process raised, as itself."""
     try:
-        return original(self, *args, **kwargs)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            checkpoint_mirror.ended(self)
     except StreamingQueryException as error:
         ours = errors.from_text(str(error))
         if ours is None:

@@ -18,6 +18,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -39,6 +40,7 @@ from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.stream import handoff
+from airflow_cloudfiles.engine.stream.checkpoint_mirror import CheckpointMirror
 from airflow_cloudfiles.engine.stream.splits import BatchContext, Split, pack
 
 if TYPE_CHECKING:
@@ -123,11 +125,12 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._settled = settled
         self._intake: Intake | None = None
         self._lock: RunLock | None = None
+        self._mirror: CheckpointMirror | None = None
         self._target: Offset | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what only the planning process may hold."""
-        return {**self.__dict__, "_intake": None, "_lock": None}
+        return {**self.__dict__, "_intake": None, "_lock": None, "_mirror": None}
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         """Before the first file."""
@@ -164,6 +167,7 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Cut the planned files into splits."""
         intake = self._opened()
+        self._publish()
         crash_point("after-spark-offset")
         first, last = Offset.from_json(start), Offset.from_json(end)
         files = list(intake.files.slice(first, last))
@@ -183,8 +187,9 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return SplitReader(split).read()
 
     def commit(self, end: dict[str, int]) -> None:
-        """Spark has committed up to `end`; its own log holds that, so there is nothing to add."""
+        """Spark has committed up to `end`; its own log holds that, wherever it is."""
         crash_point("after-spark-commit")
+        self._publish()
         _log.debug("Committed up to %s", end)
 
     def stop(self) -> None:
@@ -196,6 +201,11 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             self._lock.release()
             self._lock = None
 
+    def _publish(self) -> None:
+        """Bring Spark's checkpoint into the state, where it is not there anyway."""
+        if self._mirror is not None:
+            self._mirror.publish()
+
     def _opened(self) -> Intake:
         """Open the state on first use, in the planning process only."""
         if self._intake is None:
@@ -203,6 +213,8 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
             log_to_stderr()
             locations = self._locations()
+            if locations.mirror is not None:
+                self._mirror = CheckpointMirror(Path(locations.mirror))
             self._settled = definition.bind(self._settled, self._options, locations.checkpoint)
             self._intake, self._lock = definition.open_intake(
                 self._options, locations, LOCK_PATIENCE_SECONDS
@@ -211,9 +223,10 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def _locations(self) -> handoff.QueryLocations:
         """Where the state is: said to the reader, or handed over by `writeStream`."""
-        if self._options.checkpoint_location is not None:
-            return handoff.QueryLocations(self._options.checkpoint_location)
         handed = handoff.receive(self._options.token) if self._options.token else None
+        if self._options.checkpoint_location is not None:
+            mirror = handed.mirror if handed else None
+            return handoff.QueryLocations(self._options.checkpoint_location, mirror=mirror)
         if handed is None:
             raise OptionError(
                 "The source does not know its checkpoint location. Give the one of writeStream to "
