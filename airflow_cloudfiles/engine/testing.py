@@ -158,9 +158,9 @@ class FailingStore:
         """Read an object."""
         return self.store.get(key)
 
-    def get_range(self, key: str, start: int, length: int) -> bytes:
+    def get_range(self, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
         """Read part of an object."""
-        return self.store.get_range(key, start, length)
+        return self.store.get_range(key, start, length, etag=etag)
 
     def put(self, key: str, content: bytes) -> None:
         """Create or replace an object, unless this call is to fail."""

@@ -40,10 +40,13 @@ from airflow_cloudfiles.engine.storage.azure_errors import (
     translated,
 )
 from airflow_cloudfiles.engine.storage.base import (
+    ObjectChangedError,
     ObjectNotFoundError,
     RequestCounter,
     SkipRule,
     Wanted,
+    read_nothing,
+    refuse_version,
 )
 from airflow_cloudfiles.engine.storage.flat import (
     Fetch,
@@ -185,16 +188,20 @@ class AzureStore:
         """Read an object."""
         return self._read(key)
 
-    def get_range(self, key: str, start: int, length: int) -> bytes:
+    def get_range(self, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
         """Read part of an object."""
         if start < 0 or length < 0:
             msg = f"not a range: {start}, {length}"
             raise ValueError(msg)
         if length == 0:  # which Azure has no words for
-            if self.head(key) is None:
-                raise ObjectNotFoundError(self.child_uri(key))
-            return b""
-        return self._read(key, offset=start, length=length)
+            return read_nothing(self, key, etag)
+        condition: dict[str, Any] = {}
+        if etag is not None:
+            condition = {"etag": f'"{etag}"', "match_condition": MatchConditions.IfNotModified}
+        try:
+            return self._read(key, offset=start, length=length, **condition)
+        except ObjectChangedError:  # also what Azure says of one that is gone
+            refuse_version(self, key)
 
     def put(self, key: str, content: bytes) -> None:
         """Create or replace an object."""
@@ -239,7 +246,7 @@ class AzureStore:
             return False
         return True
 
-    def _read(self, key: str, **part: int) -> bytes:
+    def _read(self, key: str, **part: Any) -> bytes:
         with self._calling("get", key) as blob:
             try:
                 stream = blob.download_blob(**part)
@@ -247,6 +254,8 @@ class AzureStore:
             except HttpResponseError as failure:
                 if error_code(failure) == "InvalidRange":
                     return b""
+                if error_code(failure) == "ConditionNotMet":
+                    raise ObjectChangedError(self.child_uri(key)) from failure
                 raise
         if _is_folder(stream.properties):
             raise ObjectNotFoundError(self.child_uri(key))

@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
@@ -23,6 +23,10 @@ SkipRule = Callable[[str, bool], bool]
 
 class ObjectNotFoundError(LookupError):
     """There is no object under the key."""
+
+
+class ObjectChangedError(LookupError):
+    """The object is another version than the one that was asked for."""
 
 
 class ObjectStore(Protocol):
@@ -93,11 +97,19 @@ class ObjectStore(Protocol):
             ObjectNotFoundError: There is no such object.
         """
 
-    def get_range(self, key: str, start: int, length: int) -> bytes:
+    def get_range(self, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
         """Read part of an object; shorter, or empty, where the object ends before.
+
+        Args:
+            key: Of an object.
+            start: Its first byte to read.
+            length: How many bytes.
+            etag: Read this version or none: the same request asks for it. Local disks have no
+                etags and pay no attention to it.
 
         Raises:
             ObjectNotFoundError: There is no such object.
+            ObjectChangedError: It is another version than the one asked for.
         """
 
     def put(self, key: str, content: bytes) -> None:
@@ -190,3 +202,30 @@ def key_bytes(key: str) -> bytes:
 def key_text(name: bytes) -> str:
     """Decode what `key_bytes` encodes, and any file name."""
     return name.decode("utf-8", "surrogateescape")
+
+
+def refuse_version(store: ObjectStore, key: str) -> NoReturn:
+    """Say why the version that was asked for cannot be read.
+
+    Raises:
+        ObjectNotFoundError: There is no such object.
+        ObjectChangedError: There is another version.
+    """
+    if store.head(key) is None:
+        raise ObjectNotFoundError(store.child_uri(key))
+    raise ObjectChangedError(store.child_uri(key))
+
+
+def read_nothing(store: ObjectStore, key: str, etag: str | None) -> bytes:
+    """Read no byte of an object, for which clouds have no words; it must be there.
+
+    Raises:
+        ObjectNotFoundError: There is no such object.
+        ObjectChangedError: It is another version than the one asked for.
+    """
+    found = store.head(key)
+    if found is None:
+        raise ObjectNotFoundError(store.child_uri(key))
+    if etag is not None and found.etag != etag:
+        raise ObjectChangedError(store.child_uri(key))
+    return b""

@@ -32,6 +32,8 @@ from airflow_cloudfiles.engine.storage.base import (
     RequestCounter,
     SkipRule,
     Wanted,
+    read_nothing,
+    refuse_version,
 )
 from airflow_cloudfiles.engine.storage.flat import (
     Fetch,
@@ -154,16 +156,19 @@ class GcsStore:
         """Read an object."""
         return self._read(key)
 
-    def get_range(self, key: str, start: int, length: int) -> bytes:
+    def get_range(self, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
         """Read part of an object."""
         if start < 0 or length < 0:
             msg = f"not a range: {start}, {length}"
             raise ValueError(msg)
         if length == 0:  # which Cloud Storage has no words for
-            if self.head(key) is None:
-                raise ObjectNotFoundError(self.child_uri(key))
-            return b""
-        return self._read(key, start=start, end=start + length - 1)
+            return read_nothing(self, key, etag)
+        if etag is None:
+            return self._read(key, start=start, end=start + length - 1)
+        try:  # a bucket that keeps old versions gives the one that is asked for
+            return self._read(key, int(etag), start=start, end=start + length - 1)
+        except ObjectNotFoundError:
+            refuse_version(self, key)
 
     def put(self, key: str, content: bytes) -> None:
         """Create or replace an object."""
@@ -207,8 +212,8 @@ class GcsStore:
         kind = "application/octet-stream"
         blob.upload_from_string(bytes(content), content_type=kind, **condition, **self._often)
 
-    def _read(self, key: str, **part: int) -> bytes:
-        with self._calling("get", key) as blob:
+    def _read(self, key: str, generation: int | None = None, **part: int) -> bytes:
+        with self._calling("get", key, generation) as blob:
             try:
                 content: bytes = blob.download_as_bytes(raw_download=True, **part, **self._often)
             except RequestRangeNotSatisfiable:
@@ -248,7 +253,7 @@ class GcsStore:
         raise AssertionError("unreachable")
 
     @contextmanager
-    def _calling(self, kind: Call, key: str) -> Iterator[Any]:
+    def _calling(self, kind: Call, key: str, generation: int | None = None) -> Iterator[Any]:
         """Count a request about one object, and turn what the client raises into our errors."""
         if not self._root + key or not is_utf8(key):
             raise OSError(
@@ -257,7 +262,8 @@ class GcsStore:
             )
         self._requests.add(kind)
         with self._readable(kind, self._root + key):
-            yield self._client().bucket(self._bucket).blob(self._root + key)
+            bucket = self._client().bucket(self._bucket)
+            yield bucket.blob(self._root + key, generation=generation)
 
     @contextmanager
     def _readable(self, kind: Call, full_key: str) -> Iterator[None]:

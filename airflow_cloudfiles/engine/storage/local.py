@@ -110,7 +110,14 @@ class LocalStore:
         except _NO_OBJECT as failure:
             raise ObjectNotFoundError(self.child_uri(key)) from failure
 
-    def get_range(self, key: str, start: int, length: int) -> bytes:
+    def get_range(
+        self,
+        key: str,
+        start: int,
+        length: int,
+        *,
+        etag: str | None = None,  # noqa: ARG002 - the protocol
+    ) -> bytes:
         """Read part of an object."""
         if start < 0 or length < 0:
             msg = f"not a range: {start}, {length}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage.base import (
+    ObjectChangedError,
     ObjectNotFoundError,
     RequestCounter,
     SkipRule,
@@ -121,11 +122,14 @@ class MemoryStore:
             raise ObjectNotFoundError(self.child_uri(key))
         return found[0]
 
-    def get_range(self, key: str, start: int, length: int) -> bytes:
+    def get_range(self, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
         """Read part of an object."""
         if start < 0 or length < 0:
             msg = f"not a range: {start}, {length}"
             raise ValueError(msg)
+        found = self._look(self._key(key))
+        if etag is not None and found is not None and etag != found.etag:
+            raise ObjectChangedError(self.child_uri(key))
         return self.get(key)[start : start + length]
 
     def put(self, key: str, content: bytes) -> None:

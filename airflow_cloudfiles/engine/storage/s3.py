@@ -23,10 +23,12 @@ from airflow_cloudfiles.engine.storage.access import Access, AwsAccess, of_kind
 from airflow_cloudfiles.engine.storage.aws_errors import error_code, error_status, readable
 from airflow_cloudfiles.engine.storage.aws_session import aws_client
 from airflow_cloudfiles.engine.storage.base import (
+    ObjectChangedError,
     ObjectNotFoundError,
     RequestCounter,
     SkipRule,
     Wanted,
+    read_nothing,
 )
 from airflow_cloudfiles.engine.storage.flat import (
     Fetch,
@@ -155,19 +157,20 @@ class S3Store:
         """Read an object."""
         return self._read(key)
 
-    def get_range(self, key: str, start: int, length: int) -> bytes:
+    def get_range(self, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
         """Read part of an object."""
         if start < 0 or length < 0:
             msg = f"not a range: {start}, {length}"
             raise ValueError(msg)
         if length == 0:  # which S3 has no words for
-            if self.head(key) is None:
-                raise ObjectNotFoundError(self.child_uri(key))
-            return b""
+            return read_nothing(self, key, etag)
+        condition = {} if etag is None else {"IfMatch": f'"{etag}"'}
         try:
-            return self._read(key, Range=f"bytes={start}-{start + length - 1}")
+            return self._read(key, Range=f"bytes={start}-{start + length - 1}", **condition)
         except _RangeError:
-            return b""
+            return read_nothing(self, key, etag)
+        except _PreconditionError as failure:
+            raise ObjectChangedError(self.child_uri(key)) from failure
 
     def put(self, key: str, content: bytes) -> None:
         """Create or replace an object."""

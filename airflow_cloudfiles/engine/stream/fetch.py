@@ -4,6 +4,9 @@ Yields blocks of complete lines: small files whole, large ones in pieces of `BLO
 compressed is decompressed, whatever its name says; a byte order mark is taken off. A file that
 changed since it was discovered is read in its present version if that can be done consistently,
 and refused otherwise.
+
+Where the store has etags, a small file costs one request: the read itself asks for the version that
+was discovered. A local file is looked at before and after.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import io
 import logging
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, cast
 
@@ -25,6 +28,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
+from airflow_cloudfiles.engine.storage.base import ObjectChangedError
 from airflow_cloudfiles.engine.stream.splits import FileRange
 
 BLOCK_BYTES = 16 * 2**20
@@ -35,6 +39,8 @@ _NEWLINE = b"\n"
 _UTF8_BOM = b"\xef\xbb\xbf"
 _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 _log = logging.getLogger(__name__)
+
+FirstRead = Callable[[], bytes]
 
 
 @dataclass(slots=True)
@@ -56,9 +62,21 @@ class Block:
 
 
 def fetch(
-    store: ObjectStore, part: FileRange, counts: FetchCounts, *, ignore_missing: bool
+    store: ObjectStore,
+    part: FileRange,
+    counts: FetchCounts,
+    *,
+    ignore_missing: bool,
+    first: FirstRead | None = None,
 ) -> Iterator[Block]:
     """Read one part of a file in blocks of complete lines.
+
+    Args:
+        store: The source.
+        part: What to read.
+        counts: Added to.
+        ignore_missing: Whether a file that is gone is skipped.
+        first: Gives the beginning of the file if it was fetched ahead (`first_read`).
 
     Raises:
         FileMissingError: The file is gone and `ignore_missing` is false.
@@ -67,14 +85,9 @@ def fetch(
         FileUnreadableError: Permission, I/O, a damaged compression, an encoding that is not UTF-8.
     """
     try:
-        found = _found(store, part.file.path)
-        if _version(found) != _version(part.file):
-            _accept_change(store, part, found, counts)
-        yield from _blocks(store, part, found)
-        if part.start == 0:
-            counts.files += 1
-        counts.bytes += part.size if not part.is_whole else found.size
-        _refuse_overwritten(store, part, found)
+        yield from _counted(store, part, counts, first)
+    except ObjectChangedError as error:
+        raise _overwritten(store, part) from error
     except (ObjectNotFoundError, FileNotFoundError) as error:
         if not ignore_missing:
             raise FileMissingError(
@@ -91,6 +104,40 @@ def fetch(
         ) from error
 
 
+def _counted(
+    store: ObjectStore, part: FileRange, counts: FetchCounts, first: FirstRead | None
+) -> Iterator[Block]:
+    """Read a part in the version that was discovered, else in the present one."""
+    found = part.file
+    head: bytes | None = None
+    try:
+        if not found.etag:
+            found = _found(store, part.file.path)
+        elif part.is_whole:
+            head = first() if first else first_read(store, found)
+    except ObjectChangedError:
+        found = _found(store, part.file.path)
+    if _version(found) != _version(part.file):
+        _accept_change(store, part, found, counts)
+        head = None
+    yield from _blocks(store, part, found, head)
+    if part.start == 0:
+        counts.files += 1
+    counts.bytes += part.size if not part.is_whole else found.size
+    if not found.etag:
+        _refuse_overwritten(store, part, found)
+
+
+def first_read(store: ObjectStore, file: FileEntry) -> bytes:
+    """Read the beginning of a file, in the version that was discovered.
+
+    Raises:
+        ObjectChangedError: It is another version by now.
+        ObjectNotFoundError: It is gone.
+    """
+    return store.get_range(file.path, 0, min(file.size, BLOCK_BYTES), etag=file.etag or None)
+
+
 def _found(store: ObjectStore, path: str) -> FileEntry:
     """The file as it is now."""
     found = store.head(path)
@@ -99,19 +146,23 @@ def _found(store: ObjectStore, path: str) -> FileEntry:
     return found
 
 
-def _version(file: FileEntry) -> tuple[int, int, str]:
-    return (file.size, file.modification_time_us, file.etag)
+def _version(file: FileEntry) -> tuple[int, int | str]:
+    return (file.size, file.etag or file.modification_time_us)
 
 
 def _refuse_overwritten(store: ObjectStore, part: FileRange, found: FileEntry) -> None:
     """A file that is another after reading than before may have given a mixture."""
     after = store.head(part.file.path)
     if after is not None and _version(after) != _version(found):
-        raise FileChangedError(
-            f"{store.child_uri(part.file.path)} was overwritten while it was being read. Nothing "
-            "of it was committed: run again. Write files under another name and rename them when "
-            "they are complete."
-        )
+        raise _overwritten(store, part)
+
+
+def _overwritten(store: ObjectStore, part: FileRange) -> FileChangedError:
+    return FileChangedError(
+        f"{store.child_uri(part.file.path)} was overwritten while it was being read. Nothing "
+        "of it was committed: run again. Write files under another name and rename them when "
+        "they are complete."
+    )
 
 
 def _accept_change(
@@ -133,17 +184,20 @@ def _accept_change(
     counts.changed_files += 1
 
 
-def _blocks(store: ObjectStore, part: FileRange, found: FileEntry) -> Iterator[Block]:
+def _blocks(
+    store: ObjectStore, part: FileRange, found: FileEntry, head: bytes | None
+) -> Iterator[Block]:
     """Blocks of a part, decompressed and without a byte order mark."""
     uri = store.child_uri(part.file.path)
     if not part.is_whole:
         yield from _range_blocks(store, part, found, uri)
         return
-    head = store.get_range(part.file.path, 0, min(found.size, BLOCK_BYTES))
+    if head is None:
+        head = first_read(store, found)
     if len(head) == found.size:
         stream: IO[bytes] = io.BytesIO(head)
     else:
-        stream = io.BufferedReader(_StoreFile(store, part.file.path, found.size), 2**20)
+        stream = io.BufferedReader(_StoreFile(store, found, head), 2**20)
     opened = _decompressed(stream, head, uri)
     yield from _lines_of(opened, part.file, uri)
 
@@ -191,11 +245,11 @@ def _range_blocks(
     end = found.size if part.end is None else part.end
     position = part.start
     if position:
-        position = _after_newline(store, part.file.path, position - 1, found.size)
+        position = _after_newline(store, found, position - 1)
     rest: list[bytes] = []
     held = 0
     while position < end:
-        chunk = store.get_range(part.file.path, position, min(BLOCK_BYTES, end - position))
+        chunk = _read(store, found, position, min(BLOCK_BYTES, end - position))
         if not chunk:
             break
         at = position
@@ -211,23 +265,28 @@ def _range_blocks(
             held += len(chunk) - cut
             _refuse_huge(held, uri)
     if rest:
-        tail_end = _after_newline(store, part.file.path, end, found.size)
+        tail_end = _after_newline(store, found, end)
         _refuse_huge(held + tail_end - end, uri)
-        rest.append(store.get_range(part.file.path, end, tail_end - end))
+        rest.append(_read(store, found, end, tail_end - end))
         yield Block(part.file, b"".join(rest))
 
 
-def _after_newline(store: ObjectStore, path: str, position: int, size: int) -> int:
+def _read(store: ObjectStore, file: FileEntry, start: int, length: int) -> bytes:
+    """Read a piece of a version of a file."""
+    return store.get_range(file.path, start, length, etag=file.etag or None) if length else b""
+
+
+def _after_newline(store: ObjectStore, file: FileEntry, position: int) -> int:
     """Position after the first newline at or behind `position`; the size when there is none."""
-    while position < size:
-        chunk = store.get_range(path, position, min(2**16, size - position))
+    while position < file.size:
+        chunk = _read(store, file, position, min(2**16, file.size - position))
         if not chunk:
-            return size
+            return file.size
         found = chunk.find(_NEWLINE)
         if found >= 0:
             return position + found + 1
         position += len(chunk)
-    return size
+    return file.size
 
 
 def _decompressed(stream: IO[bytes], head: bytes, uri: str) -> IO[bytes]:
@@ -291,11 +350,19 @@ def _refuse_huge(size: int, uri: str) -> None:
 
 
 class _StoreFile(io.RawIOBase):
-    """A file of a store as a raw stream, read front to back by ranges."""
+    """A file of a store as a raw stream, read front to back by ranges of `BLOCK_BYTES`.
 
-    def __init__(self, store: ObjectStore, path: str, size: int) -> None:
+    Args:
+        store: Where it is.
+        file: The version that is read.
+        head: Its beginning, which is there already.
+    """
+
+    def __init__(self, store: ObjectStore, file: FileEntry, head: bytes) -> None:
         super().__init__()
-        self._store, self._path, self._size, self._position = store, path, size, 0
+        self._store, self._file = store, file
+        self._chunk = memoryview(head)
+        self._position = len(head)
 
     def readable(self) -> bool:
         """Always."""
@@ -303,8 +370,11 @@ class _StoreFile(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Fill the buffer from the present position."""
-        wanted = min(len(buffer), self._size - self._position)
-        data = self._store.get_range(self._path, self._position, wanted) if wanted else b""
-        buffer[: len(data)] = data
-        self._position += len(data)
-        return len(data)
+        if not self._chunk:
+            wanted = min(BLOCK_BYTES, self._file.size - self._position)
+            self._chunk = memoryview(_read(self._store, self._file, self._position, wanted))
+            self._position += len(self._chunk)
+        count = min(len(buffer), len(self._chunk))
+        buffer[:count] = self._chunk[:count]
+        self._chunk = self._chunk[count:]
+        return count

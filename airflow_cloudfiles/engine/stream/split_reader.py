@@ -19,6 +19,7 @@ from airflow_cloudfiles.engine.schema.partitions import misfits, partition_array
 from airflow_cloudfiles.engine.schema.schema_log import full_schema
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.stream import schema_change
+from airflow_cloudfiles.engine.stream.ahead import fetched_ahead
 from airflow_cloudfiles.engine.stream.fetch import BLOCK_BYTES, Block, FetchCounts, fetch
 from airflow_cloudfiles.engine.stream.splits import Split
 from airflow_cloudfiles.engine.types import to_arrow
@@ -80,12 +81,13 @@ class SplitReader:
         """Blocks in groups of about `BLOCK_BYTES`; with partition columns, one file a group."""
         group: list[Block] = []
         size = 0
-        for part in self._split.ranges:
+        for part, first in fetched_ahead(self._store, self._split.ranges):
             blocks = fetch(
                 self._store,
                 part,
                 self.counts.fetched,
                 ignore_missing=self._options.ignore_missing_files,
+                first=first,
             )
             for block in blocks:
                 apart = self._partitions.fields and group and group[-1].file != block.file

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
-from airflow_cloudfiles.engine.storage.base import key_bytes
+from airflow_cloudfiles.engine.storage.base import ObjectChangedError, key_bytes
 from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
@@ -210,6 +210,25 @@ def test_a_range_is_cut_at_the_end_of_the_object(store):
     for start, length in ((-1, 1), (0, -1)):
         with pytest.raises(ValueError, match="range"):
             store.get_range("a", start, length)
+
+
+def test_a_read_may_ask_for_a_version(kind, store):
+    store.put("a", b"0123456789")
+    first = store.head("a").etag
+    assert store.get_range("a", 2, 3, etag=first or None) == b"234"
+    assert store.get_range("a", 10, 3, etag=first or None) == b""
+    assert store.get_range("a", 0, 0, etag=first or None) == b""
+    store.put("a", b"abcdefghij")
+    if kind in DISKS:
+        assert store.get_range("a", 2, 3, etag="any") == b"cde"
+        return
+    for start, length in ((2, 3), (0, 10), (0, 0), (10, 3)):
+        with pytest.raises(ObjectChangedError):
+            store.get_range("a", start, length, etag=first)
+    assert store.get_range("a", 2, 3, etag=store.head("a").etag) == b"cde"
+    store.delete("a")
+    with pytest.raises(ObjectNotFoundError):
+        store.get_range("a", 2, 3, etag=first)
 
 
 def test_deleting_twice_is_deleting_once(store):
