@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 import airflow_cloudfiles
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.ledger.opening import CACHE_DIR
+from airflow_cloudfiles.engine.ledger.run_lock import KEY
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 from airflow_cloudfiles.engine.stream import checkpoint_mirror
@@ -59,6 +60,7 @@ def test_a_run_on_another_disk_reads_only_what_is_new(
         assert sorted(row["a"] for row in rows(target)) == [str(batch) for batch in batches]
         assert names(state, "offsets") == names(state, "commits") == batches
         assert state.head("metadata")
+        assert state.head(KEY) is None  # or the next run, elsewhere, would wait for it
 
     drop(source, "0.json", [{"a": 0}])
     drop(source, "1.json", [{"a": 1}])

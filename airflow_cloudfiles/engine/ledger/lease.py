@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 LEASE_SECONDS = 20.0
 """After this time without a beat the holder of a lock counts as gone."""
 _BEATS_A_LEASE = 4
+_POLL_SECONDS = 0.2
 
 
 class Lease:
@@ -186,6 +187,36 @@ class Lease:
 
     def _name(self) -> str:
         return f"The lock {printable_path(self._state.child_uri(self._key))}"
+
+
+def free_left_behind(state: ObjectStore, key: str, *, patience_seconds: float = 0.0) -> bool:
+    """Delete a lock whose holder was a process of this machine and is no more.
+
+    Else the next run, on another machine, would have to wait for it to lapse.
+
+    Args:
+        state: The object store.
+        key: Of the lock.
+        patience_seconds: How long to wait for a holder that is about to end.
+
+    Returns:
+        Whether there is no lock now.
+
+    Raises:
+        OSError: The store cannot be reached.
+    """
+    deadline = time.monotonic() + patience_seconds
+    while True:
+        try:
+            content = state.get(key)
+        except ObjectNotFoundError:
+            return True
+        if _has_ended(content):
+            state.delete(key)
+            return True
+        if time.monotonic() >= deadline or _fields(content).get("machine") != machine():
+            return False
+        time.sleep(_POLL_SECONDS)
 
 
 def machine() -> str:

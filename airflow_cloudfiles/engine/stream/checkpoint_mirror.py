@@ -30,9 +30,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import StateError
+from airflow_cloudfiles.engine.ledger import run_lock
 from airflow_cloudfiles.engine.ledger.file_lock import FileLock
+from airflow_cloudfiles.engine.ledger.lease import free_left_behind
 from airflow_cloudfiles.engine.ledger.opening import cache_folder
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
+from airflow_cloudfiles.engine.storage.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +55,7 @@ KEPT_BATCHES = 100
 _RESTORED_BATCHES = 3
 _WATCH_SECONDS = 1.0
 _LOCK_SECONDS = 60.0
+_END_SECONDS = 5.0
 _NO_FILE_SYSTEM = ("UnsupportedFileSystemException", "ClassNotFoundException")
 _HADOOP = {"s3": ("s3", "s3a"), "abfss": ("abfss",), "gs": ("gs",)}
 
@@ -119,9 +123,19 @@ class CheckpointMirror:
             self.publish()
         except StateError as failure:
             logger.warning("%s The last micro-batch will be run again.", failure)
+        self._free_lock()
         in_use, self._in_use = self._in_use, None
         _remove(self.folder)
         in_use.release()
+
+    def _free_lock(self) -> None:
+        """Free the lock of the planning process, which Spark ends before it can do so itself."""
+        if self._store is None or isinstance(self._store, MemoryStore):
+            return
+        try:
+            free_left_behind(self._store, run_lock.KEY, patience_seconds=_END_SECONDS)
+        except OSError as failure:
+            logger.warning("The run lock will be free by itself: %s", failure)
 
     def _restore(self, uri: str) -> None:
         store = self._opened(uri)

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_cloudfiles.engine.errors import StateLockedError
 from airflow_cloudfiles.engine.ledger import lease as leases
-from airflow_cloudfiles.engine.ledger.lease import Lease
+from airflow_cloudfiles.engine.ledger.lease import Lease, free_left_behind
 from airflow_cloudfiles.engine.ledger.run_lock import KEY, RunLock
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
@@ -112,6 +112,21 @@ def test_on_one_machine_the_death_of_the_holder_is_seen_at_once(state, holder):
     holder.wait()
     with RunLock(state, lease_seconds=LONG):
         pass
+
+
+def test_a_lock_left_behind_on_this_machine_is_freed_for_the_others(state, holder):
+    assert not free_left_behind(state, KEY)
+    holder.kill()
+    assert free_left_behind(state, KEY, patience_seconds=20)
+    assert state.head(KEY) is None
+    assert free_left_behind(state, KEY)
+
+
+def test_a_lock_of_another_machine_is_not_freed(state, holder, elsewhere):
+    holder.kill()
+    holder.wait()
+    assert not free_left_behind(state, KEY, patience_seconds=20)
+    assert state.head(KEY) is not None
 
 
 @pytest.mark.parametrize("fault", [Fault.LOST, Fault.DENIED])
