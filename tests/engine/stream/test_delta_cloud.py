@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import threading
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,6 +26,7 @@ from airflow_cloudfiles.engine.stream.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
 from airflow_cloudfiles.engine.stream.delta_sink import DeltaStreamWriter, TaskWritten
 from airflow_cloudfiles.engine.stream.delta_table import BatchId
+from airflow_cloudfiles.engine.stream.launch import JobSpec, LocalSpark, launch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -209,6 +214,54 @@ def test_something_else_in_its_place_is_refused_by_name(on_s3: str) -> None:
     delta_table.check(on_s3, A, merge_schema=True)
 
 
+def test_a_role_signs_the_log_as_it_signs_the_files(
+    aws: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    role = replace(aws.access, role_arn="arn:aws:iam::000000000000:role/writer")
+    _use(monkeypatch, role)
+    target = f"{aws.bucket()}/t"
+    options = DeltaLocation.of(target).storage_options()
+    assert options["aws_access_key_id"] != aws.access.access_key_id
+    assert options["aws_session_token"]
+    assert _commit(target, 0, A, {"a": 1}).is_new
+
+
+def test_a_server_that_ignores_conditions_is_refused_when_a_table_is_created(
+    aws: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Forgetful(BaseHTTPRequestHandler):
+        """Passes everything on but the condition."""
+
+        def do_PUT(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            dropped = {"if-none-match", "expect"}
+            headers = {k: v for k, v in self.headers.items() if k.lower() not in dropped}
+            upstream = http.client.HTTPConnection(aws.endpoint.removeprefix("http://"), timeout=30)
+            with contextlib.closing(upstream):
+                upstream.request(self.command, self.path, body, headers)
+                answer = upstream.getresponse()
+                content = answer.read()
+            self.send_response(answer.status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_DELETE = do_PUT  # noqa: N815 - http.server's names
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    target = f"{aws.bucket()}/t"
+    with ThreadingHTTPServer(("127.0.0.1", 0), Forgetful) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        _use(monkeypatch, aws.access_through(f"http://127.0.0.1:{server.server_address[1]}"))
+        with pytest.raises(SinkError, match="ignores If-None-Match"):
+            _commit(target, 0, A)
+        server.shutdown()
+    _use(monkeypatch, aws.access)
+    assert list(open_store(target).list()) == []
+
+
 def test_no_secret_shows_in_what_goes_wrong(
     azurite: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -233,6 +286,27 @@ def test_no_secret_shows_in_what_goes_wrong(
     assert "U0VDUkVU" not in text
     assert raised.value.is_retryable
     assert azurite.key not in text
+
+
+@pytest.mark.spark
+def test_a_whole_job_lives_in_s3(aws: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = aws.bucket()
+    source = open_store(f"{bucket}/in", aws.access)
+    spec = JobSpec(
+        kind="ingest",
+        source=f"{bucket}/in",
+        format="json",
+        checkpoint_location=f"{bucket}/state",
+        target=f"{bucket}/table",
+        run_id="only",
+    )
+    for number in range(3):
+        source.put(f"{number}.json", f'{{"a": {number}}}\n{{"a": {number + 10}}}\n'.encode())
+    report = launch(spec, LocalSpark(), on_log=print, access=aws.access).wait()
+    assert (report["files"], report["rows"], report["target_version"]) == (3, 6, 1)
+    _use(monkeypatch, aws.access)
+    found = [row["a"] for row in _rows(spec.target or "")]
+    assert found == ["0", "1", "10", "11", "12", "2"]
 
 
 class _SparkSchema:
