@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import AzureAccess, to_environment
-from airflow_cloudfiles.engine.stream import data_files, delta_table
+from airflow_cloudfiles.engine.stream import data_files, delta_read, delta_table
 from airflow_cloudfiles.engine.stream.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
 from airflow_cloudfiles.engine.stream.delta_sink import DeltaStreamWriter, TaskWritten
@@ -112,6 +112,9 @@ def test_a_batch_is_in_the_table_once_and_nothing_shows_before(target: str) -> N
     _commit(target, 1, AB, {"a": 2, "b": {"c": "x"}})  # B48, B125
     _commit(target, 2, A)
     assert _rows(target) == [{"a": 1, "b": None}, {"a": 2, "b": {"c": "x"}}]
+    reader = delta_read.DeltaTableReader(target, delta_read.table_schema(target))
+    read = [batch.to_pylist() for part in reader.partitions() for batch in reader.read(part)]
+    assert sorted(row["a"] for rows in read for row in rows) == [1, 2]
     with pytest.raises(SchemaMismatchError):
         _commit(target, 3, pa.schema([("a", pa.string())]), {"a": "x"})
     assert len(_data_files(target)) == 2, "the files of a refused batch are removed"
