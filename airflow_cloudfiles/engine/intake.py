@@ -22,7 +22,7 @@ from itertools import islice
 from typing import Any
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.discovery.filters import FileFilter, split_pattern
+from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.listing import DirectoryListing, ListingReport
 from airflow_cloudfiles.engine.discovery.listing_state import load_state, remember_notifications
 from airflow_cloudfiles.engine.discovery.notifications import (
@@ -40,6 +40,7 @@ from airflow_cloudfiles.engine.ledger.metadata import open_metadata
 from airflow_cloudfiles.engine.ledger.opening import open_ledger
 from airflow_cloudfiles.engine.ledger.plan_log import PlanLog
 from airflow_cloudfiles.engine.ledger.snapshots import maybe_snapshot
+from airflow_cloudfiles.engine.place import locate, name_of
 from airflow_cloudfiles.engine.recorder import LedgerRecorder, Recorded
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.access import Access
@@ -139,6 +140,7 @@ class Intake:
 
     Attributes:
         stream_id: Id of the stream, fixed for the life of its state.
+        name: What the state knows the source by: its URI, perhaps with a pattern.
         source: The folder the files land in: the part of the source path before any pattern.
         state: The checkpoint location.
         files: The file log.
@@ -149,6 +151,7 @@ class Intake:
         self,
         *,
         stream_id: str,
+        name: str,
         source: ObjectStore,
         state: ObjectStore,
         file_filter: FileFilter,
@@ -159,6 +162,7 @@ class Intake:
         ledger: Ledger | None = None,
     ) -> None:
         self.stream_id = stream_id
+        self.name = name
         self.source = source
         self.state = state
         self.files = files
@@ -189,7 +193,8 @@ class Intake:
 
         Args:
             source: Path or URI of the folder the files land in, or a pattern of folders. It need
-                not exist yet.
+                not exist yet. For a state that exists also a part of its source: a folder or a
+                pattern below it (`locate`).
             format: `cloudFiles.format`.
             checkpoint_location: Path or URI of the state.
             exclude: Further locations that are not ingested where they are below the source: the
@@ -201,12 +206,14 @@ class Intake:
             StateConflictError: The state belongs to another source or format.
             OptionError: A location is not one, or is the source itself.
         """
-        root, pattern = split_pattern(source)
+        state = open_store(checkpoint_location, access)
+        place = locate(source, state)
         return cls.over(
-            source=open_store(root, access),
-            pattern=pattern,
+            source=open_store(place.root, access),
+            pattern=place.pattern,
+            name=place.name,
             format=format,
-            state=open_store(checkpoint_location, access),
+            state=state,
             exclude=exclude,
             discovery=discovery,
             access=access,
@@ -221,6 +228,7 @@ class Intake:
         format: str,  # noqa: A002 - Auto Loader's word
         exclude: Sequence[str] = (),
         pattern: str | None = None,
+        name: str | None = None,
         discovery: DiscoveryOptions | None = None,
         access: Access | None = None,
         ledger: Ledger | None = None,
@@ -233,6 +241,7 @@ class Intake:
             format: `cloudFiles.format`.
             exclude: As for `open`.
             pattern: Which folders and files below the source are meant; `None` for all.
+            name: What the state knows the source by; `None` for source and pattern.
             discovery: As for `open`.
             access: As for `open`.
             ledger: An index of the file log to use; `None` opens the one in the local cache when
@@ -241,12 +250,15 @@ class Intake:
         options = discovery or DiscoveryOptions()
         own = [source.key_of(uri) for uri in (state.uri, *exclude)]
         file_filter = FileFilter(source.uri, pattern, options, own)
-        name = source.uri if pattern is None else f"{source.uri.rstrip('/')}/{pattern}"
         metadata = open_metadata(
-            state, name, format, include_existing_files=options.include_existing_files
+            state,
+            name or name_of(source.uri, pattern),
+            format,
+            include_existing_files=options.include_existing_files,
         )
         return cls(
             stream_id=metadata.stream_id,
+            name=metadata.source,
             source=source,
             state=state,
             file_filter=file_filter,

@@ -22,7 +22,6 @@ from airflow_cloudfiles.engine.ledger.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.storage.base import key_bytes
 
 _SAMPLE_FILES = 5
-_COMPLETE = "complete"
 
 
 @dataclass(slots=True)
@@ -111,7 +110,7 @@ class LedgerRecorder:
         with self._lock:
             while self._is_baseline():
                 number = self._ledger.caught_up + 1
-                batch = FileBatch((), "existing", _COMPLETE)
+                batch = FileBatch((), "existing", file_log.COMPLETE)
                 if self._files.append(number, batch):
                     catch_up(self._ledger, self._files)
 

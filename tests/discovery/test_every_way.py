@@ -233,3 +233,21 @@ def test_events_that_come_twice_and_late_are_harmless(notified, tmp_path):  # B9
         assert sorted(recorded(intake)) == ["a.json", "b.json"]
         assert found.notifications is not None
         assert found.notifications.deleted == found.notifications.received > 0
+
+
+def test_a_part_of_the_source_can_be_asked_for_on_the_same_state(place, tmp_path):
+    for name in ("day=1/a.json", "day=2/a.json", "day=2/b.json", "day=20/a.json", "c.json"):
+        place.put(name)
+    state = tmp_path / "state"
+    with contextlib.closing(place.open(state, modified_after_us=2**60)) as intake:
+        intake.discover()  # the stream itself begins later
+    parts = ("day=2", "day=1/", "day=2", "*/b.json", "")
+    for part, new in zip(parts, (2, 1, 0, 0, 2), strict=True):
+        source = f"{place.source}/{part}".rstrip("/")
+        with contextlib.closing(
+            place.open(state, source=source, use_notifications=False, queue_url=None)
+        ) as intake:
+            assert intake.discover().files == new, part
+    assert sorted(recorded(intake)) == sorted(
+        ("day=1/a.json", "day=2/a.json", "day=2/b.json", "day=20/a.json", "c.json")
+    )

@@ -11,7 +11,12 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.discovery.globs import SourcePattern, compile_name, split_pattern
+from airflow_cloudfiles.engine.discovery.globs import (
+    SourcePattern,
+    compile_name,
+    escape_pattern,
+    split_pattern,
+)
 from airflow_cloudfiles.engine.discovery_options import DiscoveryOptions
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import printable_path
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.files import FileEntry
 
-__all__ = ["FileFilter", "is_hidden", "split_pattern"]
+__all__ = ["FileFilter", "escape_pattern", "is_hidden", "split_pattern"]
 
 HIDDEN = "hidden name"
 EXCLUDED = "checkpoint, schemas or target"

@@ -20,6 +20,11 @@ _ANY = r"[\s\S]*"
 _ANY_NAME = "[^/]*"
 
 
+def escape_pattern(text: str) -> str:
+    """Make a pattern that matches a text and nothing else."""
+    return re.sub(r"([*?\[\]{}\\])", r"\\\1", text)
+
+
 def split_pattern(uri: str) -> tuple[str, str | None]:
     r"""Separate the folder to list from the pattern that follows it.
 

@@ -312,9 +312,10 @@ class AzureStore:
                 )
                 try:
                     blobs = [*next(pages)]
-                except DecodeError:
+                except (DecodeError, AttributeError) as failure:
+                    # The client stumbles over an answer that ends within its headers.
                     if not tries_left:
-                        raise
+                        raise DecodeError("the answer broke off") from failure
                     continue
                 return Page([_listed(blob) for blob in blobs], pages.continuation_token or None)
         raise AssertionError("unreachable")

@@ -207,10 +207,16 @@ class S3Store:
         """Fetch one page; boto3 asks for encoded keys and decodes them, control characters too."""
         where = {"ContinuationToken": mark} if mark else {"StartAfter": start_after}
         self._requests.add("list")
-        with _readable("list", f"s3://{self._bucket}/{prefix}"):
-            found = self._client().list_objects_v2(
-                Bucket=self._bucket, Prefix=prefix, MaxKeys=size, **where
-            )
+        found: dict[str, Any] = {}
+        for _ in range(_TRIES):
+            with _readable("list", f"s3://{self._bucket}/{prefix}"):
+                found = self._client().list_objects_v2(
+                    Bucket=self._bucket, Prefix=prefix, MaxKeys=size, **where
+                )
+            if "IsTruncated" in found:
+                break
+        else:
+            raise _broken_off(f"s3://{self._bucket}/{prefix}", "list")
         objects = (
             Listed(one["Key"], one["Size"], _microseconds(one["LastModified"]), _etag(one))
             for one in found.get("Contents", ())
@@ -242,8 +248,8 @@ class S3Store:
     def _read(self, key: str, **arguments: str) -> bytes:
         """Read a body; the client repeats requests by itself, but not an answer that breaks off."""
         for tries_left in reversed(range(_TRIES)):
-            body = self._call("get", "get_object", key, **arguments)["Body"]
             try:
+                body = self._call("get", "get_object", key, **arguments)["Body"]
                 with _readable("get", self.child_uri(key)), body:
                     content: bytes = body.read()
             except (ConnectionError, TimeoutError):
@@ -259,7 +265,9 @@ class S3Store:
             answer: dict[str, Any] = getattr(self._client(), operation)(
                 Bucket=self._bucket, Key=self._root + key, **arguments
             )
-            return answer
+        if kind in {"head", "get"} and "ContentLength" not in answer:
+            raise _broken_off(self.child_uri(key), kind)
+        return answer
 
     def _client(self) -> Any:
         return aws_client("s3", self._access)
@@ -294,6 +302,14 @@ def _translated(failure: BotoCoreError | ClientError, kind: str, where: str) -> 
     if status in _ANSWERS:
         return _ANSWERS[HTTPStatus(status)](where)
     return readable(failure, f"{where} {what}", permission)
+
+
+def _broken_off(where: str, kind: str) -> ConnectionError:
+    """An answer that ends within its headers: the client takes it for one without a body."""
+    return ConnectionError(
+        f"{where} {_CALLS[kind][0]}: the answer broke off within its headers. Try again; if it "
+        f"stays so, look at what is between here and the server."
+    )
 
 
 def _microseconds(moment: datetime) -> int:

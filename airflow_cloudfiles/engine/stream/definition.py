@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.types import StructField, StructType
 
-from airflow_cloudfiles.engine.discovery.filters import FileFilter, split_pattern
+from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.listing import DirectoryListing
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, OptionError
 from airflow_cloudfiles.engine.intake import Intake
 from airflow_cloudfiles.engine.ledger.run_lock import RunLock
 from airflow_cloudfiles.engine.options import CloudFilesOptions
+from airflow_cloudfiles.engine.place import Place, locate
 from airflow_cloudfiles.engine.schema.schema_log import SchemaLog, full_schema
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.stream.handoff import QueryLocations
@@ -70,7 +71,7 @@ def settle_schema(options: CloudFilesOptions) -> SettledSchema:
         inferred = _infer(options)
         return _settled(0, None, inferred)
     uri = normalize_uri(location)
-    log = SchemaLog(open_store(uri), normalize_uri(options.path))
+    log = SchemaLog(open_store(uri), _place(options, options.checkpoint_location).name)
     latest = log.latest()
     if latest is None:
         inferred = _infer(options)
@@ -125,7 +126,7 @@ def bind(settled: SettledSchema, options: CloudFilesOptions, checkpoint: str) ->
     if settled.version == GIVEN:
         return settled
     uri = settled.schema_uri or normalize_uri(checkpoint)
-    log = SchemaLog(open_store(uri), normalize_uri(options.path))
+    log = SchemaLog(open_store(uri), _place(options, checkpoint).name)
     latest = log.latest()
     if latest is None and settled.schema_uri is None:
         latest = log.append(
@@ -175,12 +176,17 @@ def own_locations(options: CloudFilesOptions, *others: str | None) -> Sequence[s
     return tuple(dict.fromkeys(normalize_uri(location) for location in own if location))
 
 
+def _place(options: CloudFilesOptions, checkpoint: str | None) -> Place:
+    """Where the files land, as the state sees it."""
+    return locate(options.path, open_store(checkpoint) if checkpoint else None)
+
+
 def _infer(options: CloudFilesOptions) -> Inferred:
-    root, pattern = split_pattern(options.path)
-    store = open_store(root)
+    place = _place(options, options.checkpoint_location)
+    store = open_store(place.root)
     own = [store.key_of(location) for location in own_locations(options)]
     _log.info("Listing %s to infer its schema", store.uri)
-    wanted = FileFilter(store.uri, pattern, options.discovery, own)
+    wanted = FileFilter(store.uri, place.pattern, options.discovery, own)
     return infer_files(store, DirectoryListing(store, wanted).discover(), options)
 
 

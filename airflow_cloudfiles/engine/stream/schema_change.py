@@ -34,7 +34,7 @@ def react(context: BatchContext, fields: dict[str, object], file_uri: str) -> Cl
     """
     if context.options.schema_evolution_mode != "addNewColumns" or context.schema_uri is None:
         return UnknownFieldException.of(fields, file=file_uri, retry=False)
-    log = SchemaLog(open_store(context.schema_uri), context.source_uri)
+    log = SchemaLog(open_store(context.schema_uri), context.source_name)
     latest = log.latest()
     if latest is None or latest.version == context.schema_version:
         current = StructType.fromJson(_loads(context.data_schema))

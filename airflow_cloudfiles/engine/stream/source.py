@@ -239,6 +239,7 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def _context(self, intake: Intake, start: Offset, end: Offset) -> BatchContext:
         return BatchContext(
             source_uri=intake.source.uri,
+            source_name=intake.name,
             state_uri=intake.state.uri,
             schema_uri=self._settled.schema_uri,
             schema_version=self._settled.version,
