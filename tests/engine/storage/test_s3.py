@@ -129,22 +129,29 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("operation", CALLS)
+FAULTS = {
+    "throttled": (
+        {"error": {"code": "SlowDown", "status": 503}},
+        OSError,
+        "the service failed|503",
+    ),
+    "reset": ({"reset": True}, ConnectionError, "the connection failed"),
+    "silent": ({"timeout_ms": 2000}, TimeoutError, "did not answer in time"),
+    "denied": (
+        {"error": {"code": "AccessDenied", "status": 403}},
+        PermissionError,
+        "permission s3:",
+    ),
+}
+LONG = {("silent", "HeadObject"), ("silent", "GetObject")}  # waiting for two of the four will do
+
+
 @pytest.mark.parametrize(
-    ("what", "error", "sentence"),
-    [
-        ({"error": {"code": "SlowDown", "status": 503}}, OSError, "the service failed|503"),
-        ({"reset": True}, ConnectionError, "the connection failed"),
-        ({"timeout_ms": 2000}, TimeoutError, "did not answer in time"),
-        ({"error": {"code": "AccessDenied", "status": 403}}, PermissionError, "permission s3:"),
-    ],
-    ids=["throttled", "reset", "silent", "denied"],
+    ("name", "operation"),
+    [(name, operation) for name in FAULTS for operation in CALLS if (name, operation) not in LONG],
 )
-def test_what_does_not_heal_ends_as_a_readable_error(
-    proxied, impatient, operation, what, error, sentence
-):
-    if error is TimeoutError and operation not in {"ListObjectsV2", "PutObject"}:
-        pytest.skip("waiting for two of the four is enough")
+def test_what_does_not_heal_ends_as_a_readable_error(proxied, impatient, name, operation):
+    what, error, sentence = FAULTS[name]
     store, proxy, direct = proxied
     direct.put("a", b"x")
     proxy.rules([fault(operation, times=99, **what)])
