@@ -1,8 +1,8 @@
 """One discovery, in a process of its own: `python -m benchmarks.discoverer '{"engine": …}'`.
 
-Prints one line of JSON figures. The time is that of the discovery alone; for Spark it is what its own
-progress calls `latestOffset` of the first micro-batch, which lists the source and writes what it
-found into Spark's log of files.
+Prints one line of JSON figures. The time is that of the discovery alone; for Spark it is what its
+own progress calls `latestOffset` of the first micro-batch, which lists the source and writes what
+it found into Spark's log of files.
 """
 
 from __future__ import annotations

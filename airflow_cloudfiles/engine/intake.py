@@ -308,8 +308,8 @@ class Intake:
         catch_up(ledger, self.files)
         if self._discovery.use_notifications and not self._is_listing_due(ledger):
             return Arrivals(head, recorded=recorded, messages=self._waiting())
-        unseen = self._recorder(ledger).unseen(self._listing.discover())
-        return Arrivals(head, recorded=recorded, unrecorded=next(unseen, None) is not None)
+        is_new = self._listing.has_new(self._recorder(ledger))
+        return Arrivals(head, recorded=recorded, unrecorded=is_new)
 
     def has_arrivals(self) -> bool:
         """Tell whether there is something to ingest (`arrivals`)."""

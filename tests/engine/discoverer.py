@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from airflow_cloudfiles.engine.ledger import file_log
 from airflow_cloudfiles.engine.files import START, ReadLimit
 from airflow_cloudfiles.engine.intake import Intake
+from airflow_cloudfiles.engine.ledger import file_log
 
 
 def main(source: str, state: str, rounds: str, files_per_entry: str) -> None:

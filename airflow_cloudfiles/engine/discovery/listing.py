@@ -145,17 +145,7 @@ class DirectoryListing:
             ListingError: The source could not be listed completely.
         """
         self._check_source()
-        remembered = ListingState() if self._state is None else load_state(self._state)
-        edges = self._edges(recorder.known, remembered)
-        given = Circumstances(
-            options=self._options,
-            remembered=remembered,
-            known=recorder.known,
-            fingerprint=self._filter.fingerprint,
-            edges=edges,
-            page_size=self._page_size,
-            now=self._clock(),
-        )
+        given = self._circumstances(recorder.known)
         choice = choose(given, full=full, found_by=found_by)
         logger.info("Listing %s: %s, because %s", self._name, choice.kind, choice.reason)
         calls, rejected = self._source.requests["list"], self._filter.rejected.copy()
@@ -167,6 +157,20 @@ class DirectoryListing:
         if report.listed == 0 and choice.kind == "full":
             self._check_pattern()
         return report
+
+    def has_new(self, recorder: Recorder) -> bool:
+        """Tell whether `run` would find something new; nothing is recorded or remembered.
+
+        Raises:
+            SourceNotFoundError: As for `run`.
+            ListingError: Something below the source cannot be listed.
+        """
+        self._check_source()
+        choice = choose(self._circumstances(recorder.known), full=False, found_by="listing")
+        try:
+            return any(self._first_new(recorder, each) for each in choice.ranges)
+        except OSError as failure:
+            raise not_listed(self._source, failure) from failure
 
     def discover(self) -> Iterator[FileEntry]:
         """List all files in the order of the store, each once, in one thread.
@@ -191,6 +195,30 @@ class DirectoryListing:
             raise not_listed(self._source, failure) from failure
         if seen == 0:
             self._check_pattern()
+
+    def _first_new(self, recorder: Recorder, where: KeyRange) -> FileEntry | None:
+        """The first new file in a range of keys."""
+        listing = self._source.list(
+            self._filter.prefix,
+            start_after=where.after,
+            end_before=where.end,
+            skip=self._filter.skip_folder,
+        )
+        return next(recorder.unseen(filter(self._filter.accepts_in_folder, listing)), None)
+
+    def _circumstances(self, known: KnownKeys) -> Circumstances:
+        """What decides how much is listed now."""
+        remembered = ListingState() if self._state is None else load_state(self._state)
+        edges = self._edges(known, remembered)
+        return Circumstances(
+            options=self._options,
+            remembered=remembered,
+            known=known,
+            fingerprint=self._filter.fingerprint,
+            edges=edges,
+            page_size=self._page_size,
+            now=self._clock(),
+        )
 
     def _readers(self, recorder: Recorder, choice: Choice, run: _Run) -> Readers:
         is_serial = self._is_local or self._order is None

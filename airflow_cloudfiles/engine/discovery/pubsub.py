@@ -123,9 +123,10 @@ class PubSubQueue:
         self, what: str, messages: Sequence[Message], call: Callable[[list[str]], Any]
     ) -> list[Message]:
         """Do something to messages at once; one bad receipt fails a request, so look for it."""
-        ids = [message.receipt for message in messages]
+        if not messages:
+            return []
         try:
-            call(ids)
+            call([message.receipt for message in messages])
         except (google.InvalidArgument, google.FailedPrecondition):
             if len(messages) == 1:
                 return list(messages)

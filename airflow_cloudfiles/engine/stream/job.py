@@ -122,6 +122,7 @@ def _ingest(spec: JobSpec, report: dict[str, Any], durations: dict[str, float]) 
         schema = to_arrow(settled.full_schema(options.rescued_data_column))
         delta_table.check(str(spec.target), schema, merge_schema=spec.merge_schema)
         before = _last_batch(spec)
+        began = time.time()
         clock = time.monotonic()
         spark = session(spec)
         durations["spark_start_seconds"] = round(time.monotonic() - clock, 3)
@@ -131,7 +132,7 @@ def _ingest(spec: JobSpec, report: dict[str, Any], durations: dict[str, float]) 
         finally:
             durations["query_seconds"] = round(time.monotonic() - clock, 3)
             spark.stop()
-            _add_counts(report, spec, before)
+            _add_counts(report, spec, before, began)
 
 
 def session(spec: JobSpec) -> SparkSession:
@@ -183,8 +184,12 @@ def _follow(query: StreamingQuery, spec: JobSpec) -> None:
         threading.Thread(target=query.stop, daemon=True).start()
 
     signal.signal(signal.SIGTERM, stop)
+    options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
     opened = Intake.open(
-        source=spec.source, format=spec.format, checkpoint_location=spec.checkpoint_location
+        source=spec.source,
+        format=spec.format,
+        checkpoint_location=spec.checkpoint_location,
+        discovery=options.discovery,
     )
     try:
         with closing(opened) as intake:
@@ -206,12 +211,33 @@ def _last_batch(spec: JobSpec) -> int:
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
-def _add_counts(report: dict[str, Any], spec: JobSpec, before: int) -> None:
+def _add_counts(report: dict[str, Any], spec: JobSpec, before: int, began: float) -> None:
     """Put what was committed into the report; a run is not failed by its bookkeeping."""
     try:
         report |= _summary(spec, before)
+        found = progress.discovery_since(open_store(spec.checkpoint_location), began)
+        report["discovery"] = found
+        report["warnings"] += _discovery_warnings(found or {})
     except (CloudFilesError, OSError, ValueError) as error:
         _log.warning("The counts of this run cannot be read: %s", error)
+
+
+def _discovery_warnings(found: dict[str, Any]) -> list[str]:
+    """What a person should know of a discovery."""
+    listing, queue = found.get("listing") or {}, found.get("notifications") or {}
+    warnings = []
+    if missed := listing.get("missed_by_incremental"):
+        warnings.append(
+            f"{missed} new files lie where an incremental listing does not look, such as "
+            f"{listing['missed_sample'][0]}."
+        )
+    if lost := found.get("found_by", {}).get("backfill"):
+        warnings.append(f"{lost} files were found by a full listing only.")
+    if poison := queue.get("poison"):
+        warnings.append(f"{poison} messages were not understood and are still in the queue.")
+    if failed := queue.get("failed_deletes"):
+        warnings.append(f"{failed} messages could not be deleted; they come back, harmlessly.")
+    return warnings
 
 
 def _summary(spec: JobSpec, before: int) -> dict[str, Any]:

@@ -7,13 +7,17 @@ The run's report is their sum. Notes inform; nothing is decided by them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import logging
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore, open_store
 
 PREFIX = "_source/batches"
+DISCOVERY = "_source/discovery.json"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,3 +57,25 @@ def notes(state: str, batch_ids: Iterable[int]) -> list[BatchDone]:
             continue
         found.append(BatchDone(**loaded))
     return found
+
+
+def note_discovery(store: ObjectStore, found: Mapping[str, Any]) -> None:
+    """Write what the newest discovery of a run did; that it cannot be written is no reason to fail.
+
+    Args:
+        store: The state.
+        found: `Discovered.to_json()`.
+    """
+    try:
+        store.put(DISCOVERY, json.dumps({"at": time.time(), **found}, indent=1).encode())
+    except OSError as failure:
+        _log.warning("What was discovered could not be noted: %s", failure)
+
+
+def discovery_since(store: ObjectStore, began: float) -> dict[str, Any] | None:
+    """Read what a discovery did since a time (seconds since 1970); `None` when there was none."""
+    try:
+        found: dict[str, Any] = json.loads(store.get(DISCOVERY))
+    except ObjectNotFoundError:
+        return None
+    return found if found.pop("at") >= began else None

@@ -39,7 +39,7 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
 from airflow_cloudfiles.engine.options import CloudFilesOptions
-from airflow_cloudfiles.engine.stream import handoff
+from airflow_cloudfiles.engine.stream import handoff, progress
 from airflow_cloudfiles.engine.stream.checkpoint_mirror import CheckpointMirror
 from airflow_cloudfiles.engine.stream.splits import BatchContext, Split, pack
 
@@ -140,8 +140,9 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         """Discover once; files that arrive later wait for the next run (B113)."""
         intake = self._opened()
         if self._options.up_to_entry is None:
-            intake.discover()
+            found = intake.discover()
             self._target = intake.head()
+            progress.note_discovery(intake.state, found.to_json())
         else:
             self._target = Offset(self._options.up_to_entry + 1, 0)
 
