@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -159,6 +160,52 @@ def test_what_spark_purges_is_purged_in_the_state(memory: ObjectStore) -> None:
     mirror.publish()
     assert names(memory, "offsets") == [1, 3, 4, checkpoint_mirror.KEPT_BATCHES + 1]
     assert [entry.path for entry in memory.list("state/")] == ["state/0/0/2.delta"]
+
+
+def test_a_mirror_that_goes_is_not_taken_for_a_purge(
+    memory: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = CheckpointMirror.create(memory.uri)
+    keys = ("metadata", "offsets/0", "commits/0", "offsets/1", "commits/1", "state/0/0/1.delta")
+    write(mirror, *keys)
+    planner = CheckpointMirror(mirror.folder)
+    planner.publish()
+    removed = shutil.rmtree
+
+    def slowly(folder: Path, **arguments: bool) -> None:
+        """The planning process, which Spark has not ended yet, publishes meanwhile."""
+        for part in ("commits", "metadata", "offsets", "state"):
+            part_of = folder / part
+            removed(part_of) if part_of.is_dir() else part_of.unlink()
+            with contextlib.suppress(StateError):
+                planner.publish()
+        removed(folder, **arguments)
+
+    monkeypatch.setattr(shutil, "rmtree", slowly)
+    mirror.finish()
+    assert {entry.path for entry in memory.list()} == set(keys)
+    with pytest.raises(StateError, match="cannot be published"):
+        planner.publish()
+
+
+def test_a_batch_that_ends_while_files_are_looked_for_is_sent_whole_or_not_at_all(
+    memory: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = CheckpointMirror.create(memory.uri)
+    write(mirror, *(f"{log}/0" for log in ("commits", "offsets")), "state/0/0/1.delta", "metadata")
+    scanned = Path.rglob
+
+    def spark_goes_on(folder: Path, pattern: str) -> list[Path]:
+        """Commit a micro-batch while folders are looked at, in whatever order the disk has them."""
+        found = sorted(scanned(folder, pattern))
+        write(mirror, "offsets/1", "state/0/0/2.delta", "commits/1")
+        late = [*scanned(mirror.folder / "commits", "*")] if folder == mirror.folder else []
+        return sorted({*found, *late})
+
+    monkeypatch.setattr(Path, "rglob", spark_goes_on)
+    mirror.publish()
+    for needed in ("offsets/1", "state/0/0/2.delta"):
+        assert memory.head(needed) or not memory.head("commits/1")
 
 
 def test_a_mirror_left_behind_is_removed_and_one_in_use_is_not(

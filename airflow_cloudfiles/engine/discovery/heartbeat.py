@@ -114,7 +114,7 @@ class Heartbeat:
             self._renewing = {message.id for message in still}
         try:
             failed = self._queue.hide(still, self._hidden_seconds) if still else []
-        except OSError as failure:
+        except Exception as failure:  # noqa: BLE001 - a thread that ended here would be waited for
             logger.warning("Messages of %s could not be kept hidden: %s", self._queue.name, failure)
             failed = still
         due = time.monotonic() + self._renewal_seconds

@@ -125,8 +125,24 @@ class CheckpointMirror:
             logger.warning("%s The last micro-batch will be run again.", failure)
         self._free_lock()
         in_use, self._in_use = self._in_use, None
-        _remove(self.folder)
+        self._remove()
         in_use.release()
+
+    def _remove(self) -> None:
+        """Remove the mirror: its notes first, between two publications.
+
+        The planning process may live on for a moment. To it, a folder that is being removed would
+        look as if Spark had purged everything, and the checkpoint would be deleted in the state.
+        """
+        try:
+            with self._exclusively():
+                self._notes.unlink(missing_ok=True)
+        except OSError as failure:
+            logger.warning("%s is removed while it is published: %s", self.folder, failure)
+            self._notes.unlink(missing_ok=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for suffix in (".json", ".draft", ".publishing", ".lock"):
+            self.folder.with_suffix(suffix).unlink(missing_ok=True)
 
     def _free_lock(self) -> None:
         """Free the lock of the planning process, which Spark ends before it can do so itself."""
@@ -167,6 +183,8 @@ class CheckpointMirror:
         store = self._opened(uri)
         before = dict(known)
         there = self._files()
+        if not (self._notes.exists() and self.folder.exists()):
+            raise FileNotFoundError(f"{self.folder} is being removed.")
         for key in sorted(there, key=_rank):
             try:
                 path = self.folder / key
@@ -185,12 +203,14 @@ class CheckpointMirror:
     def _files(self) -> set[str]:
         """The files that Spark has finished; names with a dot are drafts and checksums."""
         found = set()
-        for path in self.folder.rglob("*"):
-            key = path.relative_to(self.folder).as_posix()
-            parts = key.split("/")
-            mine = parts[0] in (*LOGS, *OTHERS)
-            if mine and not any(part.startswith(".") for part in parts) and path.is_file():
-                found.add(key)
+        # Commits first, and what they need last: Spark goes on meanwhile, and what was there before
+        # a commit is there after it.
+        for name in (*reversed(LOGS), *OTHERS):
+            folder = self.folder / name
+            for path in (folder, *folder.rglob("*")):
+                key = path.relative_to(self.folder).as_posix()
+                if not any(part.startswith(".") for part in key.split("/")) and path.is_file():
+                    found.add(key)
         return found
 
     def _opened(self, uri: str) -> ObjectStore:
@@ -330,16 +350,10 @@ def _stamp(path: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    for suffix in (".json", ".draft", ".publishing", ".lock"):
-        folder.with_suffix(suffix).unlink(missing_ok=True)
-
-
 def _remove_left_behind(parent: Path) -> None:
     """Remove the mirrors of drivers that are no more."""
     for path in parent.glob("*.lock"):
         lock = FileLock(str(path))
         if lock.try_acquire():
-            _remove(path.with_suffix(""))
+            CheckpointMirror(path.with_suffix(""))._remove()  # noqa: SLF001 - of this class
             lock.release()

@@ -215,6 +215,23 @@ def test_a_release_waits_for_the_renewal_that_is_under_way():
         assert message.receipt == "renewed"
 
 
+def test_a_renewal_that_fails_unexpectedly_is_no_reason_to_wait_for_ever():
+    class Odd(Recording):
+        def hide(self, messages, seconds):
+            super().hide(messages, seconds)
+            raise ValueError("Cannot invoke RPC on closed channel!")
+
+    queue = Odd()
+    message = Message("a", "1", b"")
+    with Heartbeat(queue, 60, 0.05) as heartbeat:
+        heartbeat.hold([message])
+        assert queue.wait(2)  # the thread goes on
+        released = threading.Thread(target=heartbeat.release, args=([message],), daemon=True)
+        released.start()
+        released.join(10)
+        assert not released.is_alive()
+
+
 # ── placing ─────────────────────────────────────────────────────────────────────────────────────
 
 
