@@ -18,11 +18,11 @@ CRASH_AT = "CLOUDFILES_CRASH_AT"
 """Environment variable: `<point>` or `<point>:<k>`, to be killed at the k-th passage (from 1)."""
 
 INTAKE_POINTS = (
-    "after-listing",
     "after-dedupe",
     "before-file-log-append",
     "after-file-log-append",
     "after-ledger-record",
+    "after-listing",
 )
 """The points that discovering files passes, in this order."""
 

@@ -46,8 +46,8 @@ class CloudFilesOptions:
     """
 
     path: str
-    """`path`: the folder the files land in; usually the argument of `load`. Folders below it
-    are read too."""
+    """`path`: the folder the files land in, or a pattern of folders, as a path or URI (`s3://`,
+    `abfss://`, `gs://`); usually the argument of `load`. Folders below it are read too."""
     format: str
     """`cloudFiles.format`; required. This version reads `json`."""
     schema_location: str | None = None

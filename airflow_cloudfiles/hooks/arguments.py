@@ -31,7 +31,7 @@ class StreamArguments:
     """One stream, as the arguments of a task describe it."""
 
     source: str
-    """The folder the files land in."""
+    """Path or URI of the folder the files land in; may have a pattern."""
     format: str
     """The format of the files: `cloudFiles.format`."""
     checkpoint_location: str

@@ -91,7 +91,7 @@ class CloudFilesReconcileOperator(BaseOperator):
     ingested by the stream's next run. It starts no Spark.
 
     Args:
-        source: The folder the files land in. (templated)
+        source: Path or URI of the folder the files land in; may have a pattern. (templated)
         format: The format of the files, for instance `json`.
         checkpoint_location: Where the state of the stream lives. (templated)
         schema_location: Where the schema log lives; the checkpoint location when left out.

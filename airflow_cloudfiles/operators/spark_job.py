@@ -25,7 +25,7 @@ class CloudFilesSparkJobOperator(BaseOperator):
     """Base of the operators that start Spark; use one of its subclasses.
 
     Args:
-        source: The folder the files land in. (templated)
+        source: Path or URI of the folder the files land in; may have a pattern. (templated)
         format: The format of the files, for instance `json`.
         checkpoint_location: Where the state of the stream lives. (templated)
         schema_location: Where the schema log lives; the checkpoint location when left out.

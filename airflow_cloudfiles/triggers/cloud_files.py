@@ -41,7 +41,7 @@ class CloudFilesTrigger(BaseEventTrigger):
     (Airflow 3.3). Nothing in a watcher is templated.
 
     Args:
-        source: The folder the files land in.
+        source: Path or URI of the folder the files land in; may have a pattern.
         format: The format of the files, for instance `json`.
         checkpoint_location: Where the state of the stream lives.
         schema_location: Where the schema log lives; the checkpoint location when left out.

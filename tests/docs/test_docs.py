@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib.util
 import io
 import re
+from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import airflow_cloudfiles
 from airflow_cloudfiles.engine import crashpoints, errors, option_names
+from airflow_cloudfiles.engine.discovery_options import DiscoveryOptions
+from airflow_cloudfiles.engine.files import START
+from airflow_cloudfiles.engine.intake import Intake
 from airflow_cloudfiles.engine.log import decode_entry
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage.access import to_environment
 from tests.docs.pages import PAGES, ROOT, Block, anchors, blocks, links, python_blocks, table_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
+
+    from tests.emulators.aws import Aws
 
 PYTHON = {
     page: list(found)
@@ -69,15 +81,72 @@ def test_the_spark_blocks_of_a_page_run_and_print_what_it_says(
 @pytest.mark.airflow
 @pytest.mark.parametrize("page", DAGS, ids=str)
 def test_the_airflow_blocks_of_a_page_are_valid_dags(page: Path, tmp_path: Path) -> None:
-    from airflow.sdk import DAG
+    from airflow.sdk import BaseOperator
 
     names: dict[str, Any] = {"__name__": "page"}
+    dags = {}
     for block in DAGS[page]:
         if not _is_spark(page) or block.is_dag:
             _run(block, names, tmp_path)
-    for dag in [each for each in names.values() if isinstance(each, DAG)]:
-        assert dag.tasks
+        tasks = [each for each in names.values() if isinstance(each, BaseOperator)]
+        dags |= {task.dag_id: task.dag for task in tasks if task.has_dag()}
+    for dag in dags.values():
         dag.validate()
+
+
+@pytest.mark.airflow
+def test_a_day_by_folder_takes_its_files_on_the_state_of_the_stream(tmp_path: Path) -> None:
+    for name in ("date=2026-01-01/a", "date=2026-01-02/a", "date=2026-01-02/b", "other/c"):
+        path = tmp_path / "data/orders/landing" / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('{"a": 1}\n')
+    stream = {"source": str(tmp_path / "data/orders/landing"), "format": "json"}
+    state = str(tmp_path / "data/orders/checkpoint")
+
+    def recorded() -> list[str]:
+        later = DiscoveryOptions(modified_after_us=2**60)  # the stream itself begins later
+        with closing(Intake.open(**stream, checkpoint_location=state, discovery=later)) as intake:
+            intake.discover()
+            return [file.path for file in intake.files.slice(START, intake.head())]
+
+    names: dict[str, Any] = {"__name__": "page"}
+    for block in DAGS[Path("docs/how-to/backfill.md")]:
+        _run(block, names, tmp_path)
+    assert names["picked"].dag_id == "orders_backfill_by_folder"
+    assert recorded() == []
+    for day in ("2026-01-02", "2026-01-02", "2026-01-03"):
+        picked = copy.copy(names["picked"])
+        picked.render_template_fields({"ds": day})
+        picked.poke({})
+    assert recorded() == ["date=2026-01-02/a.json", "date=2026-01-02/b.json"]
+
+
+@pytest.fixture
+def acme(aws: Aws, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
+    """The buckets that the pages name; Spark has the credentials when it is registered with."""
+    for name in ("acme-landing", "acme-lake"):
+        aws.client("s3").create_bucket(Bucket=name)
+    context = spark.sparkContext
+    before = dict(context.environment)
+    for name, value in to_environment(aws.access).items():
+        monkeypatch.setenv(name, value)
+        context.environment[name] = value
+    yield aws
+    context.environment.clear()
+    context.environment.update(before)
+    airflow_cloudfiles.register(spark)
+
+
+def test_the_readme_ingests_from_a_cloud_into_a_cloud(spark: SparkSession, acme: Aws) -> None:
+    names: dict[str, Any] = {"airflow_cloudfiles": airflow_cloudfiles}
+    [block] = [b for b in PLAIN[Path("README.md")] if "s3://" in b.code]
+    exec(compile(block.code, block.name, "exec"), names)
+    source = open_store("s3://acme-landing/orders", acme.access)
+    for number in range(2):
+        source.put(f"{number}.json", b'{"id": %d}\n' % number)
+        names["ingest_orders"](spark)
+    table = spark.read.format("deltalake").load("s3://acme-lake/orders")
+    assert sorted(row["id"] for row in table.collect()) == ["0", "1"]
 
 
 def test_a_page_of_each_kind_was_found() -> None:
@@ -126,6 +195,7 @@ def test_every_crash_point_has_its_row_and_its_test() -> None:
     page = ROOT / "docs/concepts/exactly-once.md"
     points = {
         *crashpoints.INTAKE_POINTS,
+        *crashpoints.NOTIFICATION_POINTS,
         *crashpoints.PLAN_POINTS,
         *crashpoints.STREAM_POINTS,
     }
@@ -139,6 +209,8 @@ def test_every_crash_point_has_its_row_and_its_test() -> None:
     killed = (ROOT / "tests/recovery/test_killed_between_steps.py").read_text(encoding="utf-8")
     for point in crashpoints.STREAM_POINTS:
         assert f'"{point}' in killed, f"no test is killed at {point}"
+    draining = ROOT / "tests/engine/discovery/test_notifications_killed.py"
+    assert "zip(NOTIFICATION_POINTS," in draining.read_text(encoding="utf-8")
 
 
 def test_every_error_has_its_row_with_whether_a_retry_helps() -> None:
