@@ -329,6 +329,8 @@ class _Run:
         self._given = given
         self._choice = choice
         self._clock = clock
+        self._readers: Readers | None = None
+        self._doubt: ListingState | None = None
         self._comparison = _Comparison(given.edges if choice.kind == "full" else None)
         self._began = time.monotonic()
         self._next_word = self._began + _PROGRESS_SECONDS
@@ -336,6 +338,7 @@ class _Run:
 
     def read(self, readers: Readers) -> None:
         """List; remember how far it came, or what it has shown."""
+        self._readers = readers
         try:
             readers.run()
         except Exception:
@@ -346,6 +349,12 @@ class _Run:
     def found(self, files: Sequence[FileEntry]) -> None:
         """Compare new files with where an incremental listing would have looked."""
         self._comparison.add(files)
+        remembered = self._given.remembered
+        if self._state is None or self._doubt or not remembered.full_started:
+            return
+        if self._may_leave_gaps():
+            self._doubt = remembered.in_doubt()
+            save_state(self._state, self._doubt)
 
     def advanced(self, readers: Readers) -> None:
         """Say how far it is, and note it, now and then."""
@@ -392,6 +401,12 @@ class _Run:
             seconds=round(time.monotonic() - self._began, 3),
         )
 
+    def _may_leave_gaps(self) -> bool:
+        """Whether files would be unseen before known ones if this process were killed now."""
+        is_shared = self._readers is not None and self._readers.are_several
+        is_other = self._given.remembered.filter != self._given.fingerprint
+        return is_shared or is_other or self._choice.kind == "resumed"
+
     def _save_marks(self, readers: Readers) -> None:
         """Note what of a full listing is left, unless that is all."""
         left = readers.unfinished()
@@ -404,7 +419,8 @@ class _Run:
             witness=self._given.known.last() or "",
             ranges=tuple(left),
         )
-        save_state(self._state, replace(self._given.remembered, unfinished=unfinished))
+        remembered = self._doubt or self._given.remembered
+        save_state(self._state, replace(remembered, unfinished=unfinished))
 
     def _save_result(self, readers: Readers) -> None:
         """Note what the next listing has to know."""
@@ -414,7 +430,7 @@ class _Run:
         if self._choice.kind == "incremental":
             now = replace(remembered, incremental=remembered.incremental + 1)
         elif self._choice.kind == "resumed":
-            now = replace(remembered, unfinished=None)
+            now = replace(self._doubt or remembered, unfinished=None)
         else:
             lexical, covered = lexical_after(
                 remembered, found=self._comparison.found, missed=self._comparison.missed
@@ -430,4 +446,5 @@ class _Run:
                 witness=given.known.last() or "",
                 unfinished=None,
             )
-        save_state(self._state, now)
+        is_incremental = self._choice.kind == "incremental"
+        save_state(self._state, now, over=self._doubt or remembered if is_incremental else None)

@@ -96,6 +96,7 @@ def _why_full(given: Circumstances) -> str:
         (options.use_incremental_listing == "false", "cloudFiles.useIncrementalListing is false"),
         (options.allow_overwrites, "cloudFiles.allowOverwrites looks at known files"),
         (remembered.full_started <= 0, "none was finished before"),
+        (remembered.is_in_doubt, "one did not come to its end"),
         (not remembered.is_of(given.known, given.fingerprint), "other files are input than before"),
         (remembered.has_notifications, "notifications came before"),
         (is_backfill, BACKFILL),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import uuid
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 KEY = "_source/listing.json"
+_IN_DOUBT = "in doubt "
 _VERSION = 1
 
 
@@ -80,6 +82,20 @@ class ListingState:
         """Whether files were found by notifications since the last full listing began."""
         return self.notified > 0 and self.notified >= self.full_started
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether a listing has begun that may leave gaps, and has not come to its end."""
+        return self.filter.startswith(_IN_DOUBT)
+
+    def in_doubt(self) -> ListingState:
+        """The same, but no listing is incremental until one has come to its end.
+
+        Edges rest on files being recorded in their order. Several readers record what comes last
+        before what comes first, and a listing of a part leaves out the rest. Killed then, they
+        leave files unseen before those that are known, where no edge is.
+        """
+        return replace(self, filter=_IN_DOUBT + uuid.uuid4().hex)
+
     def is_of(self, known: KnownKeys, fingerprint: str) -> bool:
         """Whether the last full listing was of this file log, and of these files."""
         return self.filter == fingerprint and is_known(known, self.witness)
@@ -104,10 +120,21 @@ def load_state(state: ObjectStore) -> ListingState:
         return ListingState()
 
 
-def save_state(state: ObjectStore, remembered: ListingState) -> None:
-    """Write what is to be remembered. Failing to is no reason to fail: it is a hint."""
+def save_state(
+    state: ObjectStore, remembered: ListingState, *, over: ListingState | None = None
+) -> None:
+    """Write what is to be remembered. Failing to is no reason to fail: it is a hint.
+
+    Args:
+        state: The checkpoint location.
+        remembered: What is to be remembered.
+        over: What was; where another full listing was remembered since, that stays.
+    """
     try:
-        notified = max(remembered.notified, load_state(state).notified)
+        stored = load_state(state)
+        if over and (stored.filter, stored.full_started) != (over.filter, over.full_started):
+            return
+        notified = max(remembered.notified, stored.notified)
         value = {"version": _VERSION, **asdict(replace(remembered, notified=notified))}
         state.put(KEY, json.dumps(value, indent=1).encode("ascii"))
     except OSError as failure:

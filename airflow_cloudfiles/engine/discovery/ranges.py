@@ -155,6 +155,11 @@ class Readers:
         if self._failure is not None:
             raise self._failure
 
+    @property
+    def are_several(self) -> bool:
+        """Whether files may be recorded in another order than that of their keys."""
+        return bool(self._helpers)
+
     def unfinished(self) -> list[KeyRange]:
         """What is not listed and recorded yet, at some one moment."""
         with self._changed:

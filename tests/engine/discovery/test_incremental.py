@@ -310,6 +310,61 @@ def test_an_interrupted_listing_is_begun_anew_when_it_may_not_be_continued(broke
     assert broken.all_found
 
 
+def test_an_incremental_listing_that_breaks_off_leaves_no_gap(monkeypatch):
+    """Several readers: what comes last may be recorded when what comes before it is not."""
+    monkeypatch.setattr("airflow_cloudfiles.engine.discovery.edges.OVERLAP_FILES", 5)
+    monkeypatch.setattr(ranges_module, "_BATCH_FILES", 200)
+    landing = Landing(BreakingStore)
+    assert landing.kinds(2, ALWAYS) == ["full", "incremental"]
+    landing.put_days(200)
+    landing.source.pages_left = 100
+    with pytest.raises(ListingError):
+        landing.run(ALWAYS)
+    landing.source.pages_left = 10_000
+    recorded = set(landing.recorder.recorded)
+    last = max(recorded)
+    assert any(entry.path < last and entry.path not in recorded for entry in landing.source.list())
+    assert landing.run(ALWAYS).kind == "full"
+    assert landing.all_found
+    assert landing.kinds(1, ALWAYS) == ["incremental"]
+
+
+def test_a_listing_of_a_part_that_is_killed_leaves_no_gap(landing):
+    landing.kinds(2, ALWAYS)
+    landing.put_days(2)
+
+    class KilledError(Exception):
+        pass
+
+    class KilledAfterRecording(MemoryRecorder):
+        def record(self, files, found_by):
+            landing.recorder.record(files, found_by)
+            raise KilledError
+
+    killed = KilledAfterRecording()
+    killed.known = landing.recorder.known
+    state = landing.state.get(KEY)
+    with pytest.raises(KilledError):
+        landing.listing(ALWAYS, f"eu/2024-{landing.day:03d}").run(killed)
+    assert landing.state.get(KEY) != state
+    assert landing.run(ALWAYS).kind == "full"
+    assert landing.all_found
+
+
+def test_what_others_have_remembered_meanwhile_is_not_overwritten(landing):
+    landing.kinds(2, ALWAYS)
+
+    class Meanwhile(MemoryRecorder):
+        def unseen(self, candidates):
+            landing.run(ALWAYS, pattern="eu/2024-100")
+            return super().unseen(candidates)
+
+    other = Meanwhile()
+    other.known = landing.recorder.known
+    assert landing.listing(ALWAYS).run(other).kind == "incremental"
+    assert landing.run(ALWAYS).kind == "full"
+
+
 def test_a_long_listing_tells_and_notes_how_far_it_is(landing, monkeypatch, caplog):
     monkeypatch.setattr(listing_module, "_PROGRESS_SECONDS", 0.0)
     monkeypatch.setattr(listing_module, "_SAVE_SECONDS", 0.0)
