@@ -158,6 +158,7 @@ class Intake:
         files: FileLog,
         discovery: DiscoveryOptions,
         has_baseline: bool,
+        is_part: bool = False,
         access: Access | None = None,
         ledger: Ledger | None = None,
     ) -> None:
@@ -171,6 +172,7 @@ class Intake:
         self._listing = DirectoryListing(source, file_filter, state=state, options=discovery)
         self._discovery = discovery
         self._has_baseline = has_baseline
+        self._is_part = is_part
         self._access = access
         self._ledger = ledger
         self._queue: MessageQueue | None = None
@@ -265,6 +267,7 @@ class Intake:
             files=FileLog(state),
             discovery=options,
             has_baseline=not metadata.include_existing_files,
+            is_part=metadata.source != name_of(source.uri, pattern),
             access=access,
             ledger=ledger,
         )
@@ -306,7 +309,7 @@ class Intake:
         recorded = self.outstanding().files > 0
         ledger = self._open_ledger()
         catch_up(ledger, self.files)
-        if self._discovery.use_notifications and not self._is_listing_due(ledger):
+        if self._drains and not self._is_listing_due(ledger):
             return Arrivals(head, recorded=recorded, messages=self._waiting())
         is_new = self._listing.has_new(self._recorder(ledger))
         return Arrivals(head, recorded=recorded, unrecorded=is_new)
@@ -391,6 +394,15 @@ class Intake:
             raise as_queue_error(failure) from failure
         return size
 
+    @property
+    def _drains(self) -> bool:
+        """Whether the queue is to be read.
+
+        It tells of the whole source. Who asks for a part would delete the messages of files that
+        the stream has not recorded; so a part is listed.
+        """
+        return self._discovery.use_notifications and not self._is_part
+
     def _recorder(self, ledger: Ledger) -> LedgerRecorder:
         return LedgerRecorder(
             ledger,
@@ -421,15 +433,16 @@ class Intake:
         recorder = self._recorder(ledger)
         listing: ListingReport | None = None
         notifications: NotificationReport | None = None
-        if not self._discovery.use_notifications:
+        if not self._drains:
+            full = full or self._discovery.use_notifications
             listing = self._listing.run(recorder, full=full)
         elif full or self._is_listing_due(ledger):
             listing = self._listing.run(recorder, full=True, found_by="backfill")
             self._has_listed = True
         crash_point("after-listing")
-        if self._has_baseline and listing is not None:
+        if self._has_baseline and listing is not None and not self._is_part:
             recorder.complete_baseline()
-        if self._discovery.use_notifications:
+        if self._drains:
             notifications = NotificationDiscovery(
                 self._open_queue(), self.source, self._filter, self._discovery
             ).run(recorder)

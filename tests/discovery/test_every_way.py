@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from airflow_cloudfiles.engine import intake as intake_module
 from airflow_cloudfiles.engine.files import START
 from tests.discovery.ways import NOTIFIED, WAYS, landing, recorded
 
@@ -251,3 +252,40 @@ def test_a_part_of_the_source_can_be_asked_for_on_the_same_state(place, tmp_path
     assert sorted(recorded(intake)) == sorted(
         ("day=1/a.json", "day=2/a.json", "day=2/b.json", "day=20/a.json", "c.json")
     )
+
+
+def test_a_part_leaves_the_notifications_to_the_stream(notified, tmp_path, monkeypatch):
+    state = tmp_path / "state"
+    notified.put("day=1/a.json")
+    with contextlib.closing(notified.open(state)) as intake:
+        intake.discover()
+    notified.lose("day=2/a.json")
+    part = notified.open(state, source=f"{notified.source}/day=2")
+    whole = notified.open(state)
+
+    def meanwhile(point):
+        """The stream has listed everything again when another file lands."""
+        if point == "after-listing":
+            monkeypatch.setattr(intake_module, "crash_point", lambda _: None)
+            whole.discover()
+            notified.put("day=1/b.json")
+
+    monkeypatch.setattr(intake_module, "crash_point", meanwhile)
+    with contextlib.closing(part), contextlib.closing(whole):
+        assert part.arrivals().unrecorded
+        assert part.discover().files == 1
+        assert not part.arrivals().unrecorded
+        assert whole.discover().sample == ("day=1/b.json",)
+
+
+def test_a_part_does_not_decide_what_was_there_before_the_first_start(place, tmp_path):  # B88
+    for name in ("day=1/a.json", "day=2/a.json"):
+        place.put(name)
+    first = {"include_existing_files": False}
+    with contextlib.closing(place.open(tmp_path / "state", **first)) as whole:
+        part = place.open(tmp_path / "state", source=f"{place.source}/day=2", **first)
+        with contextlib.closing(part):
+            part.discover()
+        assert whole.discover().files == 0
+        place.put("day=1/b.json")
+        assert whole.discover().files == 1
