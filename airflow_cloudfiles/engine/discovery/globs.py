@@ -83,9 +83,13 @@ class SourcePattern:
         self.prefix = _literal(pattern if start is None else pattern[:start])
         """How every key that matches begins; a listing need not look elsewhere."""
         if strict:
-            self._whole = _compile(pattern, any_text=_ANY_NAME, suffix=rf"(?:/{_ANY})?")
+            below = _ANY if pattern.endswith("/") else rf"(?:/{_ANY})?"
+            self._whole = _compile(pattern, any_text=_ANY_NAME, suffix=below)
             self._folders = [
-                [_compile(part, any_text=_ANY_NAME) for part in _parts(alternative)]
+                [
+                    _compile(part, any_text=_ANY_NAME)
+                    for part in _parts(alternative.removesuffix("/"))
+                ]
                 for alternative in _expand(pattern)
             ]
         else:

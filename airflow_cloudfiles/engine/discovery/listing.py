@@ -167,8 +167,10 @@ class DirectoryListing:
         """
         self._check_source()
         choice = choose(self._circumstances(recorder.known), full=False, found_by="listing")
+        # Behind an interrupted listing there may be something too; who else would continue it?
+        ranges = [KeyRange()] if choice.kind == "resumed" else choice.ranges
         try:
-            return any(self._first_new(recorder, each) for each in choice.ranges)
+            return any(self._first_new(recorder, each) for each in ranges)
         except OSError as failure:
             raise not_listed(self._source, failure) from failure
 

@@ -177,6 +177,14 @@ def test_old_files_are_left_out_and_counted():
     assert wanted.rejected == {"older than maxFileAge": 1}
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_pattern_that_ends_with_a_slash_means_a_folder(strict):
+    wanted = FileFilter("/in", "day=1/", DiscoveryOptions(use_strict_globber=strict))
+    for key, expected in (("day=1/a", True), ("day=1/b/c", True), ("day=10/a", False)):
+        assert wanted.accepts(FileEntry(key, 1, 0)) is expected
+    assert not wanted.skip("day=1/b", is_folder=True)
+
+
 def test_the_fingerprint_changes_with_what_is_input():
     made = [
         FileFilter("/in", None, ALL),

@@ -293,6 +293,14 @@ def test_an_interrupted_listing_is_continued_and_the_next_is_full(broken):
     assert broken.all_found
 
 
+def test_a_doorbell_looks_at_what_an_interrupted_listing_has_behind_it(broken):
+    broken.recorder.record(list(broken.source.list()), "listing")
+    listing = broken.listing()
+    assert not listing.has_new(broken.recorder)
+    broken.put("eu/2024-001/late")
+    assert listing.has_new(broken.recorder)
+
+
 @pytest.mark.parametrize("change", ["age", "filter", "log", "full", "found_by"])
 def test_an_interrupted_listing_is_begun_anew_when_it_may_not_be_continued(broken, change):
     options, arguments = AUTO, {}
