@@ -223,6 +223,26 @@ def test_a_ledger_found_damaged_while_discovering_is_rebuilt_and_nothing_repeate
     assert sorted(recorded(intake)) == zone.paths()
 
 
+def test_an_index_damaged_on_the_disk_is_rebuilt_and_nothing_repeated():
+    name = f"memory://{uuid.uuid4().hex}"
+    source, state = open_store(f"{name}/in"), open_store(f"{name}/state")
+    for number in range(5000):
+        source.put(f"{number:05d}", b"")
+    intake = Intake.over(source=source, state=state, format="json")
+    assert intake.discover().files == 5000
+    intake.close()
+    tables = list(cache_folder().joinpath(intake.stream_id).rglob("*.sst"))
+    assert tables
+    for path in tables:
+        content = bytearray(path.read_bytes())
+        middle = len(content) // 2
+        content[middle : middle + 64] = bytes(64)
+        path.write_bytes(bytes(content))
+    source.put("05000", b"")
+    assert intake.discover().files == 1
+    intake.close()
+
+
 def test_a_file_log_of_a_newer_version_stops_discovery(zone, opened):
     zone.write("a")
     intake = opened()

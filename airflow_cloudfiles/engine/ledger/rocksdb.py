@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import uuid
 from typing import TYPE_CHECKING, TypeVar
 
 from rocksdict import Checkpoint, Options, Rdict, RdictIter, WriteBatch
@@ -51,7 +52,8 @@ class RocksDBLedger:
     """A `Ledger` in a RocksDB directory, which it owns; opening creates it.
 
     Args:
-        directory: The directory; nothing else may be in it.
+        directory: The directory; nothing else may be in it. `clear` goes on in another one beside
+            it.
 
     Raises:
         LedgerError: It cannot be opened: damaged, or in use.
@@ -135,9 +137,14 @@ class RocksDBLedger:
         return copy
 
     def clear(self) -> None:
-        """Delete the directory and begin with an empty one."""
+        """Delete the directory and begin with an empty one beside it.
+
+        A scan that did not end, as the failure keeps alive that an index is cleared for, holds the
+        lock of the old one.
+        """
         self.close()
         shutil.rmtree(self._directory, ignore_errors=True)
+        self._directory = self._directory.with_name(uuid.uuid4().hex)
         self._open()
 
     def close(self) -> None:

@@ -124,6 +124,17 @@ def test_clearing_forgets_everything(ledger):
     assert unseen(ledger, "a", "b") == ["a"]
 
 
+def test_clearing_does_not_wait_for_a_scan_that_did_not_end(ledger):
+    """A failure in the middle of a scan keeps it alive, and is what an index is cleared for."""
+    ledger.record(0, "id", batch("a"))
+    scan = ledger.unseen(batch("b", "c").files)
+    assert next(scan).path == "b"
+    ledger.clear()
+    assert unseen(ledger, "a") == ["a"]
+    ledger.record(0, "id", batch("b"))
+    assert unseen(ledger, "a", "b") == ["a"]
+
+
 def test_closing_twice_is_closing_once(ledger):
     ledger.close()
     ledger.close()
