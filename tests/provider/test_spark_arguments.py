@@ -101,8 +101,32 @@ def test_a_connection_without_a_host_is_refused_by_name() -> None:
         submission(SparkArguments(conn_id="spark"), _connection(None))
 
 
-def test_credentials_are_not_stored_beside_the_state() -> None:
-    arguments = SparkArguments(conf={"spark.hadoop.fs.s3a.secret.key": "hush"})
+@pytest.mark.parametrize(
+    "key",
+    [
+        "spark.hadoop.fs.s3a.secret.key",
+        "spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net",
+        "spark.hadoop.fs.azure.sas.in.lake.blob.core.windows.net",
+        "spark.hadoop.fs.gs.auth.service.account.private.key",
+        "spark.hadoop.fs.s3a.encryption.key",
+        "spark.hadoop.fs.s3a.server-side-encryption.key",
+    ],
+)
+def test_credentials_are_not_stored_beside_the_state(key: str) -> None:
+    arguments = SparkArguments(conf={key: "hush"})
     with pytest.raises(OptionError, match="looks like a credential") as refused:
         submission(arguments, None)
     assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "spark.io.encryption.enabled",
+        "spark.io.encryption.keySizeBits",
+        "spark.hadoop.fs.gs.auth.service.account.json.keyfile",
+        "spark.hadoop.fs.azure.account.auth.type",
+    ],
+)
+def test_a_configuration_that_only_sounds_secret_is_taken(key: str) -> None:
+    assert submission(SparkArguments(conf={key: "x"}), None)

@@ -18,7 +18,10 @@ from airflow_cloudfiles.engine.errors import OptionError
 RUNS_PREFIX = "_runs"
 REPORTS_PREFIX = "_reports"
 SPEC_VERSION = 1
-_SECRET = re.compile(r"(?i)secret|password|passphrase|token|access[.]?key|credential[.]?file")
+_SECRET = re.compile(
+    r"(?i)secret|password|passphrase|token|access[.]?key|credential[.]?file"  # as Spark redacts
+    r"|account[.]key|azure[.]sas[.]|private[.]key|encryption[.]key$"  # what Hadoop's stores read
+)
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=+-]{0,199}")
 
 
@@ -128,7 +131,7 @@ def refuse_secrets(conf: Mapping[str, str]) -> None:
     """Refuse Spark configuration that holds a credential: it is stored and shown in many places.
 
     Raises:
-        OptionError: A key looks like one of a secret, by the rule Spark redacts its own logs with.
+        OptionError: A key looks like one of a secret.
     """
     for key in conf:
         if _SECRET.search(key):
