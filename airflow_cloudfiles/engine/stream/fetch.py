@@ -135,7 +135,7 @@ def first_read(store: ObjectStore, file: FileEntry) -> bytes:
         ObjectChangedError: It is another version by now.
         ObjectNotFoundError: It is gone.
     """
-    return store.get_range(file.path, 0, min(file.size, BLOCK_BYTES), etag=file.etag or None)
+    return _piece(store, file, 0, min(file.size, BLOCK_BYTES))
 
 
 def _found(store: ObjectStore, path: str) -> FileEntry:
@@ -273,7 +273,21 @@ def _range_blocks(
 
 def _read(store: ObjectStore, file: FileEntry, start: int, length: int) -> bytes:
     """Read a piece of a version of a file."""
-    return store.get_range(file.path, start, length, etag=file.etag or None) if length else b""
+    return _piece(store, file, start, length) if length else b""
+
+
+def _piece(store: ObjectStore, file: FileEntry, start: int, length: int) -> bytes:
+    """Ask for a piece. Of a version that has an etag, another length is no end of the file.
+
+    A local file is looked at when it was read; it may have become shorter.
+    """
+    content = store.get_range(file.path, start, length, etag=file.etag or None)
+    if file.etag and len(content) != length:
+        raise ConnectionError(
+            f"the answer broke off or is not what was asked for ({len(content)} bytes instead of "
+            f"{length})"
+        )
+    return content
 
 
 def _after_newline(store: ObjectStore, file: FileEntry, position: int) -> int:

@@ -9,6 +9,7 @@ import itertools
 import lzma
 import os
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
+from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.stream import fetch as fetching
 from airflow_cloudfiles.engine.stream.fetch import FetchCounts, fetch
 from airflow_cloudfiles.engine.stream.splits import FileRange
@@ -196,6 +198,44 @@ def test_a_line_of_twenty_megabytes_comes_out_whole(tmp_path: Path) -> None:
     (tmp_path / "huge.json").write_bytes(b'{"a":1}\n' + line + b'{"a":2}\n')
     store = open_store(str(tmp_path))
     assert _read(store, FileRange(_entry(store, "huge.json"))) == b'{"a":1}\n' + line + b'{"a":2}\n'
+
+
+class _CuttingStore(MemoryStore):
+    """A store of which one answer is shorter than it should be, or longer."""
+
+    answer = 0
+    by = -1
+
+    def get_range(self, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
+        content = super().get_range(key, start, length, etag=etag)
+        self.answer -= 1
+        if self.answer != 0:
+            return content
+        return content[: self.by] if self.by <= 0 else content + b"x" * self.by
+
+
+@pytest.mark.parametrize("by", [-1, -(10**6), 1])
+@pytest.mark.parametrize(("name", "parts"), [("whole", [(0, None)]), ("cut", [(0, 60), (60, 120)])])
+def test_an_answer_that_is_too_short_or_too_long_is_an_error(
+    name: str, parts: list[tuple[int, int | None]], by: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "BLOCK_BYTES", 32)
+    store = _CuttingStore(f"memory://{uuid.uuid4().hex}")
+    content = b"".join(b'{"a":%03d}\n' % number for number in range(12))
+    store.put(name, content)
+    file = _entry(store, name)
+    store.by = by
+    for answer in itertools.count(1):
+        store.answer = answer
+        try:
+            found = b"".join(_read(store, FileRange(file, *part)) for part in parts)
+        except FileUnreadableError as error:
+            assert "broke off" in str(error)
+            continue
+        assert found == content
+        assert store.answer > 0
+        assert answer > 4
+        break
 
 
 def test_an_empty_file_gives_no_block(tmp_path: Path) -> None:
