@@ -227,15 +227,14 @@ def test_an_answer_that_is_too_short_or_too_long_is_an_error(
     store.by = by
     for answer in itertools.count(1):
         store.answer = answer
-        try:
+        found = b""
+        with contextlib.suppress(FileUnreadableError):
             found = b"".join(_read(store, FileRange(file, *part)) for part in parts)
-        except FileUnreadableError as error:
-            assert "broke off" in str(error)
-            continue
-        assert found == content
-        assert store.answer > 0
-        assert answer > 4
-        break
+        if store.answer > 0:  # no answer was changed
+            assert found == content
+            assert answer > 4
+            break
+        assert found == b""
 
 
 def test_an_empty_file_gives_no_block(tmp_path: Path) -> None:
