@@ -122,12 +122,15 @@ class Arrivals:
         recorded: Whether something is recorded and not committed.
         unrecorded: Whether a listing has a file that is not recorded.
         messages: About how many messages wait in the queue.
+        newest_us: Where nobody counts them: when the newest one that was looked at was sent, in
+            microseconds since 1970.
     """
 
     head: Offset
     recorded: bool = False
     unrecorded: bool = False
     messages: int = 0
+    newest_us: int = 0
 
     def __bool__(self) -> bool:
         return self.recorded or self.unrecorded or self.messages > 0
@@ -310,7 +313,8 @@ class Intake:
         ledger = self._open_ledger()
         catch_up(ledger, self.files)
         if self._drains and not self._is_listing_due(ledger):
-            return Arrivals(head, recorded=recorded, messages=self._waiting())
+            messages, newest_us = self._waiting()
+            return Arrivals(head, recorded=recorded, messages=messages, newest_us=newest_us)
         is_new = self._listing.has_new(self._recorder(ledger))
         return Arrivals(head, recorded=recorded, unrecorded=is_new)
 
@@ -376,23 +380,25 @@ class Intake:
             self._queue = open_queue(self.source.uri, self._discovery, self._access)
         return self._queue
 
-    def _waiting(self) -> int:
-        """Tell about how many messages wait; where nobody counts them, whether there is one.
+    def _waiting(self) -> tuple[int, int]:
+        """Tell about how many messages wait; where nobody counts them, whether, and since when.
 
         Pub/Sub does not count. A message that is looked at is shown again at once, but has been
         delivered once more.
         """
         queue = self._open_queue()
+        newest_us = 0
         try:
             size = queue.approximate_size()
             if size is None:
                 seen = queue.receive(_GLANCE_SECONDS)
                 size = min(1, len(seen))
+                newest_us = max((message.sent_us or 0 for message in seen), default=0)
                 if seen:
                     queue.hide(seen, 0)
         except OSError as failure:
             raise as_queue_error(failure) from failure
-        return size
+        return size, newest_us
 
     @property
     def _drains(self) -> bool:

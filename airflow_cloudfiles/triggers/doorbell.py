@@ -8,7 +8,8 @@ starts looking. So a ring is due only for what a run that was rung for may not s
 1. There is something, and there was nothing before.
 2. A file that is not recorded, or a message, and at the last look there was none, or something has
    been recorded since: a run has looked, and this may have come after.
-3. More messages in the queue than at the last look.
+3. More messages in the queue than at the last look; or, where nobody counts them, one that was
+   sent later than those seen before.
 
 What is recorded and not yet ingested does not ring by itself: its run is under way, or has failed
 and is for a person to clear.
@@ -42,11 +43,15 @@ class Doorbell:
             "head": arrivals.head.to_json(),
             "unrecorded": arrivals.unrecorded,
             "messages": arrivals.messages,
+            "newest_us": arrivals.newest_us,
         }
         if before is None:
             return True
+        newest_us = int(before.get("newest_us") or 0)
+        self.memory["newest_us"] = max(newest_us, arrivals.newest_us)  # a look sees some of them
         is_waiting = arrivals.unrecorded or arrivals.messages > 0
         was_waiting = before.get("unrecorded") or before.get("messages")
         if is_waiting and not (was_waiting and before.get("head") == self.memory["head"]):
             return True
-        return arrivals.messages > int(before.get("messages") or 0)
+        is_more = arrivals.messages > int(before.get("messages") or 0)
+        return is_more or arrivals.newest_us > newest_us

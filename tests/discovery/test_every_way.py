@@ -10,6 +10,7 @@ import pytest
 
 from airflow_cloudfiles.engine import intake as intake_module
 from airflow_cloudfiles.engine.files import START
+from airflow_cloudfiles.triggers.doorbell import Doorbell
 from tests.discovery.ways import NOTIFIED, WAYS, landing, recorded
 
 # Names that something between a bucket and us might decode, encode, trim or split.
@@ -190,6 +191,19 @@ def test_an_arrival_rings_until_it_is_recorded_and_says_nothing_more(place, tmp_
         assert recorded(intake) == []
         assert intake.discover().files == 1
         assert intake.has_arrivals()  # recorded, not ingested
+
+
+def test_what_arrives_after_a_run_that_failed_rings(notified, tmp_path):  # B145
+    bell = Doorbell()
+    with contextlib.closing(notified.open(tmp_path / "state")) as intake:
+        intake.discover()
+        assert not bell.rings(intake.arrivals())
+        notified.put("a.json")
+        assert bell.rings(intake.arrivals())
+        assert not bell.rings(intake.arrivals())  # the run has failed before it looked
+        notified.put("b.json")
+        assert bell.rings(intake.arrivals())
+        assert intake.discover().files == 2
 
 
 def test_switching_the_way_loses_and_repeats_nothing(notified, tmp_path):  # B100

@@ -52,6 +52,11 @@ def _rings(*looks: Arrivals) -> list[bool]:
             [_messages(1), _messages(1, Offset(1, 0))], [True, True], id="another, after the run"
         ),
         pytest.param(
+            [Arrivals(START, messages=1, newest_us=us) for us in (5, 5, 6, 3, 6, 7)],
+            [True, False, True, False, False, True],
+            id="a queue that does not count",  # Pub/Sub: some of the messages are looked at
+        ),
+        pytest.param(
             [_messages(3), _messages(0, Offset(1, 0)), _messages(1, Offset(1, 0))],
             [True, False, True],
             id="again",
@@ -68,6 +73,7 @@ arrivals = st.builds(
     recorded=st.booleans(),
     unrecorded=st.booleans(),
     messages=st.integers(0, 3),
+    newest_us=st.integers(0, 3),
 )
 
 
