@@ -4,8 +4,9 @@ An event names a place in a bucket. It is a candidate when that place, rewritten
 `cloudFiles.pathRewrites`, is below the source. A queue may carry the events of a whole bucket, so
 others are no mistake.
 
-A look at the store is taken where the event does not suffice: a rename tells no size; another
-version is told by the values of the store, which a listing sees too; a mounted bucket has its own.
+A look at the store is taken where the event does not suffice: a rename tells no size, some servers
+no etag; another version is told by the values of the store, which a listing sees too; a mounted
+bucket has its own.
 """
 
 from __future__ import annotations
@@ -133,8 +134,10 @@ class Candidates:
 
     def _entry(self, placed: tuple[str, FileEvent]) -> FileEntry | None:
         key, event = placed
-        said = FileEntry(key, event.size or 0, event.time_us, event.etag)
-        if self._always_look or event.size is None or event.incomplete or event.doubtful:
+        etag = event.etag if self._in_cloud else ""
+        said = FileEntry(key, event.size or 0, event.time_us, etag)
+        is_whole = event.size is not None and etag
+        if self._always_look or not is_whole or event.incomplete or event.doubtful:
             found = self._source.head(key)
             if found is None and event.doubtful:
                 return None

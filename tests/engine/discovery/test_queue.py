@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +22,7 @@ from airflow_cloudfiles.engine.errors import (
     QueueError,
     UnsupportedOptionError,
 )
+from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage.access import AwsAccess, AzureAccess, GcpAccess
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from tests.emulators.azure import KEY
@@ -261,3 +265,28 @@ def test_only_the_beginning_of_a_path_is_rewritten(rewrites, location, key):
         time_us=1,
     )
     assert candidates._key(candidates._rewritten(event)) == key
+
+
+class _InCloud(MemoryStore):
+    """A source that events name without a rewrite."""
+
+    uri = "s3://bucket/in"
+
+
+def _entry_of(source, event):
+    options = DiscoveryOptions()
+    candidates = Candidates(source, FileFilter(source.uri, None, options), options)
+    with ThreadPoolExecutor(1) as pool:
+        return list(candidates.of([event], pool))
+
+
+def test_a_file_is_recorded_with_a_version_that_can_be_read():
+    source = _InCloud(f"memory://{uuid.uuid4().hex}/in")
+    source.put("x", b"abc")
+    event = FileEvent(location="s3://bucket/in/x", spellings=(), size=3, time_us=1)
+    assert _entry_of(source, event) == [source.head("x")]  # some servers send no etag
+    event = replace(event, etag="e")
+    assert _entry_of(source, event) == [FileEntry("x", 3, 1, "e")]
+    mount = MemoryStore(f"memory://{uuid.uuid4().hex}/in")
+    event = replace(event, location=f"{mount.uri}/late")  # the bucket's etag is none of a mount's
+    assert _entry_of(mount, event) == [FileEntry("late", 3, 1)]
