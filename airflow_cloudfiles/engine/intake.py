@@ -409,6 +409,12 @@ class Intake:
         """
         return self._discovery.use_notifications and not self._is_part
 
+    @property
+    def _queue_name(self) -> str:
+        """What the options call the queue."""
+        given = self._discovery
+        return given.queue_url or given.queue_name or given.subscription or ""
+
     def _recorder(self, ledger: Ledger) -> LedgerRecorder:
         return LedgerRecorder(
             ledger,
@@ -421,13 +427,14 @@ class Intake:
         """Whether the source must be listed although notifications tell what arrives.
 
         So that nothing is missed that no notification will tell of: what was there before the
-        first start, what came while files were found by listing, what events lost (B97, B100), and
-        what other options would have left out.
+        first start, what came while files were found by listing, or to another queue or none, what
+        events lost (B97, B100), and what other options would have left out.
         """
         remembered = load_state(self.state)
         interval = self._discovery.backfill_interval_seconds
         return (
             not remembered.has_notifications
+            or remembered.queue != self._queue_name
             or not remembered.is_of(ledger, self._filter.fingerprint)
             or (self._discovery.list_on_start and not self._has_listed)
             or (interval is not None and time.time() - remembered.full_started >= interval)
@@ -452,7 +459,7 @@ class Intake:
             notifications = NotificationDiscovery(
                 self._open_queue(), self.source, self._filter, self._discovery
             ).run(recorder)
-            remember_notifications(self.state, time.time())
+            remember_notifications(self.state, time.time(), self._queue_name)
         maybe_snapshot(ledger, self.files, self.state)
         found = _discovered(recorder.recorded, listing, notifications)
         logger.info(

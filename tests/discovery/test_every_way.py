@@ -222,6 +222,17 @@ def test_switching_the_way_loses_and_repeats_nothing(notified, tmp_path):  # B10
             assert len(recorded(intake)) == len(set(recorded(intake))) == 2 * (number + 1)
 
 
+def test_what_no_queue_was_told_of_is_found_when_there_is_a_new_one(aws, tmp_path, request):
+    place = landing("s3 notified", tmp_path, request.getfixturevalue)
+    with contextlib.closing(place.open(tmp_path / "state")) as intake:
+        intake.discover()
+    place.lose("a.json")  # between the tear-down of one queue and the set-up of another
+    with contextlib.closing(place.open(tmp_path / "state", queue_url=aws.queue())) as intake:
+        assert intake.arrivals().unrecorded
+        assert intake.discover().files == 1
+        assert intake.discover().listing is None
+
+
 def test_a_lost_event_is_found_by_a_backfill_and_counted(notified, tmp_path):  # B97
     with contextlib.closing(notified.open(tmp_path / "state")) as intake:
         notified.put("a.json")

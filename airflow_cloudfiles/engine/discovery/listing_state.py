@@ -62,6 +62,7 @@ class ListingState:
         covered: How many full listings in a row found new files only where an incremental one would
             have looked.
         notified: When files were last found by notifications.
+        queue: Which queue these arrived in. Another one was not told of what came before it.
         filter: Which files were input (`FileFilter.fingerprint`).
         witness: A path that was known then.
         unfinished: A full listing that was interrupted.
@@ -73,6 +74,7 @@ class ListingState:
     lexical: bool | None = None
     covered: int = 0
     notified: float = 0.0
+    queue: str = ""
     filter: str = ""
     witness: str = ""
     unfinished: Unfinished | None = None
@@ -142,14 +144,14 @@ def save_state(
         logger.warning("%s could not be written, which only costs time: %s", name, failure)
 
 
-def remember_notifications(state: ObjectStore, now: float) -> None:
+def remember_notifications(state: ObjectStore, now: float, queue: str = "") -> None:
     """Note that files are found by notifications: the next listing is a full one (B100).
 
     One write until that listing; costs one read otherwise.
     """
     remembered = load_state(state)
-    if not remembered.has_notifications:
-        save_state(state, replace(remembered, notified=now))
+    if not remembered.has_notifications or remembered.queue != queue:
+        save_state(state, replace(remembered, notified=now, queue=queue))
 
 
 def _decode(value: Any) -> ListingState:
