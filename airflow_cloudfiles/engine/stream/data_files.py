@@ -24,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_cloudfiles.engine.errors import TargetNotDeltaError
 from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
 
 TARGET_FILE_BYTES = 256 * 2**20
@@ -123,7 +124,12 @@ class _LocalFile:
     """A data file that grows in the table's folder."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as failure:
+            raise TargetNotDeltaError(
+                f"The target {folder} is a file, not a folder. Choose another target."
+            ) from failure
         self.name = name
         self.where = folder / name
 

@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType  # noqa: TC002 - Spark reads the annotations of none
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.ledger.metadata import read_metadata
 from airflow_cloudfiles.engine.ledger.plan_log import PREFIX as PLANS
 from airflow_cloudfiles.engine.log import NumberedLog
@@ -185,7 +185,12 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             _log.info("Batch %s was given up at its commit; no data file is removed", batchId)
             return
         files = [file for message in written for file in message.files]
-        delta_table.remove(self._target, files)
+        try:
+            delta_table.remove(self._target, files)
+        except (CloudFilesError, OSError) as failure:
+            # Not raised: Spark would show it in place of what the task failed with.
+            _log.warning("%s data files stay until vacuum: %s", len(files), failure)
+            return
         _log.info("Batch %s was given up; %s data files removed", batchId, len(files))
 
     def _write_splits(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:

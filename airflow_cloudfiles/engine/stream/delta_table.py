@@ -164,7 +164,11 @@ def commit(
         SinkError: Other writers won every race.
     """
     for _ in range(COMMIT_TRIES):
-        table = open_table(target) or _create(target, schema)
+        try:
+            table = open_table(target) or _create(target, schema)
+        except TargetNotDeltaError:
+            remove(target, files)
+            raise
         seen = table.transaction_version(batch.app_id)
         if seen is not None and seen >= batch.number:
             return _seen(table, target, batch, files)
@@ -410,4 +414,5 @@ def _action(file: DataFile) -> AddAction:
 
 def remove(target: str, files: Sequence[DataFile]) -> None:
     """Remove data files that are in no version of the table, nor ever will be."""
-    data_files.remove(DeltaLocation.of(target), [file.name for file in files])
+    if files:
+        data_files.remove(DeltaLocation.of(target), [file.name for file in files])
