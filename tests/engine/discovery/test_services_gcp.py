@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_cloudfiles.engine.discovery.pubsub import open_pubsub
 from airflow_cloudfiles.engine.discovery.services import (
     list_notifications,
     set_up_notifications,
@@ -201,6 +202,20 @@ def test_a_subscription_of_a_deleted_topic_is_made_again(gcs, access, pubsub, na
     (subscription,) = [part for part in again.parts if part.kind == "subscription"]
     assert (subscription.done, "listOnStart" in subscription.note) == ("changed", True)
     assert list_notifications(bucket, access=access)[0].is_complete
+
+
+def test_a_doorbell_that_looks_again_and_again_makes_nothing_a_dead_letter(
+    gcs, access, pubsub, name
+):
+    dead = pubsub.topic()
+    made = set_up_notifications(gcs.bucket(), name, access=access, dead_letter_topic=dead)
+    queue = open_pubsub(made.options["cloudFiles.subscription"], pubsub.project, access)
+    with pubsub.publisher() as publisher:
+        topic = f"projects/{pubsub.project}/topics/cloudfiles-{name}"
+        publisher.publish(topic, b"{}").result(timeout=10)
+    for _ in range(20):
+        (message,) = queue.receive(10)
+        queue.hide([message], 0)
 
 
 def test_a_bucket_that_is_not_there_is_refused(access, name):

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine.discovery.services.base import (
     ANYWHERE,
     HIDDEN_SECONDS,
-    MAX_RECEIVES,
     MISSING,
     OURS,
     PREFIX,
@@ -48,6 +47,8 @@ MAX_NOTIFICATIONS = 100
 MAX_FOR_EVENT = 10
 """Of them for one kind of event."""
 
+_MAX_DELIVERIES = 100
+"""Before a message is a dead letter, as many as Pub/Sub allows: a doorbell's look is one, too."""
 _LABEL = 63
 _MAX_LABELS = 16
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -399,7 +400,7 @@ class Subscription:
         if self._wanted.dead_letter_topic:
             request["dead_letter_policy"] = {
                 "dead_letter_topic": self._wanted.dead_letter_topic,
-                "max_delivery_attempts": MAX_RECEIVES,
+                "max_delivery_attempts": _MAX_DELIVERIES,
             }
         self._subscriber.create_subscription(request=request)
         return ""
