@@ -137,7 +137,7 @@ def _subject(subject: str) -> tuple[str, str]:
     container, slash, key = subject.removeprefix(_SUBJECT).partition("/blobs/")
     if not subject.startswith(_SUBJECT) or not slash:
         raise NotUnderstoodError("the subject of the event is not a blob")
-    return checked_name(container, "a container"), checked_key(key)
+    return checked_name(container, "a container"), checked_key(key, is_azure=True)
 
 
 def _account(resource: str) -> str:

@@ -221,7 +221,8 @@ def test_events_of_s3_that_are_no_new_file_are_ignored(body, reason):
         s3_event("b", "", 1),
         s3_event("b", "a%00b", 1),
         s3_event("b", "%FF", 1),
-        s3_event("b", "k" * 5000, 1),
+        s3_event("b", "k" * 1025, 1),  # a store refuses to look for it, whenever it is asked
+        eventbridge_event("b", "é" * 513, 1),
         s3_event("b", "x", -1),
         s3_event("b", "x", 1 << 60),
         s3_event("b", "x", "1"),
@@ -237,6 +238,16 @@ def test_events_of_s3_that_are_no_new_file_are_ignored(body, reason):
 )
 def test_what_is_no_event_of_s3_is_poison(body):
     assert isinstance(events_aws.parse(message(body)), Poison)
+
+
+def test_the_longest_keys_are_taken():
+    assert (
+        events_aws.parse(message(s3_event("b", "k" * 1024, 1)))[0].location
+        == f"s3://b/{'k' * 1024}"
+    )
+    for letter in ("k", "é", "🦊"):
+        found = events_azure.parse(message(azure_event("c", letter * 1024, 1)))
+        assert found[0].location.endswith("/" + letter * 1024)
 
 
 def test_coats_within_coats_end():
@@ -341,6 +352,7 @@ def test_events_of_azure_that_are_no_new_file_are_ignored(event, reason):
         {**azure_event("c", "x", 1), "eventTime": None},
         azure_event("c", "x", -1),
         azure_event("c", "a\0b", 1),
+        azure_event("c", "é" * 1025, 1),
         azure_event("c@evil", "x", 1),
     ],
     ids=str,
@@ -386,6 +398,7 @@ def test_other_events_of_gcs_are_ignored(kind):
         ({"size": "9" * 30, "updated": "2026-01-01T00:00:00Z"}, FINALIZE),
         ({"size": 1.5, "updated": "2026-01-01T00:00:00Z"}, FINALIZE),
         ({"size": "1", "updated": "2026-01-01T00:00:00Z"}, {**FINALIZE, "objectId": ""}),
+        ({"size": "1", "updated": "2026-01-01T00:00:00Z"}, {**FINALIZE, "objectId": "k" * 1025}),
         ({"size": "1", "updated": "2026-01-01T00:00:00Z"}, {**FINALIZE, "bucketId": "b/c"}),
     ],
     ids=str,
