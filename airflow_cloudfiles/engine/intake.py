@@ -24,7 +24,11 @@ from typing import Any
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.listing import DirectoryListing, ListingReport
-from airflow_cloudfiles.engine.discovery.listing_state import load_state, remember_notifications
+from airflow_cloudfiles.engine.discovery.listing_state import (
+    expect_notifications,
+    load_state,
+    remember_notifications,
+)
 from airflow_cloudfiles.engine.discovery.notifications import (
     NotificationDiscovery,
     NotificationReport,
@@ -456,10 +460,12 @@ class Intake:
         if self._has_baseline and listing is not None and not self._is_part:
             recorder.complete_baseline()
         if self._drains:
+            queue = self._open_queue()
+            expected = expect_notifications(self.state)
             notifications = NotificationDiscovery(
-                self._open_queue(), self.source, self._filter, self._discovery
+                queue, self.source, self._filter, self._discovery
             ).run(recorder)
-            remember_notifications(self.state, time.time(), self._queue_name)
+            remember_notifications(self.state, time.time(), self._queue_name, expected)
         maybe_snapshot(ledger, self.files, self.state)
         found = _discovered(recorder.recorded, listing, notifications)
         logger.info(

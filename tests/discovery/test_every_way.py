@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from airflow_cloudfiles.engine import intake as intake_module
+from airflow_cloudfiles.engine.discovery import notifications as notifications_module
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.triggers.doorbell import Doorbell
 from tests.discovery.ways import NOTIFIED, WAYS, landing, recorded
@@ -259,6 +260,30 @@ def test_events_that_come_twice_and_late_are_harmless(notified, tmp_path):  # B9
         assert sorted(recorded(intake)) == ["a.json", "b.json"]
         assert found.notifications is not None
         assert found.notifications.deleted == found.notifications.received > 0
+
+
+def test_after_a_run_that_was_killed_while_draining_listings_are_full(
+    notified, tmp_path, monkeypatch
+):  # B100
+    """What notifications made known does not tell where the folder grows."""
+    state = tmp_path / "state"
+    notified.put("day=1/a.json")
+
+    def kill(point):
+        if point == "after-notification-record":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, contextlib.closing(notified.open(state)) as intake:
+        patched.setattr(notifications_module, "crash_point", kill)
+        with pytest.raises(KeyboardInterrupt):
+            intake.discover()
+    listed = {"use_notifications": False, "use_incremental_listing": "true"}
+    with contextlib.closing(notified.open(state, **listed)) as intake:
+        kinds = [intake.discover().listing.kind for _ in range(2)]
+    assert kinds == ["full", "incremental"]
+    with contextlib.closing(notified.open(state)) as intake:
+        assert intake.discover().listing is not None
+        assert intake.discover().listing is None
 
 
 def test_a_part_of_the_source_can_be_asked_for_on_the_same_state(place, tmp_path):

@@ -20,6 +20,8 @@ from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_cloudfiles.engine.discovery.base import KnownKeys
     from airflow_cloudfiles.engine.storage import ObjectStore
 
@@ -144,13 +146,41 @@ def save_state(
         logger.warning("%s could not be written, which only costs time: %s", name, failure)
 
 
-def remember_notifications(state: ObjectStore, now: float, queue: str = "") -> None:
+def expect_notifications(state: ObjectStore) -> dict[str, str]:
+    """Note that files are about to be found by notifications; for `remember_notifications`.
+
+    Should it not come to that, because the process is killed, the next listing is a full one, and
+    the source is listed before notifications are read again.
+
+    Returns:
+        What stands for which filter until then.
+    """
+    remembered = load_state(state)
+    if remembered.has_notifications or not remembered.full_started:
+        return {}
+    doubt = remembered.in_doubt()
+    save_state(state, doubt)
+    return {doubt.filter: remembered.filter}
+
+
+def remember_notifications(
+    state: ObjectStore, now: float, queue: str = "", expected: Mapping[str, str] | None = None
+) -> None:
     """Note that files are found by notifications: the next listing is a full one (B100).
 
     One write until that listing; costs one read otherwise.
+
+    Args:
+        state: The checkpoint location.
+        now: Seconds since 1970.
+        queue: What the options call the queue.
+        expected: From `expect_notifications`.
     """
     remembered = load_state(state)
-    if not remembered.has_notifications or remembered.queue != queue:
+    settled = (expected or {}).get(remembered.filter)
+    if settled is not None:
+        remembered = replace(remembered, filter=settled)
+    if settled is not None or not remembered.has_notifications or remembered.queue != queue:
         save_state(state, replace(remembered, notified=now, queue=queue))
 
 
