@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import airflow_cloudfiles
 from airflow_cloudfiles.engine.errors import StateError
+from airflow_cloudfiles.engine.ledger.file_lock import FileLock
 from airflow_cloudfiles.engine.ledger.opening import CACHE_DIR
 from airflow_cloudfiles.engine.ledger.run_lock import KEY
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
@@ -221,6 +222,21 @@ def test_a_mirror_left_behind_is_removed_and_one_in_use_is_not(
     assert not one.folder.exists()
     assert two.folder.exists()
     assert memory.head("offsets/0") is None
+
+
+def test_a_mirror_that_another_driver_took_for_left_behind_is_not_used(
+    memory: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[FileLock] = []
+    acquire = FileLock.try_acquire
+
+    def second_is_later(lock: FileLock) -> bool:
+        taken.append(lock)
+        return len(taken) > 1 and acquire(lock)
+
+    monkeypatch.setattr(FileLock, "try_acquire", second_is_later)
+    mirror = CheckpointMirror.create(memory.uri)
+    assert mirror._in_use is taken[1] is not taken[0]
 
 
 def test_a_checkpoint_that_cannot_be_mirrored_is_told(memory: ObjectStore, cache: Path) -> None:

@@ -88,9 +88,9 @@ class CheckpointMirror:
         try:
             parent.mkdir(parents=True, exist_ok=True)
             _remove_left_behind(parent)
-            mirror = cls(parent / uuid.uuid4().hex)
-            mirror._in_use = FileLock(str(mirror.folder.with_suffix(".lock")))
-            mirror._in_use.try_acquire()
+            folder, lock = _new_name(parent)
+            mirror = cls(folder)
+            mirror._in_use = lock
             mirror.folder.mkdir()
             mirror._write_notes(uri, {})
             mirror._restore(uri)
@@ -348,6 +348,15 @@ def _is_purged(key: str, stamp: list[int] | None, there: set[str]) -> bool:
 def _stamp(path: Path) -> list[int]:
     status = path.stat()
     return [status.st_size, status.st_mtime_ns]
+
+
+def _new_name(parent: Path) -> tuple[Path, FileLock]:
+    """Lock a new name; one that another driver just took for left behind is left to it."""
+    while True:
+        folder = parent / uuid.uuid4().hex
+        lock = FileLock(str(folder.with_suffix(".lock")))
+        if lock.try_acquire():
+            return folder, lock
 
 
 def _remove_left_behind(parent: Path) -> None:
