@@ -151,7 +151,7 @@ class DirectoryListing:
         calls, rejected = self._source.requests["list"], self._filter.rejected.copy()
         run = _Run(self._name, self._state, given, choice, self._clock)
         readers = self._readers(recorder, choice, run)
-        run.read(readers)
+        run.read(readers, self._check_source)
         left_out = self._filter.rejected - rejected
         report = run.report(readers, left_out, self._source.requests["list"] - calls)
         if report.listed == 0 and choice.kind == "full":
@@ -338,11 +338,16 @@ class _Run:
         self._next_word = self._began + _PROGRESS_SECONDS
         self._next_save = self._began + _SAVE_SECONDS
 
-    def read(self, readers: Readers) -> None:
-        """List; remember how far it came, or what it has shown."""
+    def read(self, readers: Readers, check_source: Callable[[], None]) -> None:
+        """List; remember how far it came, or what it has shown.
+
+        A local folder that went meanwhile, perhaps with what is mounted there, looks like an empty
+        one.
+        """
         self._readers = readers
         try:
             readers.run()
+            check_source()
         except Exception:
             self._save_marks(readers)
             raise
@@ -410,9 +415,11 @@ class _Run:
         return is_shared or is_other or self._choice.kind == "resumed"
 
     def _save_marks(self, readers: Readers) -> None:
-        """Note what of a full listing is left, unless that is all."""
+        """Note what of a full listing is left, unless that is all, or nothing."""
         left = readers.unfinished()
-        if self._state is None or self._choice.kind == "incremental" or left == [KeyRange()]:
+        if self._state is None or self._choice.kind == "incremental":
+            return
+        if not left or left == [KeyRange()]:
             return
         unfinished = Unfinished(
             saved=self._clock(),

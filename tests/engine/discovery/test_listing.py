@@ -11,11 +11,13 @@ import pytest
 from airflow_cloudfiles.engine.discovery import listing
 from airflow_cloudfiles.engine.discovery.filters import FileFilter, split_pattern
 from airflow_cloudfiles.engine.discovery.listing import DirectoryListing
+from airflow_cloudfiles.engine.discovery.listing_state import ListingState, load_state
 from airflow_cloudfiles.engine.discovery_options import DiscoveryOptions
 from airflow_cloudfiles.engine.errors import ListingError, OptionError, SourceNotFoundError
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.testing import LandingZone
+from tests.engine.discovery.known import MemoryRecorder
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -122,6 +124,22 @@ def test_a_listing_that_breaks_off_is_an_error_that_names_the_place(tmp_path):
     with pytest.raises(ListingError, match="somewhere/below") as caught:
         next(files)
     assert caught.value.is_retryable
+
+
+def test_a_source_that_goes_while_it_is_listed_is_not_empty(tmp_path):
+    """As when what is mounted there goes: nothing may rest on having listed it in full."""
+    source, state = tmp_path / "in", open_store(f"memory://{uuid.uuid4().hex}")
+    source.mkdir()
+
+    class Going(LocalStore):
+        def list(self, *args, **kwargs):
+            source.rmdir()
+            return super().list(*args, **kwargs)
+
+    wanted = FileFilter(str(source), None, DiscoveryOptions())
+    with pytest.raises(SourceNotFoundError):
+        DirectoryListing(Going(str(source)), wanted, state=state).run(MemoryRecorder())
+    assert load_state(state) == ListingState()
 
 
 def test_a_long_listing_says_how_far_it_is(source, caplog, monkeypatch):
