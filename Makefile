@@ -59,7 +59,7 @@ bench: setup
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks $(ARGS)
 
 test: lint types walls emulators
-	@$(WITH_JAVA) $(BIN)/python -m pytest $(ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-unit: setup
 	@$(BIN)/python -m pytest -m 'not spark and not airflow and not slow and not cluster' $(ARGS)
