@@ -149,7 +149,7 @@ def test_a_queue_waits_long_has_a_dead_letter_queue_and_lets_only_this_bucket_in
     assert has["VisibilityTimeout"] == "60"
     assert has["MessageRetentionPeriod"] == str(14 * 86400)
     redrive = json.loads(has["RedrivePolicy"])
-    assert int(redrive["maxReceiveCount"]) == 5
+    assert int(redrive["maxReceiveCount"]) == 50
     assert redrive["deadLetterTargetArn"].endswith(f":cloudfiles-{name}-dead")
     (statement,) = json.loads(has["Policy"])["Statement"]
     assert statement["Principal"] == {"Service": "s3.amazonaws.com"}

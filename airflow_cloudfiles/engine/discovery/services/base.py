@@ -54,8 +54,11 @@ HIDDEN_SECONDS = 60
 """How long a received message stays hidden. The reader renews that while it works, so this is only
 how soon another run gets the messages of one that was killed."""
 
-MAX_RECEIVES = 5
-"""After so many vain deliveries a message goes to the dead-letter queue."""
+MAX_RECEIVES = 50
+"""After so many vain deliveries a message goes to the dead-letter queue.
+
+A good message is delivered in vain by each run that fails after receiving it, retries included; so
+many, that a bad night is no reason to lose sight of it."""
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9]|-(?!-)){0,38}[a-z0-9]")
 
