@@ -37,15 +37,17 @@ def main() -> None:
     """Run all cases, print a table, keep the result."""
     arguments = _arguments()
     results: list[dict[str, Any]] = []
-    for files in arguments.files:
-        work = Path(tempfile.mkdtemp(prefix="cloudfiles-bench-", dir=arguments.data))
-        try:
-            _local(files, work, arguments, results)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-    if arguments.s3_files:
-        _s3(arguments.s3_files, arguments, results)
-    _keep(results, arguments)
+    try:
+        for files in arguments.files:
+            work = Path(tempfile.mkdtemp(prefix="cloudfiles-bench-", dir=arguments.data))
+            try:
+                _local(files, work, arguments, results)
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
+        if arguments.s3_files:
+            _s3(arguments.s3_files, arguments, results)
+    finally:
+        _keep(results, arguments)
 
 
 def _arguments() -> argparse.Namespace:

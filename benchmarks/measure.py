@@ -36,6 +36,7 @@ def contender(task: dict[str, Any], module: str = "benchmarks.contender") -> Mea
     the next one starts.
     """
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ours = {child.pid for child in psutil.Process().children(recursive=True)}
     clock = time.monotonic()
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "CLOUDFILES_LOG_LEVEL": "WARNING"}
     process = subprocess.Popen(
@@ -50,7 +51,7 @@ def contender(task: dict[str, Any], module: str = "benchmarks.contender") -> Mea
     out, err = process.communicate()
     wall = time.monotonic() - clock
     peak.stop()
-    _reap()
+    _reap(ours)
     lines = [line for line in out.splitlines() if line.startswith("FIGURES ")]
     if process.returncode or not lines:
         sys.exit(f"{task['engine']} failed ({process.returncode}):\n{err[-4000:]}")
@@ -58,14 +59,14 @@ def contender(task: dict[str, Any], module: str = "benchmarks.contender") -> Mea
     return Measured(wall, figures["cpu_seconds"], peak.megabytes, figures)
 
 
-def _reap() -> None:
-    """Wait for every adopted process to end."""
+def _reap(ours: set[int]) -> None:
+    """End and wait for every adopted process; a server that was there before stays."""
     for orphan in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            orphan.terminate()
-    with suppress(ChildProcessError):
-        while True:
-            os.waitpid(-1, 0)
+        if orphan.pid not in ours:
+            with suppress(psutil.Error):
+                orphan.terminate()
+            with suppress(ChildProcessError):
+                os.waitpid(orphan.pid, 0)
 
 
 class _Peak(threading.Thread):

@@ -12,7 +12,7 @@ from typing import Any, Self
 import boto3
 from botocore.config import Config
 
-from tests.emulators.processes import Server, answers, free_port, program
+from tests.emulators.aws import seaweed_server
 
 BUCKET = "landing"
 THREADS = 16
@@ -26,15 +26,9 @@ class Emulator:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._port = free_port()
         data = folder / "seaweed"
         data.mkdir(parents=True)
-        ports = {name: free_port() for name in ("master", "volume", "filer")}
-        command = [program("weed"), "server", "-ip=127.0.0.1", f"-dir={data}", "-s3", "-filer"]
-        command += [f"-s3.port={self._port}", "-volume.max=50", "-master.volumeSizeLimitMB=256"]
-        command += [f"-{name}.port={port}" for name, port in ports.items()]
-        url = f"http://127.0.0.1:{self._port}"
-        self._server = Server(command, lambda: answers(url), folder / "seaweed.log")
+        self._server, url = seaweed_server(data)
         self.access: dict[str, Any] = {
             "access_key_id": "any",
             "secret_access_key": "any",

@@ -128,10 +128,8 @@ def aws_serving(tmp_path: Path) -> Iterator[Callable[[Path], Aws]]:
         yield start
 
 
-@pytest.fixture(scope="session")
-def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
-    """One seaweedfs for the whole run: a second S3, and nothing but S3."""
-    folder = tmp_path_factory.mktemp("seaweedfs")
+def seaweed_server(folder: Path) -> tuple[Server, str]:
+    """A seaweedfs that keeps its data and its log in a folder, and the address it will have."""
     ports = {
         name: free_port()
         for name in (
@@ -150,7 +148,13 @@ def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
     command += ["-volume.max=5000", "-master.volumeSizeLimitMB=16", "-volume.minFreeSpace=1MiB"]
     command += [f"-{name}={port}" for name, port in ports.items()]
     endpoint = f"http://127.0.0.1:{ports['s3.port']}"
-    server = Server(command, lambda: _takes_objects(endpoint), folder / "log")
+    return Server(command, lambda: _takes_objects(endpoint), folder / "log"), endpoint
+
+
+@pytest.fixture(scope="session")
+def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
+    """One seaweedfs for the whole run: a second S3, and nothing but S3."""
+    server, endpoint = seaweed_server(tmp_path_factory.mktemp("seaweedfs"))
     with running(server):
         yield Aws(endpoint)
 
