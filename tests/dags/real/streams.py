@@ -39,7 +39,7 @@ with DAG("is_deferred", schedule=None, params={"source": "s3://nowhere", "queue"
         deferrable=True,
         poke_interval=2,
         timeout=240,
-        # Airflow may fail a task whose trigger fires soon (apache/airflow #72716); a retry finds what
-        # is recorded.
+        # Airflow may fail a task whose trigger fires soon (apache/airflow #72716); a retry finds
+        # what is recorded.
         retry_delay=timedelta(seconds=2),
     )
