@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
 
 DAGS = Path(__file__).parent / "real"
 EXAMPLES = Path(__file__).parents[2] / "dags_examples"
+SUPERVISOR = "airflow_cloudfiles.engine.stream.supervisor"
 RUN_SECONDS = 300  # most of it is waiting for a busy machine
 
 
@@ -126,7 +127,7 @@ def test_fail_on_new_columns_is_not_retried(airflow: AirflowHome, root: Path) ->
 def test_a_killed_task_process_takes_its_spark_along(airflow: AirflowHome, root: Path) -> None:
     dag_id = "is_killed"
     run_id = _run_until_spark_is_up(airflow, root, dag_id)
-    [supervisor] = _named(airflow, "airflow_cloudfiles.engine.stream.supervisor")
+    [supervisor] = _named(airflow, SUPERVISOR)
     os.kill(_parent(supervisor), signal.SIGKILL)
 
     airflow.wait(lambda: _spark_is_gone(airflow), 30, "Spark to be gone")
@@ -259,8 +260,13 @@ def _run_until_spark_is_up(airflow: AirflowHome, root: Path, dag_id: str) -> str
     """Start a run of one file and wait for its JVM, which takes seconds to begin working."""
     _drop(root, dag_id, "1.json", {"a": 1})
     run_id = airflow.api.trigger(dag_id)
-    airflow.wait(lambda: _named(airflow, "java"), RUN_SECONDS, "the JVM")
+    airflow.wait(lambda: _spark_is_up(airflow), RUN_SECONDS, "the JVM")
     return run_id
+
+
+def _spark_is_up(airflow: AirflowHome) -> bool:
+    """Is the driver's JVM there? (A task asks `java -version` first, without a supervisor.)"""
+    return bool(_named(airflow, SUPERVISOR) and _named(airflow, "java"))
 
 
 def _spark_is_gone(airflow: AirflowHome) -> bool:
