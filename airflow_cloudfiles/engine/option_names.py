@@ -7,15 +7,16 @@ reference; what this version does not offer is listed with the sentence the user
 from __future__ import annotations
 
 FORMATS = ("avro", "binaryFile", "csv", "json", "orc", "parquet", "text", "xml")
-"""The formats Auto Loader documents; `SUPPORTED_FORMATS` are those this version reads."""
-
-SUPPORTED_FORMATS = ("json",)
+"""The formats Auto Loader documents."""
+FIXED_FORMATS = ("binaryFile", "text")
+"""Formats whose columns are always the same, so that nothing is inferred but partitions."""
 
 SUPPORTED = (
     "cloudFiles.format",
     "cloudFiles.schemaLocation",
     "cloudFiles.schemaHints",
     "cloudFiles.schemaEvolutionMode",
+    "cloudFiles.evolveAhead",
     "cloudFiles.inferColumnTypes",
     "cloudFiles.maxFilesPerTrigger",
     "cloudFiles.maxBytesPerTrigger",
@@ -38,9 +39,11 @@ SUPPORTED = (
     "cloudFiles.projectId",
     "cloudFiles.schemaInference.sampleSize.numBytes",
     "cloudFiles.schemaInference.sampleSize.numFiles",
+    "badRecordsPath",
     "checkpointLocation",
     "columnNameOfCorruptRecord",
     "fileNamePattern",
+    "ignoreCorruptFiles",
     "ignoreMissingFiles",
     "mode",
     "modifiedAfter",
@@ -50,6 +53,7 @@ SUPPORTED = (
     "readerCaseSensitive",
     "recursiveFileLookup",
     "rescuedDataColumn",
+    "singleVariantColumn",
 )
 """What `CloudFilesOptions` parses and the engine obeys."""
 
@@ -65,21 +69,6 @@ INTERNAL = (
 FIXED = {
     "cloudFiles.cleanSource": "off",
     "cloudFiles.useManagedFileEvents": "false",
-    "multiLine": "false",
-    "ignoreCorruptFiles": "false",
-    "encoding": "utf-8",
-    "locale": "en-us",
-    "primitivesAsString": "false",
-    "prefersDecimal": "false",
-    "dropFieldIfAllNull": "false",
-    "inferTimestamp": "false",
-    "allowComments": "false",
-    "allowSingleQuotes": "true",
-    "allowUnquotedFieldNames": "false",
-    "allowNumericLeadingZeros": "false",
-    "allowBackslashEscapingAnyCharacter": "false",
-    "allowUnquotedControlChars": "false",
-    "allowNonNumericNumbers": "true",
 }
 """Documented switches that this version knows in one position only: that value is accepted, any
 other refused. The values are compared in lower case."""
@@ -88,14 +77,6 @@ PLANNED = (
     "cloudFiles.cleanSource.retentionDuration",
     "cloudFiles.cleanSource.moveDestination",
     "cloudFiles.cleanSource.waitForCompletion",
-    "badRecordsPath",
-    "dateFormat",
-    "lineSep",
-    "singleVariantColumn",
-    "timeZone",
-    "timestampFormat",
-    "timestampNTZFormat",
-    "samplingRatio",
 )
 """Documented, not in this version: refused by name, never ignored."""
 
@@ -132,42 +113,15 @@ IN_SET_UP = (
 PLATFORM = ("databricks.serviceCredential", "cloudFiles.databricks.serviceCredential")
 """Options of Databricks' own platform."""
 
-FORMAT_ONLY = {
-    "attributePrefix": "xml",
-    "avroSchema": "avro",
-    "charToEscapeQuoteEscaping": "csv",
-    "comment": "csv",
-    "datetimeRebaseMode": "parquet, avro",
-    "emptyValue": "csv",
-    "enforceSchema": "csv",
-    "escape": "csv",
-    "excludeAttribute": "xml",
-    "header": "csv",
-    "ignoreLeadingWhiteSpace": "csv",
-    "ignoreNamespace": "xml",
-    "ignoreSurroundingSpaces": "xml",
-    "ignoreTrailingWhiteSpace": "csv",
-    "inferSchema": "csv, xml",
-    "int96RebaseMode": "parquet",
-    "maxCharsPerColumn": "csv",
-    "maxColumns": "csv",
-    "mergeSchema": "csv, parquet, avro, orc",
-    "nanValue": "csv",
-    "negativeInf": "csv",
-    "nullValue": "csv, xml",
-    "positiveInf": "csv",
-    "preferDate": "csv",
-    "quote": "csv",
-    "rowTag": "xml",
-    "rowValidationXSDPath": "xml",
-    "sep": "csv",
-    "delimiter": "csv",
-    "skipRows": "csv",
-    "unescapedQuoteHandling": "csv",
-    "valueTag": "xml",
-    "wholeText": "text",
+TEXT_FORMATS = ("csv", "json", "xml")
+ONLY_FOR = {
+    "badRecordsPath": TEXT_FORMATS,
+    "columnNameOfCorruptRecord": TEXT_FORMATS,
+    "mode": TEXT_FORMATS,
+    "readerCaseSensitive": (*TEXT_FORMATS, "avro", "orc", "parquet"),
+    "singleVariantColumn": TEXT_FORMATS,
 }
-"""Options of formats that this version does not read, with the formats they belong to."""
+"""Options of several formats, with the formats that have them; for others they are refused."""
 
 
 def documented() -> dict[str, str]:
@@ -180,6 +134,5 @@ def documented() -> dict[str, str]:
         *IN_CONNECTION,
         *IN_SET_UP,
         *PLATFORM,
-        *FORMAT_ONLY,
     )
     return {name.lower(): name for name in names}

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from airflow_cloudfiles.engine import option_names
-from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
+from airflow_cloudfiles.engine.errors import OptionError
 
 _Choice = TypeVar("_Choice", bound=str)
 _UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
@@ -90,11 +90,6 @@ class Values:
         for choice in choices:
             if choice.lower() == text.lower():
                 return choice
-        if name == "cloudFiles.schemaEvolutionMode" and text == "addNewColumnsWithTypeWidening":
-            raise UnsupportedOptionError(
-                f"{name}={text} is not in this version. Use addNewColumns: values that do not fit "
-                "are kept in the rescued data column."
-            )
         near = difflib.get_close_matches(text, choices, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise OptionError(f"{name} must be one of {', '.join(choices)}; got {text!r}.{hint}")
@@ -107,6 +102,19 @@ class Values:
         if not re.fullmatch(r"\d{1,18}", text.strip()) or int(text) < 1:
             raise OptionError(f"{name} must be a whole number of at least 1, got {text!r}.")
         return int(text)
+
+    def at_least_zero(self, name: str, default: int) -> int:
+        """A whole number of at least 0."""
+        text = self._given.get(name.lower())
+        if text is None:
+            return default
+        if not re.fullmatch(r"\d{1,18}", text.strip()):
+            raise OptionError(f"{name} must be a whole number of at least 0, got {text!r}.")
+        return int(text)
+
+    def raw(self, name: str) -> str | None:
+        """A text as it is, also an empty one; `None` when the option is not given."""
+        return self._given.get(name.lower())
 
     def optional_number(self, name: str) -> int | None:
         """A number that this package wrote itself."""
@@ -179,18 +187,11 @@ class Values:
         text = self._given.get("cloudfiles.format")
         if not text:
             raise OptionError(
-                "cloudFiles.format is required: one of "
-                f"{', '.join(option_names.SUPPORTED_FORMATS)}."
+                f"cloudFiles.format is required: one of {', '.join(option_names.FORMATS)}."
             )
-        for name in option_names.SUPPORTED_FORMATS:
-            if name.lower() == text.lower():
-                return name
         for name in option_names.FORMATS:
             if name.lower() == text.lower():
-                raise UnsupportedOptionError(
-                    f"cloudFiles.format={name} is not in this version, which reads "
-                    f"{', '.join(option_names.SUPPORTED_FORMATS)}."
-                )
+                return name
         near = difflib.get_close_matches(text, option_names.FORMATS, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise OptionError(

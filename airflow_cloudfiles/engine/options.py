@@ -8,7 +8,7 @@ Everything wrong with an option is found here, before any file is touched.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,17 +22,27 @@ from airflow_cloudfiles.engine.discovery_options import (
 )
 from airflow_cloudfiles.engine.errors import OptionError, UnknownOptionError, UnsupportedOptionError
 from airflow_cloudfiles.engine.files import ReadLimit
+from airflow_cloudfiles.engine.format_options.base import FormatOptions
+from airflow_cloudfiles.engine.format_options.json import JsonOptions
+from airflow_cloudfiles.engine.format_options.table import FORMATS, formats_of
 from airflow_cloudfiles.engine.option_values import Values
 
-EvolutionMode = Literal["addNewColumns", "rescue", "failOnNewColumns", "none"]
+EvolutionMode = Literal[
+    "addNewColumns", "addNewColumnsWithTypeWidening", "rescue", "failOnNewColumns", "none"
+]
 ParseMode = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
 
 EVOLUTION_MODES: tuple[EvolutionMode, ...] = (
     "addNewColumns",
+    "addNewColumnsWithTypeWidening",
     "rescue",
     "failOnNewColumns",
     "none",
 )
+ADDING_MODES = frozenset({"addNewColumns", "addNewColumnsWithTypeWidening"})
+"""Modes in which the schema grows by itself."""
+WATCHING_MODES = ADDING_MODES | {"failOnNewColumns"}
+"""Modes in which a reader must tell of new fields."""
 INCREMENTAL_LISTING: tuple[IncrementalListing, ...] = ("auto", "true", "false")
 PARSE_MODES: tuple[ParseMode, ...] = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 DEFAULT_RESCUED_DATA_COLUMN = "_rescued_data"
@@ -49,7 +59,8 @@ class CloudFilesOptions:
     """`path`: the folder the files land in, or a pattern of folders, as a path or URI (`s3://`,
     `abfss://`, `gs://`); usually the argument of `load`. Folders below it are read too."""
     format: str
-    """`cloudFiles.format`; required. This version reads `json`."""
+    """`cloudFiles.format`; required: `avro`, `binaryFile`, `csv`, `json`, `orc`, `parquet`, `text`
+    or `xml`."""
     schema_location: str | None = None
     """`cloudFiles.schemaLocation`: folder of the schema log, `_schemas/`. Without it the checkpoint
     location serves. One location serves one source."""
@@ -91,12 +102,25 @@ class CloudFilesOptions:
     ignore_missing_files: bool = False
     """`ignoreMissingFiles`: whether a file deleted between discovery and reading is skipped and
     counted, rather than an error."""
+    ignore_corrupt_files: bool = False
+    """`ignoreCorruptFiles`: whether a file that is damaged, or not of this format, is given up with
+    a warning and counted, rather than an error; rows read from it before are kept."""
+    bad_records_path: str | None = None
+    """`badRecordsPath`: folder that takes records that are not valid, as JSON with file, record and
+    reason; they are left out of the table then, whatever `mode` says."""
+    single_variant_column: str | None = None
+    """`singleVariantColumn`: name of the one column, of type VARIANT, that takes whole records."""
+    evolve_ahead: bool = False
+    """`cloudFiles.evolveAhead`: whether a run looks at its files before it reads them, and evolves
+    the schema once for all of them, so that it need not fail first. Ours, not Auto Loader's."""
     recursive_file_lookup: bool = False
     """`recursiveFileLookup`: folders at any depth are read either way; `true` besides takes no
     partition columns from their names, as in Spark, unless `cloudFiles.partitionColumns` names
     some."""
     discovery: DiscoveryOptions = field(default_factory=DiscoveryOptions)
     """Which files are wanted and how they are found."""
+    format_options: FormatOptions = field(default_factory=JsonOptions)
+    """The options that only this format has."""
     has_schema: bool = False
     """Whether the user gave a schema (`.schema(...)`)."""
     token: str | None = None
@@ -134,19 +158,21 @@ class CloudFilesOptions:
         given = {key.lower(): _text(value) for key, value in options.items()}
         if path is not None:
             given["path"] = path
-        _refuse_foreign(given)
         read = Values(given)
+        name = read.format()
+        _refuse_foreign(given, name)
         schema_given_mode = "none" if has_schema else "addNewColumns"
         mode = read.choice("cloudFiles.schemaEvolutionMode", EVOLUTION_MODES, schema_given_mode)
-        if has_schema and mode == "addNewColumns":
+        if has_schema and mode in ADDING_MODES:
             raise OptionError(
-                "cloudFiles.schemaEvolutionMode=addNewColumns is not allowed with a given schema. "
-                "Give the schema as cloudFiles.schemaHints instead, or choose rescue, "
+                f"cloudFiles.schemaEvolutionMode={mode} is not allowed with a given schema. Give "
+                "the schema as cloudFiles.schemaHints instead, or choose rescue, "
                 "failOnNewColumns or none."
             )
         # B18 and the seed's second example: a given schema has a rescued column only when it is
         # named, or when the mode is rescue, which adds it by itself.
-        rescues = not has_schema or mode == "rescue"
+        inferred = not has_schema and name not in option_names.FIXED_FORMATS
+        rescues = inferred or mode == "rescue"
         rescued = given.get("rescueddatacolumn", DEFAULT_RESCUED_DATA_COLUMN if rescues else None)
         if rescued is not None and not rescued.strip():
             raise OptionError(
@@ -162,7 +188,7 @@ class CloudFilesOptions:
             partitions = ""
         return cls(
             path=source,
-            format=read.format(),
+            format=name,
             schema_location=given.get("cloudfiles.schemalocation") or None,
             checkpoint_location=given.get("checkpointlocation") or None,
             schema_hints=given.get("cloudfiles.schemahints") or None,
@@ -179,8 +205,13 @@ class CloudFilesOptions:
             mode=read.choice("mode", PARSE_MODES, "PERMISSIVE"),
             corrupt_record_column=given.get("columnnameofcorruptrecord") or "_corrupt_record",
             ignore_missing_files=read.boolean("ignoreMissingFiles", default=False),
+            ignore_corrupt_files=read.boolean("ignoreCorruptFiles", default=False),
+            bad_records_path=read.text("badRecordsPath"),
+            single_variant_column=read.text("singleVariantColumn"),
+            evolve_ahead=read.boolean("cloudFiles.evolveAhead", default=False),
             recursive_file_lookup=recursive,
             discovery=_discovery(read),
+            format_options=FORMATS[name].parse(read),
             has_schema=has_schema,
             token=given.get("cloudfiles.internal.token") or None,
             up_to_entry=read.optional_number("cloudFiles.internal.upToEntry"),
@@ -265,7 +296,7 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _refuse_foreign(given: Mapping[str, str]) -> None:
+def _refuse_foreign(given: Mapping[str, str], format_name: str) -> None:
     """Refuse every key that this version does not obey, each with what to do instead.
 
     With `cloudFiles.validateOptions=false` keys that nobody documents are accepted (B101);
@@ -273,8 +304,10 @@ def _refuse_foreign(given: Mapping[str, str]) -> None:
     """
     validate = given.get("cloudfiles.validateoptions", "true").lower() != "false"
     fixed = {name.lower(): (name, value) for name, value in option_names.FIXED.items()}
-    served = {name.lower() for name in (*option_names.SUPPORTED, *option_names.INTERNAL)}
+    own = FORMATS[format_name].NAMES
+    served = {name.lower() for name in (*option_names.SUPPORTED, *option_names.INTERNAL, *own)}
     for key, value in given.items():
+        _refuse_for_format(key, format_name)
         if key in served:
             continue
         if key in fixed:
@@ -287,6 +320,32 @@ def _refuse_foreign(given: Mapping[str, str]) -> None:
         _refuse_documented(key)
         if validate:
             raise UnknownOptionError(_unknown(key))
+
+
+def _refuse_for_format(key: str, format_name: str) -> None:
+    """Raise for an option that other formats have, or that this one cannot have."""
+    for name, reason in FORMATS[format_name].REFUSED.items():
+        if name.lower() == key:
+            raise UnsupportedOptionError(f"{name} is refused for format {format_name}: {reason}")
+    for name, formats in option_names.ONLY_FOR.items():
+        if name.lower() == key and format_name not in formats:
+            raise UnsupportedOptionError(_not_of(name, formats, format_name))
+    formats_with = formats_of(key)
+    if formats_with and format_name not in formats_with:
+        name = _documented()[key]
+        raise UnsupportedOptionError(_not_of(name, formats_with, format_name))
+
+
+def _not_of(name: str, formats: Iterable[str], format_name: str) -> str:
+    return f"{name} is an option of format {', '.join(formats)}, not of {format_name}. Remove it."
+
+
+def _documented() -> dict[str, str]:
+    """Every name a user may have meant, keyed by its lower-case form."""
+    of_formats = (
+        name for options in FORMATS.values() for name in (*options.NAMES, *options.REFUSED)
+    )
+    return {name.lower(): name for name in of_formats} | option_names.documented()
 
 
 def _refuse_documented(key: str) -> None:
@@ -304,11 +363,6 @@ def _refuse_documented(key: str) -> None:
             f"{name} belongs to Databricks' platform. Use an Airflow connection (conn_id), or the "
             "environment's own credential chain."
         )
-    if name in option_names.FORMAT_ONLY:
-        raise UnsupportedOptionError(
-            f"{name} is an option of format {option_names.FORMAT_ONLY[name]}, which this version "
-            "does not read; remove it."
-        )
     if name in option_names.IN_CONNECTION:
         raise UnsupportedOptionError(
             f"{name} belongs to the identity that is used: give it in the extra field of the "
@@ -325,7 +379,7 @@ def _refuse_documented(key: str) -> None:
 
 def _unknown(key: str) -> str:
     """Say that a key is unknown, and which one was probably meant."""
-    documented = option_names.documented()
+    documented = _documented()
     near = difflib.get_close_matches(key, documented, n=2, cutoff=0.6)
     if not near:
         near = difflib.get_close_matches(f"cloudfiles.{key}", documented, n=2, cutoff=0.6)

@@ -1,0 +1,177 @@
+"""What does the stream ask of a format?
+
+Three doors, each with one implementation a format (`table.py` knows which):
+
+- An `Inference` learns the schema of files.
+- A `BlockReader` turns blocks of complete lines, of one or many files at once, into record batches.
+- A `FileReader` turns one file, or one part of it, into record batches.
+
+What they are given is an `OpenedFile`: bytes that the stream fetches when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, Protocol
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from airflow_cloudfiles.engine.files import FileEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Complete lines of one file, or of a part of it.
+
+    Attributes:
+        file_uri: The file, as it appears in rescued data: printable, UTF-8.
+        data: The lines, decompressed, in UTF-8, without a byte order mark.
+    """
+
+    file_uri: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A record that is no record, on its way to `badRecordsPath`.
+
+    Attributes:
+        file_uri: The file it was in.
+        record: Its text, in which bytes that are no UTF-8 are escaped.
+        reason: Why it is none, in a sentence.
+    """
+
+    file_uri: str
+    record: str
+    reason: str
+
+
+@dataclass(slots=True)
+class ReadCounts:
+    """What was read so far.
+
+    Attributes:
+        rows: Rows given out.
+        rescued_rows: Rows among them whose rescued data column is not NULL.
+        corrupt_records: Records that are not valid, kept or dropped.
+        dropped_records: Records that mode `DROPMALFORMED` dropped, or `badRecordsPath` took.
+    """
+
+    rows: int = 0
+    rescued_rows: int = 0
+    corrupt_records: int = 0
+    dropped_records: int = 0
+
+
+class UnknownFields(Exception):  # noqa: N818 - a signal to the stream, which makes it an error
+    """Records hold fields that the schema does not have, in a mode that must know.
+
+    Attributes:
+        fields: New top-level fields with a sample value each. A new field of a nested struct is
+            reported under its top-level name.
+        file_uri: The first file with such a field.
+    """
+
+    def __init__(self, fields: dict[str, object], file_uri: str) -> None:
+        super().__init__(fields, file_uri)
+        self.fields = fields
+        self.file_uri = file_uri
+
+
+class OpenedFile(Protocol):
+    """A file whose bytes are fetched when they are asked for.
+
+    Every method may raise what fetching raises (`FileMissingError`, `FileChangedError`,
+    `FileUnreadableError` ...); readers let that pass.
+    """
+
+    @property
+    def entry(self) -> FileEntry:
+        """What discovery knows: path, size, modification time."""
+
+    @property
+    def uri(self) -> str:
+        """The file, as it appears in rescued data and errors: printable, UTF-8."""
+
+    def stream(self) -> IO[bytes]:
+        """The whole file from its beginning, decompressed by its compression, to be read once."""
+
+    def text_stream(self, encoding: str = "utf-8") -> IO[bytes]:
+        """`stream()` in UTF-8 without a byte order mark, whatever encoding the file has."""
+
+    def random_access(self) -> IO[bytes]:
+        """The file's own bytes, seekable, as `pyarrow` and `fastavro` read files."""
+
+    def blocks(
+        self,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        encoding: str = "utf-8",
+        separator: bytes | None = None,
+    ) -> Iterator[bytes]:
+        """Blocks of complete lines: those that start in `[start, end)`.
+
+        Args:
+            start: First byte; a part that starts later begins with the next line.
+            end: Where the part ends; `None` for the whole file.
+            encoding: Of the file; blocks are UTF-8, without a byte order mark.
+            separator: What ends a line, in UTF-8; `None`: a newline (a carriage return before it,
+                or a lone one, is the format's business).
+        """
+
+
+class BlockReader(Protocol):
+    """Reads blocks of complete lines."""
+
+    arrow_schema: pa.Schema
+    """Of the batches: the data columns, then the rescued data column if any."""
+    counts: ReadCounts
+    bad_records: list[BadRecord]
+    """Grows while reading when `badRecordsPath` is set; the stream empties it."""
+
+    def read(self, pieces: Sequence[Piece]) -> pa.RecordBatch:
+        """Read lines into one batch, rows in the order of the lines.
+
+        Raises:
+            UnknownFields: There are new fields, in a mode that must know.
+            CorruptRecordError: A record is not valid, in mode `FAILFAST`.
+        """
+
+
+class FileReader(Protocol):
+    """Reads files."""
+
+    arrow_schema: pa.Schema
+    counts: ReadCounts
+    bad_records: list[BadRecord]
+
+    def read_file(
+        self, file: OpenedFile, start: int = 0, end: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Read one file, or the part of it that belongs to a range of bytes.
+
+        Reading the ranges of a file, in whatever tasks, gives each of its rows once.
+
+        Raises:
+            UnknownFields: There are new fields, in a mode that must know.
+            CorruptRecordError: A record is not valid, in mode `FAILFAST`.
+            FileUnreadableError: The file is not of this format, or damaged.
+        """
+
+
+class Inference(Protocol):
+    """Learns the schema of files."""
+
+    def add_file(self, file: OpenedFile) -> None:
+        """Learn from one file.
+
+        Raises:
+            FileUnreadableError: The file is not of this format, or damaged.
+        """
+
+    def result(self) -> StructType:
+        """What is known: columns in order of appearance, `NullType` where no value told a type."""
