@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, Protocol
-
-import pyarrow as pa
-from pyspark.sql.types import StructType
+from typing import IO, TYPE_CHECKING, Protocol
 
 from airflow_cloudfiles.engine.files import FileEntry
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True, slots=True)
