@@ -52,7 +52,7 @@ def _discover(given: argparse.Namespace) -> Outcome:
         source=given.source,
         format=options.format,
         checkpoint_location=given.checkpoint_location,
-        exclude=given.exclude,
+        exclude=[*given.exclude, *filter(None, [options.bad_records_path])],
         discovery=discovery,
     )
     try:

@@ -89,6 +89,11 @@ class StreamArguments:
         """
         return self._parsed().discovery
 
+    def own_locations(self) -> list[str]:
+        """Locations beside the state that may lie below the source and are not input."""
+        named = (self.target, self.schema_location, self._parsed().bad_records_path)
+        return [location for location in named if location]
+
     def _parsed(self) -> CloudFilesOptions:
         return _parse({"cloudFiles.format": self.format, **self.engine_options()}, self.source)
 

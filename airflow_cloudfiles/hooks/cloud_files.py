@@ -188,7 +188,7 @@ class CloudFilesHook(BaseHook):
             source=located.source,
             format=located.format,
             checkpoint_location=located.checkpoint_location,
-            exclude=[uri for uri in (located.target, located.schema_location) if uri],
+            exclude=located.own_locations(),
             discovery=replace(located.discovery(), **changes),
             access=self.access,
         )

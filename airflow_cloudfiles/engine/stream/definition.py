@@ -171,8 +171,9 @@ def open_intake(
 
 
 def own_locations(options: CloudFilesOptions, *others: str | None) -> Sequence[str]:
-    """Locations that may lie below the source and are not input: state, schemas, target."""
-    own = (*others, options.checkpoint_location, options.schema_location, *options.exclude)
+    """Locations that may lie below the source and are not input: state, schemas, target ..."""
+    named = (options.checkpoint_location, options.schema_location, options.bad_records_path)
+    own = (*others, *named, *options.exclude)
     return tuple(dict.fromkeys(normalize_uri(location) for location in own if location))
 
 
