@@ -2,25 +2,187 @@
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.option_values import Values
+
+_SPLIT_ANYWHERE = {"utf-8", "ascii"}
+"""Encodings in which the byte of a line break is a line break and nothing else."""
+_RATIO = re.compile(r"\d{0,3}(?:\.\d{1,17})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonOptions:
     """The validated options of JSON."""
 
-    NAMES: ClassVar[tuple[str, ...]] = ()
+    multi_line: bool = False
+    """`multiLine`: whether a file is one document (an object, or an array of objects) that may
+    span lines, rather than one record a line. Several documents in one file are all read, with a
+    warning."""
+    encoding: str = "utf-8"
+    """`encoding`: of the files, by its usual name. UTF-16 and UTF-32 not with `multiLine`."""
+    line_sep: str | None = None
+    r"""`lineSep`: what ends a record; without it `\n`, `\r\n` or `\r`. Not with `multiLine`."""
+    allow_comments: bool = False
+    """`allowComments`: whether `/* */` and `//` comments are skipped."""
+    allow_single_quotes: bool = True
+    """`allowSingleQuotes`: whether names and strings may stand in single quotes."""
+    allow_unquoted_field_names: bool = False
+    """`allowUnquotedFieldNames`: whether field names may go without quotes."""
+    allow_numeric_leading_zeros: bool = False
+    """`allowNumericLeadingZeros`: whether numbers may begin with zeros (`007`)."""
+    allow_backslash_escaping_any_character: bool = False
+    r"""`allowBackslashEscapingAnyCharacter`: whether `\x` stands for `x`, whatever `x` is."""
+    allow_unquoted_control_chars: bool = False
+    """`allowUnquotedControlChars`: whether strings may hold control characters as they are."""
+    allow_non_numeric_numbers: bool = True
+    """`allowNonNumericNumbers`: whether `NaN`, `Infinity`, `INF` and their kind are numbers."""
+    date_format: str | None = None
+    """`dateFormat`: pattern of dates, for instance `dd.MM.yyyy`; without it, ISO 8601."""
+    timestamp_format: str | None = None
+    """`timestampFormat`: pattern of timestamps; without it, ISO 8601, also abbreviated."""
+    timestamp_ntz_format: str | None = None
+    """`timestampNTZFormat`: pattern of timestamps without a zone; without it, ISO 8601."""
+    time_zone: str | None = None
+    """`timeZone`: zone of timestamps that name none, for instance `Europe/Paris`; default UTC."""
+    locale: str | None = None
+    """`locale`: language of month names in patterns, and of decimals in texts, as a tag such as
+    `de-DE`; default `en-US`."""
+    primitives_as_string: bool = False
+    """`primitivesAsString`: whether inferred numbers and booleans are strings, also with
+    `cloudFiles.inferColumnTypes=true`."""
+    prefers_decimal: bool = False
+    """`prefersDecimal`: whether inferred fractions are decimals, where they fit, rather than
+    doubles. True, and not to be changed, with `addNewColumnsWithTypeWidening`."""
+    infer_timestamp: bool = False
+    """`inferTimestamp`: whether strings that are timestamps are inferred as such; has no effect
+    without `cloudFiles.inferColumnTypes=true`."""
+    drop_field_if_all_null: bool = False
+    """`dropFieldIfAllNull`: whether a field whose values are all null, or empty arrays, is left out
+    of the inferred schema; its nulls are nothing then, its empty arrays are rescued."""
+    sampling_ratio: float = 1.0
+    """`samplingRatio`: the share of the records of the sampled files that inference looks at."""
+
+    NAMES: ClassVar[tuple[str, ...]] = (
+        "multiLine",
+        "encoding",
+        "lineSep",
+        "allowComments",
+        "allowSingleQuotes",
+        "allowUnquotedFieldNames",
+        "allowNumericLeadingZeros",
+        "allowBackslashEscapingAnyCharacter",
+        "allowUnquotedControlChars",
+        "allowNonNumericNumbers",
+        "dateFormat",
+        "timestampFormat",
+        "timestampNTZFormat",
+        "timeZone",
+        "locale",
+        "primitivesAsString",
+        "prefersDecimal",
+        "inferTimestamp",
+        "dropFieldIfAllNull",
+        "samplingRatio",
+    )
     REFUSED: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
-    def parse(cls, read: Values) -> Self:  # noqa: ARG003 - none yet
+    def parse(cls, read: Values) -> Self:
         """Validate."""
-        return cls()
+        multi_line = read.boolean("multiLine", default=False)
+        return cls(
+            multi_line=multi_line,
+            encoding=_encoding(read, multi_line=multi_line),
+            line_sep=_line_sep(read, multi_line=multi_line),
+            allow_comments=read.boolean("allowComments", default=False),
+            allow_single_quotes=read.boolean("allowSingleQuotes", default=True),
+            allow_unquoted_field_names=read.boolean("allowUnquotedFieldNames", default=False),
+            allow_numeric_leading_zeros=read.boolean("allowNumericLeadingZeros", default=False),
+            allow_backslash_escaping_any_character=read.boolean(
+                "allowBackslashEscapingAnyCharacter", default=False
+            ),
+            allow_unquoted_control_chars=read.boolean("allowUnquotedControlChars", default=False),
+            allow_non_numeric_numbers=read.boolean("allowNonNumericNumbers", default=True),
+            date_format=read.text("dateFormat"),
+            timestamp_format=read.text("timestampFormat"),
+            timestamp_ntz_format=read.text("timestampNTZFormat"),
+            time_zone=read.text("timeZone"),
+            locale=read.text("locale"),
+            primitives_as_string=read.boolean("primitivesAsString", default=False),
+            prefers_decimal=_prefers_decimal(read),
+            infer_timestamp=read.boolean("inferTimestamp", default=False),
+            drop_field_if_all_null=read.boolean("dropFieldIfAllNull", default=False),
+            sampling_ratio=_sampling_ratio(read),
+        )
 
     def can_split(self) -> bool:
         """Whether large files may be read in parts."""
-        return True
+        return not self.multi_line and self.encoding in _SPLIT_ANYWHERE
+
+
+def _encoding(read: Values, *, multi_line: bool) -> str:
+    """The encoding, under Python's name for it."""
+    given = read.text("encoding") or "UTF-8"
+    try:
+        name = codecs.lookup(given).name
+    except (LookupError, ValueError):
+        name = ""
+    if not name or not getattr(codecs.lookup(name), "_is_text_encoding", True):
+        raise OptionError(
+            f"encoding={given!r} is no encoding of text. Give a name such as UTF-8, ISO-8859-1 or "
+            "UTF-16LE."
+        )
+    if multi_line and name.startswith(("utf-16", "utf-32")):  # B24
+        raise OptionError(
+            f"encoding={given} is not allowed with multiLine=true. Write such files as UTF-8, or "
+            "as one record a line and leave multiLine out."
+        )
+    return name
+
+
+def _line_sep(read: Values, *, multi_line: bool) -> str | None:
+    """The separator of records."""
+    given = read.raw("lineSep")
+    if given == "":
+        raise OptionError(
+            "lineSep must not be empty. Give what ends a record, or leave it out for line breaks."
+        )
+    if given is not None and multi_line:
+        raise OptionError(
+            f"lineSep={given!r} says that a file has many records, multiLine=true that it is one "
+            "document. Leave one of them out."
+        )
+    return given
+
+
+def _prefers_decimal(read: Values) -> bool:
+    """False by default; true, and nothing else, where types are to widen (B64)."""
+    widens = (
+        read.raw("cloudFiles.schemaEvolutionMode") or ""
+    ).lower() == "addnewcolumnswithtypewidening"
+    prefers = read.boolean("prefersDecimal", default=widens)
+    if widens and not prefers:
+        raise OptionError(
+            "prefersDecimal=false is not allowed with cloudFiles.schemaEvolutionMode="
+            "addNewColumnsWithTypeWidening: a double cannot be widened. Leave prefersDecimal out."
+        )
+    return prefers
+
+
+def _sampling_ratio(read: Values) -> float:
+    """A share above 0, at most 1."""
+    given = read.text("samplingRatio")
+    if given is None:
+        return 1.0
+    ratio = float(given) if _RATIO.fullmatch(given.strip()) and given.strip() != "" else 0.0
+    if not 0 < ratio <= 1:
+        raise OptionError(
+            f"samplingRatio must be a number above 0 and at most 1, such as 0.1; got {given!r}."
+        )
+    return ratio
