@@ -24,6 +24,7 @@ CloudFilesError                              is_retryable = False
 ├── ReadError                                one file's content
 │   ├── FileMissingError                     deleted between discovery and reading
 │   ├── FileUnreadableError                  permission, bad compression, I/O
+│   │   └── FileUnreachableError             its storage does not answer                retryable
 │   ├── FileChangedError                     overwritten while it was being read          retryable
 │   └── CorruptRecordError                   mode FAILFAST met a record that is not valid
 ├── SchemaError                              the shape of the data
@@ -144,6 +145,12 @@ class FileMissingError(ReadError):
 
 class FileUnreadableError(ReadError):
     """A discovered file is there but its bytes cannot be had."""
+
+
+class FileUnreachableError(FileUnreadableError):
+    """The storage of a discovered file does not answer, or broke off."""
+
+    is_retryable = True
 
 
 class FileChangedError(ReadError):

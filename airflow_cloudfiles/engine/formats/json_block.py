@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from airflow_cloudfiles.engine.errors import CorruptRecordError
 from airflow_cloudfiles.engine.formats import json_lines
+from airflow_cloudfiles.engine.formats.base import Piece, ReadCounts, UnknownFields
 from airflow_cloudfiles.engine.formats.json_columns import Finished, LeafColumn, StructColumn
 from airflow_cloudfiles.engine.formats.json_explain import Explained, Explainer, has_repeated_key
 from airflow_cloudfiles.engine.formats.json_lines import BLANK, count_quotes
@@ -33,51 +34,6 @@ from airflow_cloudfiles.engine.formats.json_tokens import NotJsonError
 from airflow_cloudfiles.engine.options import ParseMode
 
 _REFUSED: Final = (msgspec.DecodeError, RecursionError)
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Complete lines of one file, or of a part of it.
-
-    Attributes:
-        file_uri: The file, as it appears in rescued data: printable, UTF-8.
-        data: The lines, decompressed, without a byte order mark.
-    """
-
-    file_uri: str
-    data: bytes
-
-
-class UnknownFields(Exception):  # noqa: N818 - a signal to the stream, which makes it an error
-    """A block holds fields that the schema does not have, in a mode that must know.
-
-    Attributes:
-        fields: Every new top-level field of the block, with a sample value. A new field of a
-            nested struct is reported under its top-level name.
-        file_uri: The first file with such a field.
-    """
-
-    def __init__(self, fields: dict[str, object], file_uri: str) -> None:
-        super().__init__(fields, file_uri)
-        self.fields = fields
-        self.file_uri = file_uri
-
-
-@dataclass(slots=True)
-class ReadCounts:
-    """What was read so far.
-
-    Attributes:
-        rows: Rows given out.
-        rescued_rows: Rows among them whose rescued data column is not NULL.
-        corrupt_records: Lines that are no JSON records, kept or dropped.
-        dropped_records: Lines that mode `DROPMALFORMED` dropped.
-    """
-
-    rows: int = 0
-    rescued_rows: int = 0
-    corrupt_records: int = 0
-    dropped_records: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

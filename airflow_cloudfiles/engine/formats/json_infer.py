@@ -37,6 +37,8 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.formats import json_tokens
+from airflow_cloudfiles.engine.formats.base import OpenedFile
+from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.types import (
     MAX_DECIMAL_PRECISION,
     canonical,
@@ -148,13 +150,24 @@ class JsonInference:
             it, its own types stay.
     """
 
-    def __init__(self, *, typed: bool, known: StructType | None = None) -> None:
-        self._typed = typed
+    def __init__(
+        self,
+        options: CloudFilesOptions | None = None,
+        known: StructType | None = None,
+        *,
+        typed: bool = False,
+    ) -> None:
+        self._typed = typed if options is None else options.infer_column_types
         self._root = _Object() if known is None else _fixed_object(known)
         self._size = 0
         self._check: msgspec.json.Decoder[Any] | None = None
         self._is_outdated = True
         self._walked = 0
+
+    def add_file(self, file: OpenedFile) -> None:
+        """Learn from the lines of one file."""
+        for block in file.blocks():
+            self.add(block)
 
     def add(self, data: bytes) -> None:
         """Learn from complete lines, without a byte order mark, in UTF-8."""

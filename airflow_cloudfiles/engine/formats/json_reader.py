@@ -16,17 +16,12 @@ import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
-from airflow_cloudfiles.engine.formats.json_block import (
-    Block,
-    Piece,
-    ReadCounts,
-    Rules,
-    UnknownFields,
-)
+from airflow_cloudfiles.engine.formats.base import BadRecord, Piece, ReadCounts, UnknownFields
+from airflow_cloudfiles.engine.formats.json_block import Block, Rules
 from airflow_cloudfiles.engine.formats.json_explain import Explainer
 from airflow_cloudfiles.engine.formats.json_shape import compile_struct
 from airflow_cloudfiles.engine.formats.json_strangers import Strangers
-from airflow_cloudfiles.engine.options import CloudFilesOptions
+from airflow_cloudfiles.engine.options import WATCHING_MODES, CloudFilesOptions
 from airflow_cloudfiles.engine.types import fold, to_arrow
 
 __all__ = ["JsonReader", "Piece", "ReadCounts", "UnknownFields"]
@@ -62,6 +57,7 @@ class JsonReader:
         extra = [] if rescued is None else [StructField(rescued, StringType())]
         self.arrow_schema: pa.Schema = to_arrow(StructType([*data_schema.fields, *extra]))
         self.counts = ReadCounts()
+        self.bad_records: list[BadRecord] = []
         self._options = options
         parsed = StructType([each for each in data_schema.fields if each.name != corrupt])
         # Unknown fields nobody wants to see again need not be looked at, unless one of them may
@@ -99,8 +95,7 @@ class JsonReader:
         explainer = Explainer(
             self._rules.shape,
             case_sensitive=self._options.reader_case_sensitive,
-            collects_new=self._options.schema_evolution_mode
-            in {"addNewColumns", "failOnNewColumns"},
+            collects_new=self._options.schema_evolution_mode in WATCHING_MODES,
             reserved=self._reserved,
         )
         block = Block(self._rules, self.decoder, explainer, self._strangers, pieces)

@@ -8,11 +8,12 @@ order they will be read, up to a bound of bytes. Local files are read when their
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from airflow_cloudfiles.engine.storage import ObjectStore
-from airflow_cloudfiles.engine.stream.fetch import BLOCK_BYTES, FirstRead, first_read
+from airflow_cloudfiles.engine.stream.fetch import FirstRead, first_read
+from airflow_cloudfiles.engine.stream.opened import BLOCK_BYTES
 from airflow_cloudfiles.engine.stream.splits import FileRange
 
 THREADS = 16
@@ -22,13 +23,19 @@ AHEAD_BYTES = 64 * 2**20
 
 
 def fetched_ahead(
-    store: ObjectStore, parts: Sequence[FileRange]
-) -> Iterator[tuple[FileRange, FirstRead | None]]:
+    store: ObjectStore, parts: Sequence[FileRange], *, large_files: bool = True
+) -> Generator[tuple[FileRange, FirstRead | None]]:
     """Give the parts in order, each with what gives its beginning; `None` where nothing was asked.
+
+    Args:
+        store: The source.
+        parts: What will be read.
+        large_files: Whether large files are read from their beginning, too, which not every format
+            does.
 
     Whatever a request raises is raised when its result is asked for.
     """
-    if not any(_is_worth_it(part) for part in parts):
+    if not any(_is_worth_it(part, large_files) for part in parts):
         yield from ((part, None) for part in parts)
         return
     waiting: deque[tuple[FileRange, Future[bytes] | None]] = deque()
@@ -38,7 +45,11 @@ def fetched_ahead(
     try:
         while True:
             while held < AHEAD_BYTES and (part := next(coming, None)) is not None:
-                future = pool.submit(first_read, store, part.file) if _is_worth_it(part) else None
+                future = (
+                    pool.submit(first_read, store, part.file)
+                    if _is_worth_it(part, large_files)
+                    else None
+                )
                 waiting.append((part, future))
                 held += _cost(part)
             if not waiting:
@@ -50,9 +61,10 @@ def fetched_ahead(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _is_worth_it(part: FileRange) -> bool:
+def _is_worth_it(part: FileRange, large_files: bool) -> bool:  # noqa: FBT001 - private
     """Only whole files of stores with etags: those are far away, and read with one request."""
-    return bool(part.file.etag) and part.is_whole
+    fits = large_files or part.file.size <= BLOCK_BYTES
+    return bool(part.file.etag) and part.is_whole and fits
 
 
 def _cost(part: FileRange) -> int:

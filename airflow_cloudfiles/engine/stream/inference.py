@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from pyspark.sql.types import StructType  # noqa: TC002 - a field of a dataclass
 
 from airflow_cloudfiles.engine.errors import SchemaInferenceError
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.formats.json_infer import JsonInference
+from airflow_cloudfiles.engine.formats.base import Inference, OpenedFile
+from airflow_cloudfiles.engine.formats.table import open_inference
+from airflow_cloudfiles.engine.option_names import FIXED_FORMATS
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.inference import choose_sample, settle
 from airflow_cloudfiles.engine.storage import ObjectStore
@@ -62,12 +64,19 @@ def infer_files(
             f"There is no file in {store.uri} to infer a schema from. Give a schema with "
             ".schema(...), or start when the first files have arrived."
         )
-    inference = JsonInference(typed=options.infer_column_types, known=known)
+    inference = open_inference(options, known)
     counts = FetchCounts()
     last = time.monotonic()
-    for number, file in enumerate(sample, start=1):
-        for block in fetch(store, FileRange(file), counts, ignore_missing=True):
-            inference.add(block.data)
+    for number, file in enumerate([] if options.format in FIXED_FORMATS else sample, start=1):
+        for _ in fetch(
+            store,
+            FileRange(file),
+            counts,
+            _learning(inference),
+            ignore_missing=True,
+            ignore_corrupt=options.ignore_corrupt_files,
+        ):
+            pass
         if time.monotonic() - last > PROGRESS_SECONDS:
             last = time.monotonic()
             _log.info(
@@ -77,8 +86,18 @@ def infer_files(
     data, partitions = settle(observed, options=options, paths=[file.path for file in sample])
     if not data.fields:
         raise SchemaInferenceError(
-            f"None of the {len(sample)} sampled files in {store.uri} holds a JSON record with a "
-            "field. Give a schema with .schema(...) or cloudFiles.schemaHints, or start when files "
+            f"None of the {len(sample)} sampled files in {store.uri} holds a record with a field. "
+            "Give a schema with .schema(...) or cloudFiles.schemaHints, or start when files "
             "with records have arrived."
         )
     return Inferred(data, partitions, counts.files, counts.bytes)
+
+
+def _learning(inference: Inference) -> Callable[[OpenedFile], Iterator[None]]:
+    """What `fetch` is to do with a file: learn from it; there is nothing to give out."""
+
+    def learn(file: OpenedFile) -> Iterator[None]:
+        inference.add_file(file)
+        yield from ()
+
+    return learn

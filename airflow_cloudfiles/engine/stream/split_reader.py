@@ -1,28 +1,38 @@
 """How does a split become rows?
 
-Runs in a task: fetches the blocks of a split, packs the lines of small files together, parses
-them, adds the partition columns, and hands out Arrow record batches with exactly the stream's
-schema. A field that the schema does not have ends the task (see `schema_change`).
+Runs in a task: opens the files of a split, has their format parse them, adds the partition columns,
+and hands out Arrow record batches with exactly the stream's schema. Lines of small files are parsed
+together; small batches are put together. A field that the schema does not have ends the task (see
+`schema_change`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.formats.json_reader import JsonReader, Piece, UnknownFields
+from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.formats.base import OpenedFile, Piece, UnknownFields
+from airflow_cloudfiles.engine.formats.table import RANDOM_ACCESS, line_blocks, open_reader
 from airflow_cloudfiles.engine.schema.partitions import misfits, partition_arrays
 from airflow_cloudfiles.engine.schema.schema_log import full_schema
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.stream import schema_change
 from airflow_cloudfiles.engine.stream.ahead import fetched_ahead
-from airflow_cloudfiles.engine.stream.fetch import BLOCK_BYTES, Block, FetchCounts, fetch
-from airflow_cloudfiles.engine.stream.splits import Split
+from airflow_cloudfiles.engine.stream.fetch import FetchCounts, fetch
+from airflow_cloudfiles.engine.stream.opened import BLOCK_BYTES
+from airflow_cloudfiles.engine.stream.splits import FileRange, Split
 from airflow_cloudfiles.engine.types import to_arrow
+
+SMALL_BATCH_BYTES = 4 * 2**20
+"""Batches are put together up to about this size."""
+SMALL_BATCHES = 1000
+"""And up to this many."""
 
 
 @dataclass(slots=True)
@@ -36,6 +46,15 @@ class SplitCounts:
     dropped_records: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Complete lines of one file."""
+
+    file: FileEntry
+    uri: str
+    data: bytes
+
+
 class SplitReader:
     """Reads one split; use once."""
 
@@ -46,7 +65,7 @@ class SplitReader:
         self._options = context.options
         self._partitions = StructType.fromJson(_json(context.partition_schema))
         data_schema = StructType.fromJson(_json(context.data_schema))
-        self._reader = JsonReader(data_schema, context.options)
+        self._lines, self._files = open_reader(data_schema, context.options)
         self._data_columns = len(data_schema.fields)
         self.arrow_schema: pa.Schema = to_arrow(
             full_schema(data_schema, self._partitions, context.options.rescued_data_column)
@@ -58,52 +77,93 @@ class SplitReader:
 
         Raises:
             UnknownFieldException: A record has a new field, in the modes that fail on it. In
-                `addNewColumns` the schema log holds the evolved schema by then.
+                the modes that add columns the schema log holds the evolved schema by then.
             ReadError: A file cannot be read (see `fetch`), or a record is not valid (`FAILFAST`).
         """
-        for blocks in self._packed():
-            pieces = [Piece(self._store.child_uri(block.file.path), block.data) for block in blocks]
-            try:
-                batch = self._reader.read(pieces)
-            except UnknownFields as found:
-                raise schema_change.react(
-                    self._split.context, found.fields, found.file_uri
-                ) from None
-            if batch.num_rows:
-                yield self._with_partitions(batch, blocks)
-        counted = self._reader.counts
-        self.counts.rows = counted.rows
-        self.counts.rescued_rows = counted.rescued_rows
-        self.counts.corrupt_records = counted.corrupt_records
-        self.counts.dropped_records = counted.dropped_records
+        try:
+            yield from _together(self._from_lines() if self._lines else self._from_files())
+        except UnknownFields as found:
+            raise schema_change.react(self._split.context, found.fields, found.file_uri) from None
+        self._count()
 
-    def _packed(self) -> Iterator[list[Block]]:
+    def _count(self) -> None:
+        for reader in (self._lines, self._files):
+            if reader is not None:
+                self.counts.rows = reader.counts.rows
+                self.counts.rescued_rows = reader.counts.rescued_rows
+                self.counts.corrupt_records = reader.counts.corrupt_records
+                self.counts.dropped_records = reader.counts.dropped_records
+
+    # File by file -------------------------------------------------------------------------
+
+    def _from_files(self) -> Iterator[pa.RecordBatch]:
+        sequential = self._options.format not in RANDOM_ACCESS
+        parts = fetched_ahead(self._store, self._split.ranges, large_files=sequential)
+        with closing(parts):
+            for part, first in parts:
+                batches = fetch(
+                    self._store,
+                    part,
+                    self.counts.fetched,
+                    lambda file, part=part: self._of_file(file, part),  # type: ignore[misc]
+                    ignore_missing=self._options.ignore_missing_files,
+                    ignore_corrupt=self._options.ignore_corrupt_files,
+                    first=first,
+                )
+                for batch in batches:
+                    yield self._with_partitions(batch, part.file.path)
+
+    def _of_file(self, file: OpenedFile, part: FileRange) -> Iterator[pa.RecordBatch]:
+        if self._files is not None:
+            yield from self._files.read_file(file, part.start, part.end)
+
+    # Lines of many files ------------------------------------------------------------------
+
+    def _from_lines(self) -> Iterator[pa.RecordBatch]:
+        for blocks in self._packed():
+            pieces = [Piece(block.uri, block.data) for block in blocks]
+            if self._lines is not None:
+                batch = self._lines.read(pieces)
+                yield self._with_partitions(batch, blocks[0].file.path)
+
+    def _packed(self) -> Iterator[list[_Block]]:
         """Blocks in groups of about `BLOCK_BYTES`; with partition columns, one file a group."""
-        group: list[Block] = []
+        group: list[_Block] = []
         size = 0
-        for part, first in fetched_ahead(self._store, self._split.ranges):
-            blocks = fetch(
-                self._store,
-                part,
-                self.counts.fetched,
-                ignore_missing=self._options.ignore_missing_files,
-                first=first,
-            )
-            for block in blocks:
-                apart = self._partitions.fields and group and group[-1].file != block.file
-                if group and (size + len(block.data) > BLOCK_BYTES or apart):
-                    yield group
-                    group, size = [], 0
-                group.append(block)
-                size += len(block.data)
+        for block in self._blocks():
+            apart = self._partitions.fields and group and group[-1].file != block.file
+            if group and (size + len(block.data) > BLOCK_BYTES or apart):
+                yield group
+                group, size = [], 0
+            group.append(block)
+            size += len(block.data)
         if group:
             yield group
 
-    def _with_partitions(self, batch: pa.RecordBatch, blocks: list[Block]) -> pa.RecordBatch:
+    def _blocks(self) -> Iterator[_Block]:
+        parts = fetched_ahead(self._store, self._split.ranges)
+        with closing(parts):
+            for part, first in parts:
+                yield from fetch(
+                    self._store,
+                    part,
+                    self.counts.fetched,
+                    lambda file, part=part: self._lines_of(file, part),  # type: ignore[misc]
+                    ignore_missing=self._options.ignore_missing_files,
+                    ignore_corrupt=self._options.ignore_corrupt_files,
+                    first=first,
+                )
+
+    def _lines_of(self, file: OpenedFile, part: FileRange) -> Iterator[_Block]:
+        for data in line_blocks(file, self._options, part.start, part.end):
+            yield _Block(part.file, file.uri, data)
+
+    # Partition columns --------------------------------------------------------------------
+
+    def _with_partitions(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
         """Put the partition columns between the data and the rescued data."""
         if not self._partitions.fields:
             return batch
-        path = blocks[0].file.path
         constant = partition_arrays(path, self._partitions, batch.num_rows)
         columns = list(batch.columns)
         lost = misfits(path, self._partitions)
@@ -111,6 +171,27 @@ class SplitReader:
             columns[-1] = _rescued(columns[-1], lost, self._store.child_uri(path))
         arrays = [*columns[: self._data_columns], *constant, *columns[self._data_columns :]]
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
+
+
+def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Put small batches together: each costs the same in Spark and in the table's files."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        grown = size + batch.nbytes
+        if waiting and (grown > SMALL_BATCH_BYTES or len(waiting) >= SMALL_BATCHES):
+            yield _one(waiting)
+            waiting, grown = [], batch.nbytes
+        waiting.append(batch)
+        size = grown
+    if waiting:
+        yield _one(waiting)
+
+
+def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _rescued(column: pa.Array, lost: dict[str, str], file_uri: str) -> pa.Array:

@@ -26,9 +26,10 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
-from airflow_cloudfiles.engine.stream import fetch as fetching
-from airflow_cloudfiles.engine.stream.fetch import FetchCounts, fetch
+from airflow_cloudfiles.engine.stream import opened as fetching
+from airflow_cloudfiles.engine.stream.fetch import FetchCounts
 from airflow_cloudfiles.engine.stream.splits import FileRange
+from tests.engine.stream.lines import fetch
 
 SOMEBODY = 65534
 
@@ -41,7 +42,7 @@ def _entry(store: ObjectStore, name: str) -> FileEntry:
 
 def _read(store: ObjectStore, part: FileRange, **options: bool) -> bytes:
     ignore = options.get("ignore_missing", False)
-    return b"".join(b.data for b in fetch(store, part, FetchCounts(), ignore_missing=ignore))
+    return b"".join(fetch(store, part, FetchCounts(), ignore_missing=ignore))
 
 
 @settings(max_examples=150)
@@ -167,7 +168,7 @@ def test_a_file_overwritten_after_discovery_is_read_as_it_is_now(tmp_path: Path)
     path.write_bytes(b'{"a":1}\n{"a":2}\n')
     counts = FetchCounts()
     blocks = list(fetch(store, part, counts, ignore_missing=False))
-    assert b"".join(b.data for b in blocks) == b'{"a":1}\n{"a":2}\n'
+    assert b"".join(blocks) == b'{"a":1}\n{"a":2}\n'
     assert counts.changed_files == 1
 
 

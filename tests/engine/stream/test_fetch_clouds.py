@@ -11,10 +11,11 @@ import pytest
 from airflow_cloudfiles.engine.errors import FileChangedError, FileMissingError
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream import ahead
-from airflow_cloudfiles.engine.stream import fetch as fetching
+from airflow_cloudfiles.engine.stream import opened as fetching
 from airflow_cloudfiles.engine.stream.ahead import fetched_ahead
-from airflow_cloudfiles.engine.stream.fetch import FetchCounts, fetch
+from airflow_cloudfiles.engine.stream.fetch import FetchCounts
 from airflow_cloudfiles.engine.stream.splits import FileRange
+from tests.engine.stream.lines import fetch
 
 
 @pytest.fixture(params=["s3", "azure", "gcs"])
@@ -31,7 +32,7 @@ def read(store, parts, counts=None, **options) -> bytes:
     counts = counts or FetchCounts()
     options = {"ignore_missing": False, **options}
     return b"".join(
-        block.data
+        block
         for part, first in fetched_ahead(store, parts)
         for block in fetch(store, part, counts, first=first, **options)
     )

@@ -1,0 +1,266 @@
+"""What does a format get of one file?
+
+`StoreFile` is the `OpenedFile` of `formats.base` over an object store: one version of one file,
+whose bytes are fetched when they are asked for. Blocks are cut at the ends of lines; what is
+compressed is decompressed, and what is in another encoding is turned into UTF-8.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import IO
+
+from airflow_cloudfiles.engine.errors import FileUnreadableError
+from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.storage import ObjectStore
+from airflow_cloudfiles.engine.storage.local import LocalStore
+from airflow_cloudfiles.engine.stream.decompress import (
+    DAMAGED,
+    damaged,
+    decompressed,
+    refuse_compressed,
+)
+from airflow_cloudfiles.engine.stream.encodings import in_utf8, without_mark
+
+BLOCK_BYTES = 16 * 2**20
+"""Blocks a large file is read in: large enough to vectorise, small enough for memory."""
+MAX_RECORD_BYTES = 1 * 2**30
+"""A line longer than this is refused: it would not fit the columns it goes to."""
+_NEWLINE = b"\n"
+
+
+class StoreFile:
+    """One version of one file.
+
+    Args:
+        store: Where it is.
+        entry: The version that is read.
+        head: Its first bytes, at most `BLOCK_BYTES`, if they are there already.
+    """
+
+    def __init__(self, store: ObjectStore, entry: FileEntry, head: bytes | None = None) -> None:
+        self._store = store
+        self.entry = entry
+        self.uri = store.child_uri(entry.path)
+        self._head = head
+
+    def stream(self) -> IO[bytes]:
+        """The whole file from its beginning, decompressed, to be read once."""
+        head = self._beginning()
+        return decompressed(self._raw(head), head, self.uri)
+
+    def text_stream(self, encoding: str = "utf-8") -> IO[bytes]:
+        """`stream()` in UTF-8 without a byte order mark."""
+        return in_utf8(self.stream(), encoding, self.uri)
+
+    def random_access(self) -> IO[bytes]:
+        """The file's own bytes, seekable."""
+        if self._head is not None and len(self._head) == self.entry.size:
+            return io.BytesIO(self._head)
+        if isinstance(self._store, LocalStore):
+            return open(self._store.local_path(self.entry.path), "rb")  # noqa: PTH123
+        return io.BufferedReader(_StoreBytes(self._store, self.entry, b""), 2**16)
+
+    def blocks(
+        self,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        encoding: str = "utf-8",
+        separator: bytes | None = None,
+    ) -> Iterator[bytes]:
+        """Blocks of complete lines: those that start in `[start, end)`.
+
+        Raises:
+            FileUnreadableError: Damaged, in another encoding, or with an endless line.
+        """
+        ends_with = separator or _NEWLINE
+        if start == 0 and end is None:
+            return self._blocks_of_all(encoding, ends_with)
+        return self._blocks_of_range(start, self.entry.size if end is None else end, ends_with)
+
+    def _beginning(self) -> bytes:
+        if self._head is None:
+            self._head = piece(self._store, self.entry, 0, min(self.entry.size, BLOCK_BYTES))
+        return self._head
+
+    def _raw(self, head: bytes) -> IO[bytes]:
+        if len(head) == self.entry.size:
+            return io.BytesIO(head)
+        return io.BufferedReader(_StoreBytes(self._store, self.entry, head), 2**20)
+
+    def _blocks_of_all(self, encoding: str, separator: bytes) -> Iterator[bytes]:
+        stream = self._guarded_text(encoding)
+        lines = _Lines(separator, self.uri)
+        while chunk := self._chunk_of(stream):
+            if complete := lines.add(chunk):
+                yield complete
+        if rest := lines.rest():
+            yield rest
+
+    def _guarded_text(self, encoding: str) -> IO[bytes]:
+        try:
+            return self.text_stream(encoding)
+        except DAMAGED as error:
+            raise damaged(self.uri, error) from error
+
+    def _chunk_of(self, stream: IO[bytes]) -> bytes:
+        try:
+            return stream.read(BLOCK_BYTES)
+        except DAMAGED as error:
+            raise damaged(self.uri, error) from error
+
+    def _blocks_of_range(self, start: int, end: int, separator: bytes) -> Iterator[bytes]:
+        """Blocks of the lines that start within `[start, end)` of an uncompressed file.
+
+        A line belongs to the range its first byte is in: a range skips to the first line start (it
+        looks at the bytes before its own first to see whether that is one) and reads past its end
+        to finish its last line.
+        """
+        position = self._after_line(start - len(separator), separator) if start else 0
+        lines = _Lines(separator, self.uri)
+        while position < end:
+            chunk = self._read(position, min(BLOCK_BYTES, end - position))
+            if not chunk:
+                break
+            if position == 0:
+                refuse_compressed(chunk, self.uri)
+            at, position = position, position + len(chunk)
+            complete = lines.add(chunk if at else without_mark(chunk, self.uri))
+            if complete:
+                yield complete
+        if lines.held:
+            tail_end = self._after_line(end - min(lines.held, len(separator) - 1), separator)
+            lines.refuse_huge(tail_end - end)
+            yield lines.rest() + self._read(end, tail_end - end)
+
+    def _after_line(self, position: int, separator: bytes) -> int:
+        """Position after the first line end at or behind `position`; the size if there is none."""
+        position = max(0, position)
+        while position < self.entry.size:
+            chunk = self._read(position, min(2**16, self.entry.size - position))
+            found = chunk.find(separator)
+            if found >= 0:
+                return position + found + len(separator)
+            if len(chunk) < len(separator):
+                return self.entry.size
+            position += len(chunk) - len(separator) + 1
+        return self.entry.size
+
+    def _read(self, start: int, length: int) -> bytes:
+        return piece(self._store, self.entry, start, length) if length else b""
+
+
+class _Lines:
+    """Puts chunks together so that they end where lines end."""
+
+    def __init__(self, separator: bytes, uri: str) -> None:
+        self._separator = separator
+        self._uri = uri
+        self._rest: list[bytes] = []
+        self.held = 0
+
+    def add(self, chunk: bytes) -> bytes:
+        """Take a chunk; returns the lines that are complete now."""
+        overlap = len(self._separator) - 1
+        if overlap and self._rest:  # the separator may begin in what is held
+            chunk, self._rest, self.held = b"".join([*self._rest, chunk]), [], 0
+        found = chunk.rfind(self._separator)
+        if found < 0:
+            self._hold(chunk)
+            return b""
+        cut = found + len(self._separator)
+        complete = b"".join([*self._rest, chunk[:cut]])
+        self._rest, self.held = [], 0
+        self._hold(chunk[cut:])
+        return complete
+
+    def rest(self) -> bytes:
+        """What is left without a line end."""
+        return b"".join(self._rest)
+
+    def refuse_huge(self, more: int = 0) -> None:
+        """Raise if the line that is held is too long."""
+        if self.held + more > MAX_RECORD_BYTES:
+            raise FileUnreadableError(
+                f"{self._uri} has a line of more than {MAX_RECORD_BYTES} bytes, which is the "
+                "largest record that can be read. Has it one record a line?"
+            )
+
+    def _hold(self, chunk: bytes) -> None:
+        if chunk:
+            self._rest.append(chunk)
+            self.held += len(chunk)
+            self.refuse_huge()
+
+
+def piece(store: ObjectStore, file: FileEntry, start: int, length: int) -> bytes:
+    """Read a piece of a version of a file.
+
+    Of a version that has an etag, another length is no end of the file. A local file is looked at
+    when it was read; it may have become shorter.
+
+    Raises:
+        ObjectChangedError: It is another version by now.
+        ObjectNotFoundError: It is gone.
+        ConnectionError: The answer broke off.
+    """
+    content = store.get_range(file.path, start, length, etag=file.etag or None)
+    if file.etag and len(content) != length:
+        raise ConnectionError(
+            f"the answer broke off or is not what was asked for ({len(content)} bytes instead of "
+            f"{length})"
+        )
+    return content
+
+
+class _StoreBytes(io.RawIOBase):
+    """A file of a store as a raw stream, read by ranges of at most `BLOCK_BYTES`.
+
+    Args:
+        store: Where it is.
+        file: The version that is read.
+        head: Its beginning, which is there already.
+    """
+
+    def __init__(self, store: ObjectStore, file: FileEntry, head: bytes) -> None:
+        super().__init__()
+        self._store, self._file = store, file
+        self._chunk = memoryview(head)
+        self._position = 0
+        self._reads_ahead = bool(head)
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def seekable(self) -> bool:
+        """Always."""
+        return True
+
+    def tell(self) -> int:
+        """Where the next byte is read."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to another position; what was fetched ahead is dropped."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size}[whence]
+        if base + offset != self._position:
+            self._chunk = memoryview(b"")
+            self._position = max(0, base + offset)
+        return self._position
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fill the buffer from the present position."""
+        if not self._chunk:
+            left = max(0, self._file.size - self._position)
+            asked = BLOCK_BYTES if self._reads_ahead else min(len(buffer), BLOCK_BYTES)
+            wanted = min(asked, left)
+            content = piece(self._store, self._file, self._position, wanted) if wanted else b""
+            self._chunk = memoryview(content)
+        count = min(len(buffer), len(self._chunk))
+        buffer[:count] = self._chunk[:count]
+        self._chunk = self._chunk[count:]
+        self._position += count
+        return count
