@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Protocol, runtime_checkable
 
 from airflow_cloudfiles.engine.files import FileEntry
 
@@ -143,6 +143,7 @@ class BlockReader(Protocol):
         """
 
 
+@runtime_checkable
 class FileReader(Protocol):
     """Reads files."""
 

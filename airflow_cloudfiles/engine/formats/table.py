@@ -8,12 +8,20 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from pyspark.sql.types import (
+    BinaryType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+    VariantType,
+)
+
 from airflow_cloudfiles.engine.format_options.json import JsonOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from pyspark.sql.types import StructType
 
     from airflow_cloudfiles.engine.formats.base import (
         BlockReader,
@@ -37,17 +45,13 @@ _READERS: Final = {
 }
 _INFERENCES: Final = {
     "avro": ("avro_infer", "AvroInference"),
-    "binaryFile": ("binary_reader", "BinaryInference"),
     "csv": ("csv_infer", "CsvInference"),
     "json": ("json_infer", "JsonInference"),
     "json document": ("json_document", "JsonDocumentInference"),
     "orc": ("orc_infer", "OrcInference"),
     "parquet": ("parquet_infer", "ParquetInference"),
-    "text": ("text_reader", "TextInference"),
     "xml": ("xml_infer", "XmlInference"),
 }
-LINES: Final = frozenset({"json"})
-"""What is read in blocks of lines of many files; everything else file by file."""
 RANDOM_ACCESS: Final = frozenset({"orc", "parquet"})
 """Formats that are not read from their beginning."""
 
@@ -60,27 +64,18 @@ def kind_of(options: CloudFilesOptions) -> str:
     return options.format
 
 
-def open_reader(
-    data_schema: StructType, options: CloudFilesOptions
-) -> tuple[BlockReader | None, FileReader | None]:
+def open_reader(data_schema: StructType, options: CloudFilesOptions) -> BlockReader | FileReader:
     """Build the reader of a format.
 
     Args:
         data_schema: The columns to fill: without partition columns and rescued data column.
         options: The options of the source.
 
-    Returns:
-        A reader of blocks, or else a reader of files; the other one is `None`.
-
     Raises:
         IncompatibleSchemaError: A column has a type that the format cannot be read into.
         OptionError: A package that the format needs is not installed.
     """
-    kind = kind_of(options)
-    reader = _load(*_READERS[kind])(data_schema, options)
-    if kind in LINES:
-        return cast("BlockReader", reader), None
-    return None, cast("FileReader", reader)
+    return cast("BlockReader | FileReader", _load(_READERS[kind_of(options)])(data_schema, options))
 
 
 def line_blocks(
@@ -94,6 +89,27 @@ def line_blocks(
     return file.blocks(start, end, encoding=own.encoding, separator=separator)
 
 
+def fixed_schema(options: CloudFilesOptions) -> StructType | None:
+    """The columns of a format that has the same ones for every file; `None` if it has not.
+
+    As Spark's own sources for `text` and `binaryFile` (B14); one column with `singleVariantColumn`.
+    """
+    if options.single_variant_column is not None:
+        return StructType([StructField(options.single_variant_column, VariantType())])
+    if options.format == "text":
+        return StructType([StructField("value", StringType())])
+    if options.format == "binaryFile":
+        return StructType(
+            [
+                StructField("path", StringType()),
+                StructField("modificationTime", TimestampType()),
+                StructField("length", LongType()),
+                StructField("content", BinaryType()),
+            ]
+        )
+    return None
+
+
 def open_inference(options: CloudFilesOptions, known: StructType | None = None) -> Inference:
     """Build what learns the schema of files.
 
@@ -102,8 +118,9 @@ def open_inference(options: CloudFilesOptions, known: StructType | None = None) 
         known: The schema there is already: a value that does not fit it is a mismatch, and does
             not hide what else is new in the record.
     """
-    return cast("Inference", _load(*_INFERENCES[kind_of(options)])(options, known))
+    return cast("Inference", _load(_INFERENCES[kind_of(options)])(options, known))
 
 
-def _load(module: str, name: str) -> Any:
+def _load(place: tuple[str, str]) -> Any:
+    module, name = place
     return getattr(import_module(f"{_ROOM}.{module}"), name)

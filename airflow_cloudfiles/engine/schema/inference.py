@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
-from airflow_cloudfiles.engine.errors import (
-    SchemaHintError,
-    SchemaInferenceError,
-)
+from airflow_cloudfiles.engine.errors import SchemaHintError
 from airflow_cloudfiles.engine.schema.ddl import ColumnDefinition, parse_columns
 from airflow_cloudfiles.engine.schema.hints import apply_hints
 from airflow_cloudfiles.engine.schema.partitions import beside, partition_schema
@@ -67,14 +64,8 @@ def settle(
         The columns of the records and the columns of the paths.
 
     Raises:
-        SchemaInferenceError: The sample is empty (B4).
         SchemaHintError: A hint cannot be parsed, or does not fit.
     """
-    if not paths:
-        raise SchemaInferenceError(
-            f"There is no file in {options.path} to infer a schema from. Give a schema with "
-            ".schema(...), or start when the first files have arrived."
-        )
     hints = parse_columns(options.schema_hints) if options.schema_hints else []
     _check_reserved(hints, options)
     observed = _without_reserved(observed, options)

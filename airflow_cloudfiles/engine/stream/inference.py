@@ -17,8 +17,7 @@ from pyspark.sql.types import StructType  # noqa: TC002 - a field of a dataclass
 from airflow_cloudfiles.engine.errors import SchemaInferenceError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.base import Inference, OpenedFile
-from airflow_cloudfiles.engine.formats.table import open_inference
-from airflow_cloudfiles.engine.option_names import FIXED_FORMATS
+from airflow_cloudfiles.engine.formats.table import fixed_schema, open_inference
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.inference import choose_sample, settle
 from airflow_cloudfiles.engine.storage import ObjectStore
@@ -59,15 +58,45 @@ def infer_files(
         SchemaHintError: `cloudFiles.schemaHints` does not fit.
     """
     sample = choose_sample(files, options.sample_files, options.sample_bytes)
-    if not sample:
-        raise SchemaInferenceError(
-            f"There is no file in {store.uri} to infer a schema from. Give a schema with "
-            ".schema(...), or start when the first files have arrived."
-        )
-    inference = open_inference(options, known)
+    fixed = fixed_schema(options)
+    if not sample and (fixed is None or options.partition_columns is None):
+        raise SchemaInferenceError(_nothing(store, options, has_columns=fixed is not None))
     counts = FetchCounts()
+    observed = fixed or _learnt(store, sample, options, known, counts)
+    data, partitions = settle(observed, options=options, paths=[file.path for file in sample])
+    if not data.fields:
+        raise SchemaInferenceError(
+            f"None of the {len(sample)} sampled files in {store.uri} holds a record with a field. "
+            "Give a schema with .schema(...) or cloudFiles.schemaHints, or start when files "
+            "with records have arrived."
+        )
+    return Inferred(data, partitions, counts.files, counts.bytes)
+
+
+def _nothing(store: ObjectStore, options: CloudFilesOptions, *, has_columns: bool) -> str:
+    if has_columns:
+        return (
+            f"There is no file in {store.uri} to find partition columns from. Name them in "
+            "cloudFiles.partitionColumns (an empty text for none), or start when the first files "
+            "have arrived."
+        )
+    return (
+        f"There is no file in {store.uri} to infer the schema of {options.format} from. Give a "
+        "schema with .schema(...), or start when the first files have arrived."
+    )
+
+
+def _learnt(
+    store: ObjectStore,
+    sample: list[FileEntry],
+    options: CloudFilesOptions,
+    known: StructType | None,
+    counts: FetchCounts,
+) -> StructType:
+    """What the sample holds, with a line in the log every few seconds."""
+    inference = open_inference(options, known)
     last = time.monotonic()
-    for number, file in enumerate([] if options.format in FIXED_FORMATS else sample, start=1):
+    for number, file in enumerate(sample, start=1):
         for _ in fetch(
             store,
             FileRange(file),
@@ -82,15 +111,7 @@ def infer_files(
             _log.info(
                 "Inferring: %s of %s files, %s MB", number, len(sample), counts.bytes // 10**6
             )
-    observed = inference.result()
-    data, partitions = settle(observed, options=options, paths=[file.path for file in sample])
-    if not data.fields:
-        raise SchemaInferenceError(
-            f"None of the {len(sample)} sampled files in {store.uri} holds a record with a field. "
-            "Give a schema with .schema(...) or cloudFiles.schemaHints, or start when files "
-            "with records have arrived."
-        )
-    return Inferred(data, partitions, counts.files, counts.bytes)
+    return inference.result()
 
 
 def _learning(inference: Inference) -> Callable[[OpenedFile], Iterator[None]]:

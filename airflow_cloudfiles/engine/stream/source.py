@@ -173,7 +173,8 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         first, last = Offset.from_json(start), Offset.from_json(end)
         files = list(intake.files.slice(first, last))
         context = self._context(intake, first, last)
-        packed = pack(files, parallelism=self._options.parallelism)
+        can_cut = self._options.format_options.can_split()
+        packed = pack(files, parallelism=self._options.parallelism, can_cut=can_cut)
         _log.info("Micro-batch %s to %s: %s files, %s splits", start, end, len(files), len(packed))
         return [SplitPartition(Split(context, ranges)) for ranges in packed]
 

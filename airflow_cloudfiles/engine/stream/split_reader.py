@@ -12,18 +12,27 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.formats.base import OpenedFile, Piece, UnknownFields
+from airflow_cloudfiles.engine.formats.base import (
+    BlockReader,
+    FileReader,
+    OpenedFile,
+    Piece,
+    UnknownFields,
+)
 from airflow_cloudfiles.engine.formats.table import RANDOM_ACCESS, line_blocks, open_reader
+from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.partitions import misfits, partition_arrays
 from airflow_cloudfiles.engine.schema.schema_log import full_schema
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.stream import schema_change
 from airflow_cloudfiles.engine.stream.ahead import fetched_ahead
+from airflow_cloudfiles.engine.stream.bad_records import BadRecordWriter
 from airflow_cloudfiles.engine.stream.fetch import FetchCounts, fetch
 from airflow_cloudfiles.engine.stream.opened import BLOCK_BYTES
 from airflow_cloudfiles.engine.stream.splits import FileRange, Split
@@ -65,7 +74,8 @@ class SplitReader:
         self._options = context.options
         self._partitions = StructType.fromJson(_json(context.partition_schema))
         data_schema = StructType.fromJson(_json(context.data_schema))
-        self._lines, self._files = open_reader(data_schema, context.options)
+        self._reader = open_reader(data_schema, context.options)
+        self._bad_records = BadRecordWriter(split)
         self._data_columns = len(data_schema.fields)
         self.arrow_schema: pa.Schema = to_arrow(
             full_schema(data_schema, self._partitions, context.options.rescued_data_column)
@@ -81,22 +91,32 @@ class SplitReader:
             ReadError: A file cannot be read (see `fetch`), or a record is not valid (`FAILFAST`).
         """
         try:
-            yield from _together(self._from_lines() if self._lines else self._from_files())
+            for batch in _together(self._batches()):
+                self._put_bad_records_apart()
+                yield batch
         except UnknownFields as found:
             raise schema_change.react(self._split.context, found.fields, found.file_uri) from None
-        self._count()
+        self._put_bad_records_apart()
+        self._bad_records.finish()
+        counted = self._reader.counts
+        self.counts.rows = counted.rows
+        self.counts.rescued_rows = counted.rescued_rows
+        self.counts.corrupt_records = counted.corrupt_records
+        self.counts.dropped_records = counted.dropped_records
 
-    def _count(self) -> None:
-        for reader in (self._lines, self._files):
-            if reader is not None:
-                self.counts.rows = reader.counts.rows
-                self.counts.rescued_rows = reader.counts.rescued_rows
-                self.counts.corrupt_records = reader.counts.corrupt_records
-                self.counts.dropped_records = reader.counts.dropped_records
+    def _put_bad_records_apart(self) -> None:
+        if self._reader.bad_records:
+            self._bad_records.write(self._reader.bad_records)
+            self._reader.bad_records.clear()
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        if isinstance(self._reader, FileReader):
+            return self._from_files(self._reader)
+        return self._from_lines(self._reader)
 
     # File by file -------------------------------------------------------------------------
 
-    def _from_files(self) -> Iterator[pa.RecordBatch]:
+    def _from_files(self, reader: FileReader) -> Iterator[pa.RecordBatch]:
         sequential = self._options.format not in RANDOM_ACCESS
         parts = fetched_ahead(self._store, self._split.ranges, large_files=sequential)
         with closing(parts):
@@ -105,7 +125,7 @@ class SplitReader:
                     self._store,
                     part,
                     self.counts.fetched,
-                    lambda file, part=part: self._of_file(file, part),  # type: ignore[misc]
+                    partial(_rows_of, reader, part),
                     ignore_missing=self._options.ignore_missing_files,
                     ignore_corrupt=self._options.ignore_corrupt_files,
                     first=first,
@@ -113,18 +133,12 @@ class SplitReader:
                 for batch in batches:
                     yield self._with_partitions(batch, part.file.path)
 
-    def _of_file(self, file: OpenedFile, part: FileRange) -> Iterator[pa.RecordBatch]:
-        if self._files is not None:
-            yield from self._files.read_file(file, part.start, part.end)
-
     # Lines of many files ------------------------------------------------------------------
 
-    def _from_lines(self) -> Iterator[pa.RecordBatch]:
+    def _from_lines(self, reader: BlockReader) -> Iterator[pa.RecordBatch]:
         for blocks in self._packed():
             pieces = [Piece(block.uri, block.data) for block in blocks]
-            if self._lines is not None:
-                batch = self._lines.read(pieces)
-                yield self._with_partitions(batch, blocks[0].file.path)
+            yield self._with_partitions(reader.read(pieces), blocks[0].file.path)
 
     def _packed(self) -> Iterator[list[_Block]]:
         """Blocks in groups of about `BLOCK_BYTES`; with partition columns, one file a group."""
@@ -148,15 +162,11 @@ class SplitReader:
                     self._store,
                     part,
                     self.counts.fetched,
-                    lambda file, part=part: self._lines_of(file, part),  # type: ignore[misc]
+                    partial(_lines_of, self._options, part),
                     ignore_missing=self._options.ignore_missing_files,
                     ignore_corrupt=self._options.ignore_corrupt_files,
                     first=first,
                 )
-
-    def _lines_of(self, file: OpenedFile, part: FileRange) -> Iterator[_Block]:
-        for data in line_blocks(file, self._options, part.start, part.end):
-            yield _Block(part.file, file.uri, data)
 
     # Partition columns --------------------------------------------------------------------
 
@@ -171,6 +181,15 @@ class SplitReader:
             columns[-1] = _rescued(columns[-1], lost, self._store.child_uri(path))
         arrays = [*columns[: self._data_columns], *constant, *columns[self._data_columns :]]
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
+
+
+def _rows_of(reader: FileReader, part: FileRange, file: OpenedFile) -> Iterator[pa.RecordBatch]:
+    return reader.read_file(file, part.start, part.end)
+
+
+def _lines_of(options: CloudFilesOptions, part: FileRange, file: OpenedFile) -> Iterator[_Block]:
+    for data in line_blocks(file, options, part.start, part.end):
+        yield _Block(part.file, file.uri, data)
 
 
 def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -80,12 +80,15 @@ class Split:
     ranges: tuple[FileRange, ...]
 
 
-def pack(files: Iterable[FileEntry], *, parallelism: int) -> list[tuple[FileRange, ...]]:
+def pack(
+    files: Iterable[FileEntry], *, parallelism: int, can_cut: bool = True
+) -> list[tuple[FileRange, ...]]:
     """Cut files into splits of about equal cost.
 
     Args:
         files: The files of a micro-batch, in log order.
         parallelism: How many tasks can run at once.
+        can_cut: Whether the format of the files can be read in parts.
 
     Returns:
         At least one split when there is any file; ranges keep the order of the log.
@@ -96,7 +99,7 @@ def pack(files: Iterable[FileEntry], *, parallelism: int) -> list[tuple[FileRang
     splits: list[tuple[FileRange, ...]] = []
     current: list[FileRange] = []
     filled = 0
-    for part in (part for file in batch for part in _cut(file, target)):
+    for part in (part for file in batch for part in _cut(file, target if can_cut else 0)):
         if current and filled + part.size > target:
             splits.append(tuple(current))
             current, filled = [], 0
@@ -108,8 +111,8 @@ def pack(files: Iterable[FileEntry], *, parallelism: int) -> list[tuple[FileRang
 
 
 def _cut(file: FileEntry, target: int) -> Iterator[FileRange]:
-    """Cut one file into ranges of about `target` bytes, if it can be cut."""
-    pieces = max(1, round(file.size / target))
+    """Cut one file into ranges of about `target` bytes (0: not at all), if it can be cut."""
+    pieces = max(1, round(file.size / target)) if target else 1
     if pieces == 1 or file.path.lower().endswith(COMPRESSED):
         yield FileRange(file)
         return

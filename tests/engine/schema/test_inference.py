@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 from pyspark.sql.types import NullType, StructField, StructType
 
-from airflow_cloudfiles.engine.errors import SchemaHintError, SchemaInferenceError
+from airflow_cloudfiles.engine.errors import SchemaHintError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
@@ -65,11 +65,6 @@ def _settle(observed, *paths, **options):
 
 
 class TestSettling:
-    def test_an_empty_sample_asks_for_a_schema(self):  # B4
-        options = CloudFilesOptions.parse({"cloudFiles.format": "json"}, path="/landing")
-        with pytest.raises(SchemaInferenceError, match=r"no file in /landing .* Give a schema"):
-            settle(_NONE, options=options, paths=[])
-
     def test_what_never_had_a_value_becomes_a_string_and_what_holds_nothing_is_gone(self):
         observed = StructType(
             [StructField("a", NullType()), StructField("b", _NONE), StructField("c", NullType())]
