@@ -1,13 +1,15 @@
 """Which options are there? Writes `reference/options.md` from the code that obeys them.
 
-`python docs/generate_options.py` after a change to `engine/options.py` or `engine/option_names.py`;
-a test fails while the page is not what this script makes. Keys, defaults and meanings are read
-from the fields of `CloudFilesOptions` and the texts under them, so they are written once.
+`python docs/generate_options.py` after a change to `engine/options.py`, `engine/option_names.py` or
+`engine/format_options/`; a test fails while the page is not what this script makes. Keys, defaults
+and meanings are read from the fields of the classes and the texts under them, so they are written
+once.
 """  # noqa: INP001 - a script
 
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import re
 from itertools import pairwise
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from airflow_cloudfiles.engine import discovery_options, option_names, options
+from airflow_cloudfiles.engine.format_options.table import FORMATS
 
 PAGE: Final = Path(__file__).parent / "reference" / "options.md"
 
@@ -84,8 +87,6 @@ _REFUSED: Final = """\
 
 ## Not in this version
 
-Formats other than {supported}: {formats}. The mode `addNewColumnsWithTypeWidening`.
-
 These options are documented by Auto Loader or Spark and refused here by name:
 
 {planned}
@@ -105,10 +106,6 @@ These are given once, [when the queue is set up](../how-to/set-up-notifications.
 {in_set_up}
 
 These belong to Databricks' platform: {platform}.
-
-These belong to formats that this version does not read:
-
-{format_only}
 
 Options that begin with `cloudFiles.internal.` are set by the package itself. Do not set them.
 
@@ -153,17 +150,56 @@ _KINDS: Final = {
 def page() -> str:
     """Make the whole page."""
     refused = _REFUSED.format(
-        supported=_listed(option_names.SUPPORTED_FORMATS),
-        formats=_listed(set(option_names.FORMATS) - set(option_names.SUPPORTED_FORMATS)),
         planned=_listed(option_names.PLANNED),
         credentials=_listed(option_names.CREDENTIALS),
         in_connection=_listed(option_names.IN_CONNECTION),
         in_set_up=_listed(option_names.IN_SET_UP),
         platform=_listed(option_names.PLATFORM),
-        format_only=_listed(option_names.FORMAT_ONLY),
     )
     fixed = [f"| `{key}` | `{value}` |\n" for key, value in option_names.FIXED.items()]
-    return _HEAD + "".join(_rows()) + _LATER + "".join(fixed) + refused
+    formats = "".join(_format(name) for name in sorted(FORMATS, key=str.lower))
+    return _HEAD + "".join(_rows()) + formats + _LATER + "".join(fixed) + refused
+
+
+def _format(name: str) -> str:
+    """The options that one format has, and those it cannot have."""
+    kind = FORMATS[name]
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+    defaults = {each.name: each.default for each in fields}
+    rows = [
+        f"| `{key}` | {text} |\n"
+        for field, _, meaning in _texts(kind)
+        for key, text in [_told(meaning, defaults[field])]
+        if key
+    ]
+    also = sorted(each for each, of in option_names.ONLY_FOR.items() if name in of)
+    parts = [f"\n## Options of {name}\n\n"]
+    if rows:
+        parts += ["| key | meaning |\n| --- | --- |\n", *rows]
+    else:
+        parts.append("None of its own.\n")
+    if also:
+        parts.append(f"\nBesides, of the options above, {_listed(tuple(also))}.\n")
+    if kind.REFUSED:
+        parts.append("\nRefused:\n\n")
+        parts += [f"- `{key}`: {reason}\n" for key, reason in sorted(kind.REFUSED.items())]
+    return "".join(parts)
+
+
+def _told(meaning: str, default: object) -> tuple[str, str]:
+    """The option and its meaning, with the default, from the text of a field."""
+    said = re.match(r"`([^`]+)`", meaning)
+    if said is None:
+        return "", ""
+    text = _cleaned(meaning.removeprefix(said[0]).lstrip(":; "))
+    if "efault" not in text and "equired" not in text:
+        text += " Required." if default is dataclasses.MISSING else f" Default {_default(default)}."
+    return said[1], text
+
+
+def _cleaned(text: str) -> str:
+    text = re.sub(r" ?\(B\d+\)", "", text)
+    return (text[:1].upper() + text[1:]).replace("|", "\\|")
 
 
 def _rows() -> list[str]:
@@ -181,15 +217,22 @@ def _rows() -> list[str]:
 def _fields(defaults: object) -> dict[str, tuple[str, str, str]]:
     """The rows of the options that the fields of a dataclass hold."""
     found = {}
-    body = ast.parse(inspect.getsource(type(defaults))).body[0]
+    for name, node, meaning in _texts(type(defaults)):
+        key = _key(name, meaning)
+        if key is not None:
+            found[key] = _row(name, key, node, meaning, getattr(defaults, name))
+    return found
+
+
+def _texts(kind: type) -> list[tuple[str, ast.AnnAssign, str]]:
+    """The fields of a dataclass that have a text below them."""
+    found = []
+    body = ast.parse(inspect.getsource(kind)).body[0]
     members = body.body if isinstance(body, ast.ClassDef) else []
     for node, text in pairwise(members):
         if isinstance(node, ast.AnnAssign) and isinstance(text, ast.Expr):
             meaning = inspect.cleandoc(ast.literal_eval(text.value)).replace("\n", " ")
-            name = ast.unparse(node.target)
-            key = _key(name, meaning)
-            if key is not None:
-                found[key] = _row(name, key, node, meaning, getattr(defaults, name))
+            found.append((ast.unparse(node.target), node, meaning))
     return found
 
 
@@ -216,9 +259,7 @@ def _row(
         default = "required"
     else:
         default = _default(value)
-    text = meaning.removeprefix(f"`{key}`").lstrip(":; ")
-    text = re.sub(r" ?\(B\d+\)", "", text)
-    return kind, default, (text[:1].upper() + text[1:]).replace("|", "\\|")
+    return kind, default, _cleaned(meaning.removeprefix(f"`{key}`").lstrip(":; "))
 
 
 def _default(value: object) -> str:

@@ -119,7 +119,7 @@ ONLY_FOR = {
     "columnNameOfCorruptRecord": TEXT_FORMATS,
     "mode": TEXT_FORMATS,
     "readerCaseSensitive": (*TEXT_FORMATS, "avro", "orc", "parquet"),
-    "singleVariantColumn": TEXT_FORMATS,
+    "singleVariantColumn": ("json", "xml"),
 }
 """Options of several formats, with the formats that have them; for others they are refused."""
 
