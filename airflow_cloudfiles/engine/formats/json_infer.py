@@ -179,6 +179,19 @@ class JsonInference:
         """What is known: `NullType` where no value told the type, possibly empty structs."""
         return _struct_type(self._root)
 
+    def evidence(self) -> bytes:
+        """All that is known, for `absorb`."""
+        from airflow_cloudfiles.engine.formats import json_evidence  # noqa: PLC0415 - its half
+
+        return json_evidence.to_bytes(self._root)
+
+    def absorb(self, evidence: bytes) -> None:
+        """Learn what another process learned from the records after those of this one."""
+        from airflow_cloudfiles.engine.formats import json_evidence  # noqa: PLC0415 - its half
+
+        self._size += json_evidence.absorb(self._root, evidence)
+        self._is_outdated = True
+
     def _passes(self, chunk: bytes) -> bool:
         """Whether all records of a chunk fit what is known, so that there is nothing to learn."""
         if self._check is None:
