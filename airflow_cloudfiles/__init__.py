@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
+    from airflow_cloudfiles.engine.schema.history import SchemaHistory
     from airflow_cloudfiles.engine.stream.register import register
     from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
     from airflow_cloudfiles.operators.cloud_files import (
@@ -31,6 +32,7 @@ __all__ = [
     "CloudFilesReconcileOperator",
     "CloudFilesSensor",
     "CloudFilesTrigger",
+    "SchemaHistory",
     "UnknownFieldException",
     "register",
 ]
@@ -43,6 +45,7 @@ _HOMES = {
     "CloudFilesReconcileOperator": "airflow_cloudfiles.operators.cloud_files",
     "CloudFilesSensor": "airflow_cloudfiles.sensors.cloud_files",
     "CloudFilesTrigger": "airflow_cloudfiles.triggers.cloud_files",
+    "SchemaHistory": "airflow_cloudfiles.engine.schema.history",
     "UnknownFieldException": "airflow_cloudfiles.engine.errors",
     "register": "airflow_cloudfiles.engine.stream.register",
 }

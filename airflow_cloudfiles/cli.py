@@ -15,11 +15,11 @@ import sys
 from collections.abc import Sequence
 
 from airflow_cloudfiles import __version__
-from airflow_cloudfiles.commands import discover, notifications, state
+from airflow_cloudfiles.commands import discover, notifications, schema, state
 from airflow_cloudfiles.commands.outcome import Outcome
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 
-COMMANDS = (discover, notifications, state)
+COMMANDS = (discover, notifications, schema, state)
 """Each has `add_to(subparsers)`, which sets `run` as a default of its parsers."""
 
 _EPILOG = """\
@@ -76,7 +76,8 @@ def parser() -> argparse.ArgumentParser:
     loudness.add_argument("--verbose", action="store_true", help="tell everything")
     found = argparse.ArgumentParser(
         prog="cloudfiles",
-        description="Files landing in storage: find them, be notified of them, look at a state.",
+        description="Files landing in storage: find them, be notified of them; look at a state and "
+        "its schemas.",
         epilog=_EPILOG,
     )
     found.add_argument("--version", action="version", version=f"%(prog)s {__version__}")

@@ -35,6 +35,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from airflow_cloudfiles.engine.casing import fold as fold  # noqa: PLC0414 - asked for here
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 
 MAX_DECIMAL_PRECISION: Final = 38
@@ -46,11 +47,6 @@ _INTEGRAL_DIGITS: Final[dict[type[DataType], int]] = {
     LongType: 20,
 }
 """Digits of the decimal that holds every value of a type (Spark's `DecimalType.forType`)."""
-
-
-def fold(name: str) -> str:
-    """The form of a field name under which two spellings of one column are equal."""
-    return name.lower()
 
 
 def is_column_name(name: str) -> bool:

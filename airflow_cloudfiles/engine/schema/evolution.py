@@ -6,15 +6,12 @@ name, its type and its place for ever (B46 to B50). A name that differs only in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
+from airflow_cloudfiles.engine.schema.differences import SchemaChange, diff_json
 from airflow_cloudfiles.engine.types import field_positions, fold
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+__all__ = ["SchemaChange", "diff", "evolve"]
 
 
 def evolve(current: StructType, observed: StructType) -> StructType:
@@ -67,57 +64,6 @@ def _values_as_map(observed: DataType) -> list[DataType]:
     return [field.dataType for field in observed.fields] if isinstance(observed, StructType) else []
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaChange:
-    """One difference between two schemas.
-
-    Attributes:
-        kind: What happened to the column.
-        path: Which column: `a`, `a.b`, `a.element.b`, `a.value.b`.
-        before: Its type before, as Spark writes it; `None` when it was added.
-        after: Its type after; `None` when it was removed.
-    """
-
-    kind: Literal["added", "removed", "retyped", "respelled"]
-    path: str
-    before: str | None
-    after: str | None
-
-    @property
-    def is_additive(self) -> bool:
-        """Whether readers of the old schema find everything as it was."""
-        return self.kind == "added"
-
-
 def diff(old: StructType, new: StructType) -> list[SchemaChange]:
     """List how two schemas differ, in the order of the old one, additions last in each struct."""
-    return list(_diff_struct(old, new, ""))
-
-
-def _diff_struct(old: StructType, new: StructType, within: str) -> Iterator[SchemaChange]:
-    old_positions, new_positions = field_positions(old), field_positions(new)
-    for field in old.fields:
-        path = within + field.name
-        position = new_positions.get(fold(field.name))
-        if position is None:
-            yield SchemaChange("removed", path, field.dataType.simpleString(), None)
-            continue
-        other = new.fields[position]
-        if other.name != field.name:
-            yield SchemaChange("respelled", path, field.name, other.name)
-        yield from _diff_type(field.dataType, other.dataType, path)
-    for field in new.fields:
-        if fold(field.name) not in old_positions:
-            yield SchemaChange("added", within + field.name, None, field.dataType.simpleString())
-
-
-def _diff_type(old: DataType, new: DataType, path: str) -> Iterator[SchemaChange]:
-    if isinstance(old, StructType) and isinstance(new, StructType):
-        yield from _diff_struct(old, new, f"{path}.")
-    elif isinstance(old, ArrayType) and isinstance(new, ArrayType):
-        yield from _diff_type(old.elementType, new.elementType, f"{path}.element")
-    elif isinstance(old, MapType) and isinstance(new, MapType):
-        yield from _diff_type(old.keyType, new.keyType, f"{path}.key")
-        yield from _diff_type(old.valueType, new.valueType, f"{path}.value")
-    elif old != new:
-        yield SchemaChange("retyped", path, old.simpleString(), new.simpleString())
+    return diff_json(old.jsonValue(), new.jsonValue())

@@ -7,23 +7,26 @@ micro-batches planned under it were read with. The entry's body is JSON for peop
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StringType, StructField, StructType
 
-from airflow_cloudfiles.engine.errors import CorruptedStateError, StateConflictError
-from airflow_cloudfiles.engine.log import NumberedLog
+from airflow_cloudfiles.engine.errors import StateConflictError
+from airflow_cloudfiles.engine.schema.entries import (
+    NewFields,
+    SchemaEntry,
+    append_entry,
+    not_a_version,
+    open_log,
+    read_entry,
+)
 from airflow_cloudfiles.engine.schema.partitions import beside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_cloudfiles.engine.storage import ObjectStore
-
-PREFIX = "_schemas"
-FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +38,15 @@ class SchemaVersion:
         data_schema: Columns found in the records.
         partition_schema: Columns found in the paths, none of which is also in the records.
         reason: Why it was written: JSON values, for people.
+        pin: What a new field does while the stream is to stay at this version; `None` when the
+            schema may evolve.
     """
 
     version: int
     data_schema: StructType
     partition_schema: StructType
     reason: Mapping[str, Any]
+    pin: NewFields | None = None
 
 
 class SchemaLog:
@@ -52,7 +58,7 @@ class SchemaLog:
     """
 
     def __init__(self, store: ObjectStore, source_uri: str) -> None:
-        self._log = NumberedLog(store, PREFIX, format_version=FORMAT_VERSION, width=0)
+        self._log = open_log(store)
         self._uri = store.uri
         self._source = source_uri
 
@@ -79,29 +85,19 @@ class SchemaLog:
             IncompatibleStateError: A newer version of this package wrote it.
             CorruptedStateError: There is no such version, or it is damaged.
         """
-        entry = self._log.read(version)
+        entry = read_entry(self._log, version)
         try:
-            body = json.loads(entry.body)
-            source = body["source"]
-            found = SchemaVersion(
-                version,
-                StructType.fromJson(body["dataSchemaJson"]),
-                StructType.fromJson(body["partitionSchemaJson"]),
-                body["reason"],
-            )
-        except (ValueError, LookupError, TypeError) as failure:
+            data_schema = StructType.fromJson(dict(entry.data_schema))
+            partition_schema = StructType.fromJson(dict(entry.partition_schema))
+        except (ValueError, LookupError, TypeError, AssertionError) as failure:
+            raise not_a_version(self._log.name(version), failure) from failure
+        if entry.source != self._source:
             msg = (
-                f"{self._log.name(version)} is not a schema version: {failure}. Restore the schema "
-                "location from a backup, or start the stream with a new one."
-            )
-            raise CorruptedStateError(msg) from failure
-        if source != self._source:
-            msg = (
-                f"The schema location {self._uri} belongs to the source {source}, not to "
+                f"The schema location {self._uri} belongs to the source {entry.source}, not to "
                 f"{self._source}. Give each source a cloudFiles.schemaLocation of its own."
             )
             raise StateConflictError(msg)
-        return found
+        return SchemaVersion(version, data_schema, partition_schema, entry.reason, entry.pin)
 
     def append(
         self,
@@ -126,16 +122,19 @@ class SchemaLog:
             The version that has the number now: this one, or the winner's.
 
         Raises:
-            StateConflictError: The winner writes for another source (B22).
+            StateConflictError: The winner writes for another source (B22), or the schema is
+                pinned.
         """
-        body = {
-            "source": self._source,
-            "reason": dict(reason),
-            "dataSchemaJson": data_schema.jsonValue(),
-            "partitionSchemaJson": beside(data_schema, partition_schema).jsonValue(),
-        }
-        text = json.dumps(body, indent=1, ensure_ascii=True) + "\n"
-        self._log.append(version, {}, text.encode("ascii"))
+        entry = SchemaEntry(
+            version,
+            "",
+            self._source,
+            reason,
+            None,
+            data_schema.jsonValue(),
+            beside(data_schema, partition_schema).jsonValue(),
+        )
+        append_entry(self._log, entry)
         return self.read(version)
 
 

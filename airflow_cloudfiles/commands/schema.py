@@ -1,0 +1,211 @@
+"""`cloudfiles schema`: the versions of a stream's schema, who brought what, and going back."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from airflow_cloudfiles.commands.outcome import Outcome, add_command
+from airflow_cloudfiles.engine.schema.differences import paths_of, type_text
+from airflow_cloudfiles.engine.schema.entries import NEW_FIELDS, SchemaEntry
+from airflow_cloudfiles.engine.schema.history import SchemaHistory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from airflow_cloudfiles.commands.outcome import Commands
+
+
+def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    """Add the command and what it can do."""
+    where = argparse.ArgumentParser(add_help=False)
+    location = where.add_mutually_exclusive_group(required=True)
+    location.add_argument(
+        "--schema-location", dest="location", metavar="URI", help="the folder that has _schemas/"
+    )
+    location.add_argument(
+        "--checkpoint-location",
+        "--state",
+        dest="location",
+        metavar="URI",
+        help="the same, when the schema log is in the checkpoint location",
+    )
+    text = "show how the schema of a stream came about, and put it right"
+    found = commands.add_parser("schema", help=text, description=text)
+    actions = found.add_subparsers(title="actions", required=True, metavar="action")
+    for name, run, help_text, adds in _ACTIONS:
+        action = add_command(actions, name, run, help=help_text, parents=[shared, where])
+        adds(action)
+
+
+def _list(given: argparse.Namespace) -> Outcome:
+    versions = SchemaHistory(given.location).versions()
+    value = [_told(entry) for entry in versions]
+    rows = [
+        [
+            str(entry.version),
+            entry.created[:19],
+            str(entry.reason.get("change", "?")) + (" (pinned)" if entry.pin else ""),
+            str(told["columns"]),
+            entry.reason.get("by") or "",
+            _what(entry),
+        ]
+        for entry, told in zip(versions, value, strict=True)
+    ]
+    head = ["version", "written (UTC)", "change", "columns", "by", "what"]
+    return Outcome(value, _table([head, *rows]) if rows else "no version yet")
+
+
+def _show(given: argparse.Namespace) -> Outcome:
+    entry = SchemaHistory(given.location).show(given.version)
+    value = {
+        **_told(entry),
+        "data_schema": entry.data_schema,
+        "partition_schema": entry.partition_schema,
+    }
+    lines = [f"version {entry.version}, {entry.created}, {entry.reason.get('change', '?')}"]
+    if entry.pin:
+        lines.append(f"pinned: new fields {entry.pin}")
+    for schema, of in ((entry.data_schema, ""), (entry.partition_schema, " (partition)")):
+        lines += [f"  {each['name']}: {type_text(each['type'])}{of}" for each in schema["fields"]]
+    return Outcome(value, "\n".join(lines))
+
+
+def _diff(given: argparse.Namespace) -> Outcome:
+    changes = SchemaHistory(given.location).diff(given.old, given.new)
+    signs = {"added": "+", "removed": "-", "retyped": "~", "respelled": "~"}
+    rows = [
+        [signs[each.kind], each.path, " -> ".join(filter(None, (each.before, each.after)))]
+        for each in changes
+    ]
+    text = _table(rows) if rows else "no difference"
+    return Outcome([asdict(each) for each in changes], text)
+
+
+def _blame(given: argparse.Namespace) -> Outcome:
+    origins = SchemaHistory(given.location).blame(given.version)
+    rows = [
+        [
+            each.path,
+            each.type if len(each.type) <= _WIDEST_TYPE else each.type[: _WIDEST_TYPE - 1] + "…",
+            ", ".join(map(str, (each.version, *each.retyped_in))),
+            each.created[:19],
+            each.file or "",
+        ]
+        for each in origins
+    ]
+    head = ["column", "type", "version", "written (UTC)", "file"]
+    return Outcome([asdict(each) for each in origins], _table([head, *rows]))
+
+
+def _rollback(given: argparse.Namespace) -> Outcome:
+    history = SchemaHistory(given.location)
+    return _appended(history.rollback(given.to, pin=given.pin, note=given.note))
+
+
+def _pin(given: argparse.Namespace) -> Outcome:
+    history = SchemaHistory(given.location)
+    return _appended(history.pin(given.version, new_fields=given.new_fields, note=given.note))
+
+
+def _unpin(given: argparse.Namespace) -> Outcome:
+    return _appended(SchemaHistory(given.location).unpin(note=given.note))
+
+
+def _appended(entry: SchemaEntry) -> Outcome:
+    text = (
+        f"Version {entry.version} is written ({entry.reason['change']}, columns of version "
+        f"{entry.reason['to']}). The next start of the stream reads with it."
+    )
+    return Outcome(_told(entry), text)
+
+
+def _told(entry: SchemaEntry) -> dict[str, Any]:
+    """A version for programs, without its columns."""
+    fields = (*entry.data_schema["fields"], *entry.partition_schema["fields"])
+    return {
+        "version": entry.version,
+        "created": entry.created,
+        "source": entry.source,
+        "columns": len(fields),
+        "fields": len(paths_of({"type": "struct", "fields": fields})),
+        "pin": entry.pin,
+        "reason": dict(entry.reason),
+    }
+
+
+def _what(entry: SchemaEntry) -> str:
+    """A version's reason in some words."""
+    reason = entry.reason
+    told = []
+    if fields := reason.get("fields"):
+        told.append("new: " + ", ".join(fields))
+    if widened := reason.get("widened"):
+        told.append("wider: " + ", ".join(widened))
+    if "to" in reason:
+        told.append(f"as version {reason['to']}")
+    if reason.get("change") == "inferred":
+        told.append(f"from {reason.get('files', '?')} files")
+    if reason.get("note"):
+        told.append(str(reason["note"]))
+    return "; ".join(told)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    """Columns under each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _version(help_text: str) -> Callable[[argparse.ArgumentParser], None]:
+    def add(found: argparse.ArgumentParser) -> None:
+        found.add_argument("--version", type=int, metavar="N", help=help_text)
+
+    return add
+
+
+def _old_and_new(found: argparse.ArgumentParser) -> None:
+    found.add_argument("--from", dest="old", type=int, metavar="N", help="the one before")
+    found.add_argument("--to", dest="new", type=int, metavar="N", help="the newest")
+
+
+def _noted(found: argparse.ArgumentParser) -> None:
+    found.add_argument("--note", metavar="TEXT", help="why, for who reads the log later")
+
+
+def _rolls_back(found: argparse.ArgumentParser) -> None:
+    found.add_argument("--to", type=int, metavar="N", required=True, help="the version to take")
+    found.add_argument("--pin", choices=NEW_FIELDS, help="and stay there; see pin --new-fields")
+    _noted(found)
+
+
+def _pins(found: argparse.ArgumentParser) -> None:
+    _version("the version to stay at; the newest")(found)
+    found.add_argument(
+        "--new-fields",
+        choices=NEW_FIELDS,
+        default="rescue",
+        help="what a field does that the version lacks: go to the rescued data, or fail the stream",
+    )
+    _noted(found)
+
+
+def _nothing(_: argparse.ArgumentParser) -> None:
+    """No arguments of its own."""
+
+
+_WIDEST_TYPE = 40
+_ACTIONS = (
+    ("list", _list, "list the versions: when, why, who", _nothing),
+    ("show", _show, "show the columns of a version", _version("the newest")),
+    ("diff", _diff, "show how two versions differ", _old_and_new),
+    ("blame", _blame, "show which version and file brought each column", _version("the newest")),
+    ("rollback", _rollback, "go on with the columns of an older version", _rolls_back),
+    ("pin", _pin, "stay at a version: new fields no longer become columns", _pins),
+    ("unpin", _unpin, "let the schema evolve again", _noted),
+)

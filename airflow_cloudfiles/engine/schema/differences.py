@@ -1,0 +1,133 @@
+"""How do two schemas differ, and what are their columns called?
+
+Works on Spark's schema JSON as it stands in the schema log, so that whoever only looks needs no
+Spark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Json = Any
+"""A schema or a type in Spark's schema JSON."""
+
+_SHORT_NAMES: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """One difference between two schemas.
+
+    Attributes:
+        kind: What happened to the column.
+        path: Which column: `a`, `a.b`, `a.element.b`, `a.value.b`.
+        before: Its type before, as Spark writes it; `None` when it was added.
+        after: Its type after; `None` when it was removed.
+    """
+
+    kind: Literal["added", "removed", "retyped", "respelled"]
+    path: str
+    before: str | None
+    after: str | None
+
+    @property
+    def is_additive(self) -> bool:
+        """Whether readers of the old schema find everything as it was."""
+        return self.kind == "added"
+
+
+def diff_json(old: Json, new: Json) -> list[SchemaChange]:
+    """List how two schemas differ, in the order of the old one, additions last in each struct."""
+    return list(_struct(old, new, ""))
+
+
+def paths_of(schema: Json) -> dict[str, str]:
+    """Every column and every field inside one, by its path, with its type as Spark writes it."""
+    return dict(_paths(schema, ""))
+
+
+def type_text(kind: Json) -> str:
+    """A type as Spark writes it: `array<struct<a:bigint>>`."""
+    if isinstance(kind, str):
+        return _SHORT_NAMES.get(kind, kind)
+    if kind["type"] == "struct":
+        fields = (f"{each['name']}:{type_text(each['type'])}" for each in kind["fields"])
+        return f"struct<{','.join(fields)}>"
+    if kind["type"] == "array":
+        return f"array<{type_text(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"map<{type_text(kind['keyType'])},{type_text(kind['valueType'])}>"
+    return str(kind["type"])
+
+
+def _insides(kind: Json) -> dict[str, Json]:
+    """What is inside an array or a map."""
+    if isinstance(kind, dict) and kind["type"] == "array":
+        return {"element": kind["elementType"]}
+    if isinstance(kind, dict) and kind["type"] == "map":
+        return {"key": kind["keyType"], "value": kind["valueType"]}
+    return {}
+
+
+def _is_struct(kind: Json) -> bool:
+    return isinstance(kind, dict) and kind["type"] == "struct"
+
+
+def _paths(schema: Json, within: str) -> Iterator[tuple[str, str]]:
+    for field in schema["fields"]:
+        path = within + field["name"]
+        yield path, type_text(field["type"])
+        yield from _paths_inside(field["type"], path)
+
+
+def _paths_inside(kind: Json, path: str) -> Iterator[tuple[str, str]]:
+    if _is_struct(kind):
+        yield from _paths(kind, f"{path}.")
+    for name, inside in _insides(kind).items():
+        yield from _paths_inside(inside, f"{path}.{name}")
+
+
+def _struct(old: Json, new: Json, within: str) -> Iterator[SchemaChange]:
+    partner = _partners(old, new)
+    for field in old["fields"]:
+        path, other = within + field["name"], partner.get(field["name"])
+        if other is None:
+            yield SchemaChange("removed", path, type_text(field["type"]), None)
+            continue
+        if other["name"] != field["name"]:
+            yield SchemaChange("respelled", path, field["name"], other["name"])
+        yield from _type(field["type"], other["type"], path)
+    met = {field["name"] for field in partner.values()}
+    for field in new["fields"]:
+        if field["name"] not in met:
+            yield SchemaChange("added", within + field["name"], None, type_text(field["type"]))
+
+
+def _partners(old: Json, new: Json) -> dict[str, Json]:
+    """The fields of the new schema by their names in the old one.
+
+    A name that is only in one of them is another spelling of one that is only in the other.
+    """
+    exact = {field["name"]: field for field in new["fields"]}
+    names = {field["name"] for field in old["fields"]}
+    respelled = {name.lower(): field for name, field in exact.items() if name not in names}
+    return {
+        name: field
+        for name in names
+        if (field := exact.get(name) or respelled.get(name.lower())) is not None
+    }
+
+
+def _type(old: Json, new: Json, path: str) -> Iterator[SchemaChange]:
+    insides = _insides(old), _insides(new)
+    if _is_struct(old) and _is_struct(new):
+        yield from _struct(old, new, f"{path}.")
+    elif insides[0] and insides[0].keys() == insides[1].keys():
+        for name, inside in insides[0].items():
+            yield from _type(inside, insides[1][name], f"{path}.{name}")
+    elif type_text(old) != type_text(new):
+        yield SchemaChange("retyped", path, type_text(old), type_text(new))
