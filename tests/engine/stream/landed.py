@@ -1,0 +1,79 @@
+"""A stream without Spark: discover, plan, read, as its tasks do, in this process."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from airflow_cloudfiles.engine.files import START, Offset
+from airflow_cloudfiles.engine.intake import Intake
+from airflow_cloudfiles.engine.options import CloudFilesOptions
+from airflow_cloudfiles.engine.stream import definition
+from airflow_cloudfiles.engine.stream.split_reader import SplitCounts, SplitReader
+from airflow_cloudfiles.engine.stream.splits import BatchContext, Split, pack
+
+
+class Stream:
+    """One source and its state; each `run` reads what has not been read.
+
+    Attributes:
+        rows: What the table would hold.
+        counts: Of each split of the last run.
+    """
+
+    def __init__(self, source: Path, state: Path, format_name: str, **options: object) -> None:
+        self.given = {
+            "cloudFiles.format": format_name,
+            "cloudFiles.schemaLocation": str(state),
+            "checkpointLocation": str(state),
+            **options,
+        }
+        self.source = source
+        self.rows: list[dict[str, Any]] = []
+        self.counts: list[SplitCounts] = []
+        self._at: Offset = START
+
+    @property
+    def options(self) -> CloudFilesOptions:
+        """The options as they are now."""
+        return CloudFilesOptions.parse(self.given, path=str(self.source))
+
+    def run(self, parallelism: int = 2) -> list[dict[str, Any]]:
+        """Read what is outstanding; nothing of it is kept when that fails.
+
+        Returns:
+            The rows of this run.
+        """
+        options = self.options
+        settled = definition.settle_schema(options)
+        intake = Intake.open(
+            source=options.path,
+            format=options.format,
+            checkpoint_location=str(options.checkpoint_location),
+            discovery=options.discovery,
+        )
+        with closing(intake):
+            intake.discover()
+            end = intake.head()
+            context = BatchContext(
+                source_uri=intake.source.uri,
+                source_name=intake.name,
+                state_uri=intake.state.uri,
+                schema_uri=settled.schema_uri,
+                schema_version=settled.version,
+                data_schema=settled.data_schema.json(),
+                partition_schema=settled.partition_schema.json(),
+                start=self._at,
+                end=end,
+                options=options,
+            )
+            can_cut = options.format_options.can_split()
+            files = list(intake.files.slice(self._at, end))
+            packed = pack(files, parallelism=parallelism, can_cut=can_cut)
+        readers = [SplitReader(Split(context, ranges)) for ranges in packed]
+        found = [row for each in readers for batch in each.read() for row in batch.to_pylist()]
+        self.counts = [each.counts for each in readers]
+        self._at = end
+        self.rows += found
+        return found
