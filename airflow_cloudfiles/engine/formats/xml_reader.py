@@ -1,0 +1,135 @@
+"""What is in the rows of an XML file?
+
+Rows are cut out of the file (`xml_rows`); those that look alike are read as columns
+(`xml_columns`), the others are explained one by one (`xml_explain`). A row is in exactly one place
+afterwards: its columns and its rescued data, the corrupt record column, or, as the options say,
+dropped and counted, `badRecordsPath`, or the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, cast
+
+import pyarrow as pa
+from pyspark.sql.types import StringType, StructField, StructType
+
+from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
+from airflow_cloudfiles.engine.format_options.xml import XmlOptions
+from airflow_cloudfiles.engine.formats.base import (
+    BadRecord,
+    OpenedFile,
+    ReadCounts,
+    UnknownFields,
+)
+from airflow_cloudfiles.engine.formats.xml_block import Block, Rules
+from airflow_cloudfiles.engine.formats.xml_casts import TextCasts
+from airflow_cloudfiles.engine.formats.xml_columns import Columns
+from airflow_cloudfiles.engine.formats.xml_explain import Explainer
+from airflow_cloudfiles.engine.formats.xml_fields import Fields
+from airflow_cloudfiles.engine.formats.xml_rows import Rows, RowScanner
+from airflow_cloudfiles.engine.formats.xml_shape import compile_struct
+from airflow_cloudfiles.engine.options import WATCHING_MODES, CloudFilesOptions
+from airflow_cloudfiles.engine.types import fold, to_arrow
+
+_LARGEST_BATCH: Final = 16_384
+"""Rows in a batch: Spark keeps a few of them in memory."""
+
+
+class XmlReader:
+    """Reads XML files with one schema.
+
+    Args:
+        data_schema: The columns to fill: without partition columns and rescued data column. A
+            column named as `columnNameOfCorruptRecord` takes corrupt records.
+        options: Mode, evolution mode, case sensitivity, names of the special columns, `rowTag`.
+
+    Attributes:
+        arrow_schema: Of the batches: the data columns, then the rescued data column if any.
+        counts: What was read so far.
+        bad_records: Corrupt records, where `badRecordsPath` is set; whoever stores them empties it.
+
+    Raises:
+        IncompatibleSchemaError: A column has a type that XML cannot be read into.
+        OptionError: A date pattern, a time zone or a locale is none; the extra `xml` is missing.
+    """
+
+    def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
+        own = cast("XmlOptions", options.format_options)
+        rescued, corrupt = options.rescued_data_column, options.corrupt_record_column
+        _check_corrupt_column(data_schema, corrupt)
+        extra = [] if rescued is None else [StructField(rescued, StringType())]
+        self.arrow_schema: pa.Schema = to_arrow(StructType([*data_schema.fields, *extra]))
+        self.counts = ReadCounts()
+        self.bad_records: list[BadRecord] = []
+        self._options = options
+        self._own = own
+        parsed = StructType([each for each in data_schema.fields if each.name != corrupt])
+        casts = TextCasts(own)
+        place = self.arrow_schema.get_field_index(corrupt)
+        self._shape = compile_struct(parsed, casts.converter)
+        self._fields = Fields(own)
+        self._rules = Rules(
+            mode=options.mode,
+            rescues=rescued is not None,
+            keeps_bad_records=options.bad_records_path is not None,
+            corrupt_name=corrupt,
+            corrupt_place=place if place >= 0 else None,
+            arrow_schema=self.arrow_schema,
+            parsed_type=pa.struct(list(to_arrow(parsed))),
+        )
+        self._columns = Columns()
+        self._scanner = RowScanner(own.row_tag, ignore_namespace=own.ignore_namespace)
+        self._reserved = frozenset(map(fold, filter(None, (corrupt, rescued))))
+
+    def read_file(
+        self, file: OpenedFile, start: int = 0, end: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Read one file.
+
+        Reading it again gives the same batches; only `counts` and `bad_records` go on growing.
+
+        Args:
+            file: The file.
+            start: 0: a file is read whole.
+            end: `None`.
+
+        Raises:
+            UnknownFields: There are new fields, in a mode that must know.
+            CorruptRecordError: A row is no record, in mode `FAILFAST`.
+            FileUnreadableError: The file is damaged, or a row is larger than `MAX_ROW_BYTES`.
+        """
+        if start or end is not None:
+            raise ValueError("an XML file is read whole")
+        for rows in self._scanner.rows(file, self._own.encoding):
+            for part in rows.parts(_LARGEST_BATCH):
+                yield self._read(part, file.uri)
+
+    def _read(self, rows: Rows, file_uri: str) -> pa.RecordBatch:
+        explainer = Explainer(
+            self._shape,
+            self._fields,
+            case_sensitive=self._options.reader_case_sensitive,
+            collects_new=self._options.schema_evolution_mode in WATCHING_MODES,
+            reserved=self._reserved,
+        )
+        block = Block(self._rules, self._columns, explainer, rows, file_uri)
+        batch = block.read()
+        if explainer.new_fields:
+            raise UnknownFields(explainer.new_fields, file_uri)
+        self.bad_records += block.bad_records
+        self.counts.rows += block.counts.rows
+        self.counts.rescued_rows += block.counts.rescued_rows
+        self.counts.corrupt_records += block.counts.corrupt_records
+        self.counts.dropped_records += block.counts.dropped_records
+        return batch
+
+
+def _check_corrupt_column(schema: StructType, name: str) -> None:
+    """The corrupt record column is a string, as in Spark."""
+    if name in schema.names and not isinstance(schema[name].dataType, StringType):
+        raise IncompatibleSchemaError(
+            f"Column {name} takes corrupt records and must be a string, not "
+            f"{schema[name].dataType.simpleString()}. Change its type, or name another column "
+            "with columnNameOfCorruptRecord."
+        )
