@@ -13,14 +13,18 @@ from airflow_cloudfiles.engine.option_values import Values
 class OrcOptions:
     """The validated options of ORC."""
 
-    NAMES: ClassVar[tuple[str, ...]] = ()
+    NAMES: ClassVar[tuple[str, ...]] = ("mergeSchema",)
     REFUSED: ClassVar[Mapping[str, str]] = {}
 
+    merge_schema: bool = True
+    """`mergeSchema`: whether the schema is inferred from all files of the sample, in the widest
+    types; false takes the columns of the newest file alone, and others are new columns later."""
+
     @classmethod
-    def parse(cls, read: Values) -> Self:  # noqa: ARG003 - none yet
+    def parse(cls, read: Values) -> Self:
         """Validate."""
-        return cls()
+        return cls(merge_schema=read.boolean("mergeSchema", default=True))
 
     def can_split(self) -> bool:
-        """Whether large files may be read in parts."""
+        """Whether large files may be read in parts: stripes are."""
         return True

@@ -1,0 +1,207 @@
+"""Which column type does an Arrow type become, and what do two files make together?
+
+Parquet and ORC files carry their own types. They become Spark's types as Spark's readers map them
+(`ParquetToSparkSchemaConverter`, `OrcUtils.toCatalystSchema`, Spark 4.3), and meet in the widest
+type when files disagree (B10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from airflow_cloudfiles.engine.types import (
+    MAX_DECIMAL_PRECISION,
+    fold,
+    is_column_name,
+    merge_types,
+)
+
+MAX_DEPTH: Final = 100
+"""A type nested deeper is no column: Spark could not plan with it."""
+
+_LEAVES: Final[dict[pa.DataType, DataType]] = {
+    pa.null(): NullType(),
+    pa.bool_(): BooleanType(),
+    pa.int8(): ByteType(),
+    pa.int16(): ShortType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    # As Spark: the next larger signed type holds every value of an unsigned one.
+    pa.uint8(): ShortType(),
+    pa.uint16(): IntegerType(),
+    pa.uint32(): LongType(),
+    pa.uint64(): DecimalType(20, 0),
+    pa.float16(): FloatType(),
+    pa.float32(): FloatType(),
+    pa.float64(): DoubleType(),
+    pa.string(): StringType(),
+    pa.large_string(): StringType(),
+    pa.string_view(): StringType(),
+    pa.binary(): BinaryType(),
+    pa.large_binary(): BinaryType(),
+    pa.binary_view(): BinaryType(),
+    pa.date32(): DateType(),
+    pa.date64(): DateType(),
+}
+
+_IS_LIST: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
+
+
+_IS_TEXT: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_IS_BYTES: Final = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
+)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether it is a string in any of Arrow's layouts."""
+    return any(test(kind) for test in _IS_TEXT)
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether it is binary in any of Arrow's layouts."""
+    return any(test(kind) for test in _IS_BYTES)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether it is a list in any of Arrow's layouts."""
+    return any(test(kind) for test in _IS_LIST)
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type without its wrapping: dictionary, run-end encoding, extension.
+
+    A duration is a number of units, as Parquet stores it and Spark reads it.
+    """
+    while True:
+        if isinstance(kind, pa.BaseExtensionType):
+            kind = kind.storage_type
+        elif pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+            kind = kind.value_type
+        else:
+            return pa.int64() if pa.types.is_duration(kind) else kind
+
+
+def column_type(kind: pa.DataType, depth: int = 0) -> DataType | None:
+    """The type of the column that takes values of an Arrow type.
+
+    Returns:
+        `None` when there is none: times of day, intervals, unions, decimals of more than 38
+        digits, structs without fields, what is nested deeper than `MAX_DEPTH`.
+    """
+    kind = plain_type(kind)
+    if depth > MAX_DEPTH:
+        return None
+    leaf = _LEAVES.get(kind)
+    if leaf is not None:
+        return leaf
+    if pa.types.is_struct(kind):
+        fields = column_types(kind, depth + 1)
+        return StructType(fields) if fields else None
+    if is_list(kind):
+        element = column_type(kind.value_type, depth + 1)
+        return None if element is None else ArrayType(element)
+    if pa.types.is_map(kind):
+        key, value = column_type(kind.key_type, depth + 1), column_type(kind.item_type, depth + 1)
+        return None if key is None or value is None else MapType(key, value)
+    return _parametric_type(kind)
+
+
+def _parametric_type(kind: pa.DataType) -> DataType | None:
+    """`column_type` of leaves with parameters."""
+    if pa.types.is_fixed_size_binary(kind):
+        return BinaryType()
+    if pa.types.is_timestamp(kind):
+        return TimestampNTZType() if kind.tz is None else TimestampType()
+    if pa.types.is_decimal(kind) and 0 <= kind.scale <= kind.precision <= MAX_DECIMAL_PRECISION:
+        return DecimalType(kind.precision, kind.scale)
+    return None
+
+
+def column_types(fields: Iterable[pa.Field], depth: int = 0) -> list[StructField]:
+    """The fields that can be columns, in order; of names that differ in case only, the first."""
+    found: dict[str, StructField] = {}
+    for field in fields:
+        if fold(field.name) in found or not is_column_name(field.name):
+            continue
+        kind = column_type(field.type, depth)
+        if kind is not None:
+            found[fold(field.name)] = StructField(field.name, kind)
+    return list(found.values())
+
+
+_TIMES: Final = (DateType, TimestampNTZType, TimestampType)
+"""Each holds the values of those before it: a date is its midnight, no zone means UTC."""
+
+
+def merge_columns(left: DataType, right: DataType) -> DataType:
+    """The widest of the types that two files give a column (B10).
+
+    As `types.merge_types`, besides: maps are merged by their keys and values, and dates and
+    timestamps meet in the wider one, as in Spark's `TypeCoercion`. What has no wider type in common
+    is a string, which neither file fits.
+    """
+    if isinstance(left, StructType) and isinstance(right, StructType):
+        return merge_fields(left, right)
+    if isinstance(left, ArrayType) and isinstance(right, ArrayType):
+        return ArrayType(merge_columns(left.elementType, right.elementType))
+    if isinstance(left, MapType) and isinstance(right, MapType):
+        return MapType(
+            merge_columns(left.keyType, right.keyType),
+            merge_columns(left.valueType, right.valueType),
+        )
+    if isinstance(left, _TIMES) and isinstance(right, _TIMES):
+        return max(left, right, key=lambda each: _TIMES.index(type(each)))
+    return merge_types(left, right)
+
+
+def merge_fields(left: StructType, right: StructType) -> StructType:
+    """Every field of both, once; those of `left` first, under its spelling."""
+    merged = {fold(field.name): field for field in left.fields}
+    for field in right.fields:
+        known = merged.setdefault(fold(field.name), field)
+        merged[fold(field.name)] = StructField(
+            known.name, merge_columns(known.dataType, field.dataType), True, known.metadata
+        )
+    return StructType(list(merged.values()))
+
+
+def clashes(left: DataType, right: DataType) -> bool:
+    """Whether two types have no wider one in common, so that values of one of them are rescued."""
+    merged = merge_columns(left, right)
+    return isinstance(merged, StringType) and not all(
+        isinstance(each, StringType | NullType) for each in (left, right)
+    )

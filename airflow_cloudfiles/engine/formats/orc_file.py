@@ -1,0 +1,98 @@
+"""What is in this ORC file?
+
+Opens a file, tells its types as Spark's reader sees them, and gives its stripes one by one. A
+stripe is read whole, as ORC's library does; writers keep stripes at some 64 MB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import IO, Final
+
+import pyarrow as pa
+from pyarrow import orc
+
+from airflow_cloudfiles.engine.formats.columnar_reader import BATCH_BYTES, Chunk, names_of
+
+_FEWEST_ROWS: Final = 64
+_SPARK_TYPE: Final = b"spark.sql.catalyst.type"
+"""The attribute in which Spark keeps its own type of a column."""
+
+
+class OrcFile:
+    """An open ORC file.
+
+    Args:
+        content: The file, seekable; its owner closes it.
+
+    Raises:
+        pyarrow.ArrowException, OSError: It is no ORC file, or cannot be read.
+    """
+
+    def __init__(self, content: IO[bytes]) -> None:
+        self._file = orc.ORCFile(content)
+        self._found = self._file.schema
+        self.schema: pa.Schema = pa.schema(
+            [field.with_type(_corrected(field)) for field in self._found]
+        )
+
+    def parts(self, start: int, end: int | None) -> list[int]:
+        """The stripes of a range of bytes.
+
+        The library does not tell where stripes begin. They are taken to be of equal size, which
+        gives each of them to one range, as the true places would.
+        """
+        stripes = self._file.nstripes
+        size = self._file.file_length
+        places = ((number, number * size // stripes) for number in range(stripes))
+        return [number for number, at in places if start <= at and (end is None or at < end)]
+
+    def chunks(self, parts: list[int], columns: list[int]) -> Iterator[Chunk]:
+        """The rows of some stripes, in order."""
+        if not len(self.schema):
+            if 0 in parts:
+                yield Chunk(self._file.nrows, [])
+            return
+        # Without any column the library does not tell how many rows a stripe has.
+        wanted = columns or [0]
+        names = names_of(self._found, wanted)
+        places = wanted if names is None else range(len(wanted))
+        for part in parts:
+            batch = self._file.read_stripe(part, columns=names)
+            batch.validate()
+            rows = max(_FEWEST_ROWS, BATCH_BYTES * batch.num_rows // max(1, batch.nbytes))
+            for begin in range(0, batch.num_rows, rows):
+                piece = batch.slice(begin, rows)
+                found = [
+                    self._corrected_array(piece.column(place), column)
+                    for place, column in zip(places, wanted, strict=True)
+                ]
+                yield Chunk(piece.num_rows, found if columns else [])
+
+    def _corrected_array(self, array: pa.Array, column: int) -> pa.Array:
+        """The array with the type that `schema` tells."""
+        kind = self.schema.field(column).type
+        return array if kind == self._found.field(column).type else array.view(kind)
+
+
+def _corrected(field: pa.Field) -> pa.DataType:
+    """An Arrow type as Spark sees the ORC type it was made from.
+
+    ORC's plain timestamp is Spark's timestamp, taken for UTC as every time without a zone; Spark
+    writes its timestamps without a zone as numbers of microseconds, and says so in an attribute.
+    """
+    kind = field.type
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(_corrected(each)) for each in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(
+            kind.key_field.with_type(_corrected(kind.key_field)),
+            kind.item_field.with_type(_corrected(kind.item_field)),
+        )
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_corrected(kind.value_field)))
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp(kind.unit, "UTC")
+    if kind == pa.int64() and (field.metadata or {}).get(_SPARK_TYPE) == b"timestamp_ntz":
+        return pa.timestamp("us")
+    return kind

@@ -1,0 +1,19 @@
+"""What columns do ORC files have?"""
+
+from __future__ import annotations
+
+from typing import IO
+
+from airflow_cloudfiles.engine.formats.columnar_infer import ColumnarInference
+from airflow_cloudfiles.engine.formats.columnar_reader import ColumnarFile
+from airflow_cloudfiles.engine.formats.orc_file import OrcFile
+
+
+class OrcInference(ColumnarInference):
+    """Learns the schema of ORC files from their footers; see `ColumnarInference`."""
+
+    format = "ORC"
+
+    def open(self, content: IO[bytes]) -> ColumnarFile:
+        """Read the footer of a file."""
+        return OrcFile(content)
