@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from airflow_cloudfiles.engine.errors import CorruptRecordError
 from airflow_cloudfiles.engine.formats import json_lines
-from airflow_cloudfiles.engine.formats.base import Piece, ReadCounts, UnknownFields
+from airflow_cloudfiles.engine.formats.base import BadRecord, Piece, ReadCounts, UnknownFields
 from airflow_cloudfiles.engine.formats.json_columns import Finished, LeafColumn, StructColumn
 from airflow_cloudfiles.engine.formats.json_explain import Explained, Explainer, has_repeated_key
 from airflow_cloudfiles.engine.formats.json_lines import BLANK, count_quotes
@@ -41,6 +41,7 @@ class Rules:
     """What a reader has made of its schema and options.
 
     Attributes:
+        keeps_bad: Whether corrupt records go to `badRecordsPath`, rather than where the mode says.
         rescues: Whether there is a rescued data column, which comes last in `arrow_schema`.
         has_plain_keys: Whether a column's value is rescued under the name of the column: there
             is rescued data, and records cannot spell the name in another case.
@@ -50,6 +51,7 @@ class Rules:
     """
 
     mode: ParseMode
+    keeps_bad: bool
     rescues: bool
     has_plain_keys: bool
     corrupt_name: str
@@ -115,6 +117,7 @@ class Block:
         self._left = _Left()
         self._new_fields_file: str | None = None
         self.counts = ReadCounts()
+        self.bad_records: list[BadRecord] = []
 
     def read(self) -> pa.RecordBatch:
         """Read everything; `counts` is complete then."""
@@ -208,6 +211,11 @@ class Block:
     def _read_corrupt(self, begin: int, line: bytes, error: NotJsonError) -> None:
         """A line that is no record: keep it, drop it or fail, as the mode says."""
         self.counts.corrupt_records += 1
+        if self._rules.keeps_bad:
+            self.counts.dropped_records += 1
+            uri = self._piece_at(begin).file_uri
+            self.bad_records.append(BadRecord(uri, _printable(line), str(error)))
+            return
         if self._drop_or_fail(begin, str(error)):
             self.counts.dropped_records += 1
             return
@@ -228,7 +236,7 @@ class Block:
 
     def _keep_line(self, row: int, line: bytes) -> None:
         """Put a whole line where corrupt records go."""
-        raw = line.rstrip(b"\n").decode("utf-8", "backslashreplace")
+        raw = _printable(line)
         if self._rules.corrupt_place is not None:
             self._left.corrupt[row] = raw.encode()
         elif self._rules.rescues:
@@ -374,6 +382,10 @@ def _decode_lines(decoder: msgspec.json.Decoder[Any], chunk: bytes) -> list[Any]
         return decoder.decode_lines(chunk)
     except _REFUSED:
         return []
+
+
+def _printable(line: bytes) -> str:
+    return line.rstrip(b"\n").decode("utf-8", "backslashreplace")
 
 
 def _quote(text: str) -> bytes:

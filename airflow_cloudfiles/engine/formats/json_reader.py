@@ -40,6 +40,7 @@ class JsonReader:
     Attributes:
         arrow_schema: Of the batches: the data columns, then the rescued data column if any.
         counts: What was read so far.
+        bad_records: Corrupt records on their way to `badRecordsPath`; the stream empties it.
 
     Raises:
         IncompatibleSchemaError: A column has a type that JSON cannot be read into.
@@ -73,6 +74,7 @@ class JsonReader:
         self._strangers = Strangers(shape)
         self._rules = Rules(
             mode=options.mode,
+            keeps_bad=options.bad_records_path is not None,
             rescues=rescued is not None,
             has_plain_keys=rescued is not None and options.reader_case_sensitive,
             corrupt_name=corrupt,
@@ -89,7 +91,7 @@ class JsonReader:
         Reading the same pieces again gives the same batch; only `counts` goes on growing.
 
         Raises:
-            UnknownFields: The block has new fields, in `addNewColumns` and `failOnNewColumns`.
+            UnknownFields: The block has new fields, in the modes that watch for them.
             CorruptRecordError: A line is no record, in mode `FAILFAST`.
         """
         explainer = Explainer(
@@ -104,6 +106,7 @@ class JsonReader:
         self.counts.rescued_rows += block.counts.rescued_rows
         self.counts.corrupt_records += block.counts.corrupt_records
         self.counts.dropped_records += block.counts.dropped_records
+        self.bad_records += block.bad_records
         return batch
 
 

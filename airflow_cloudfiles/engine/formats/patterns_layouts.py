@@ -42,6 +42,7 @@ _UTC: Final = "Z"
 _BORDER: Final = Literal("")
 """Between the parts of different sections: numbers do not share their digits across it."""
 _DAY_MICROS: Final = 86_400_000_000
+_QUARTER_MICROS: Final = 900_000_000
 _OFFSETS: Final = {("X", 2): "hhmm", ("X", 3): "hh:mm", ("x", 2): "hhmm", ("x", 3): "hh:mm",
     ("Z", 1): "hhmm", ("Z", 2): "hhmm", ("Z", 3): "hhmm"}  # fmt: skip
 
@@ -293,7 +294,8 @@ def _number(digits: Table) -> tuple[Numbers, Bools]:
     total = np.zeros(len(digits), np.int64)
     for column in range(digits.shape[1]):
         total = total * 10 + values[:, column]
-    return total, (values <= 9).all(axis=1)
+    digits_only: Bools = np.asarray((values <= 9).all(axis=1), np.bool_)
+    return total, digits_only
 
 
 def _days(parts: dict[str, Numbers]) -> tuple[Numbers, Bools]:
@@ -360,8 +362,19 @@ def _offsets(  # noqa: PLR0913, PLR0917 - the parts of one moment
         return away, is_zone & (parts["zm"] <= 59)
     if layout.has_zone or zone is None or zone is UTC:
         return np.zeros(1, np.int64), np.ones(1, np.bool_)
-    hours = np.where(fits, local, 0) // 900_000_000
-    distinct, places = np.unique(np.broadcast_to(hours, fits.shape), return_inverse=True)
-    # Clocks change at quarters of an hour, if they change at all.
-    found = [offset_of(zone, int(each) * 900_000_000) for each in distinct.tolist()]
-    return np.array(found, np.int64)[places] * 1_000_000, np.ones(1, np.bool_)
+    ahead = _seconds_ahead(zone, np.broadcast_to(np.where(fits, local, 0), fits.shape))
+    return ahead * 1_000_000, np.ones(1, np.bool_)
+
+
+def _seconds_ahead(zone: tzinfo, local: Numbers) -> Numbers:
+    """How far local times are ahead of UTC; clocks change at a quarter of an hour, if at all."""
+    ahead = np.zeros(len(local), np.int64)
+    days, places = np.unique(local // _DAY_MICROS, return_inverse=True)
+    begins = [offset_of(zone, int(day) * _DAY_MICROS) for day in days.tolist()]
+    ends = [offset_of(zone, (int(day) + 1) * _DAY_MICROS - 1) for day in days.tolist()]
+    ahead[:] = np.array(begins, np.int64)[places]
+    changing = np.flatnonzero((np.array(begins) != np.array(ends))[places])
+    quarters, places = np.unique(local[changing] // _QUARTER_MICROS, return_inverse=True)
+    found = [offset_of(zone, int(quarter) * _QUARTER_MICROS) for quarter in quarters.tolist()]
+    ahead[changing] = np.array(found, np.int64)[places]
+    return ahead
