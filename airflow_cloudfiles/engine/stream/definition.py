@@ -17,8 +17,9 @@ from airflow_cloudfiles.engine.discovery.listing import DirectoryListing
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, OptionError
 from airflow_cloudfiles.engine.intake import Intake
 from airflow_cloudfiles.engine.ledger.run_lock import RunLock
-from airflow_cloudfiles.engine.options import CloudFilesOptions
+from airflow_cloudfiles.engine.options import ADDING_MODES, CloudFilesOptions, EvolutionMode
 from airflow_cloudfiles.engine.place import Place, locate
+from airflow_cloudfiles.engine.schema.entries import NewFields, author
 from airflow_cloudfiles.engine.schema.schema_log import SchemaLog, full_schema
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.stream.handoff import QueryLocations
@@ -41,6 +42,7 @@ class SettledSchema:
         created: Whether the version was written by this definition.
         sampled_files: Files the schema was inferred from, when it was inferred now.
         sampled_bytes: Their bytes.
+        pin: What new fields do while the schema is pinned; `None` when it may evolve.
     """
 
     version: int
@@ -50,6 +52,7 @@ class SettledSchema:
     created: bool = False
     sampled_files: int = 0
     sampled_bytes: int = 0
+    pin: NewFields | None = None
 
     def full_schema(self, rescued_data_column: str | None) -> StructType:
         """The schema of the DataFrame."""
@@ -79,7 +82,7 @@ def settle_schema(options: CloudFilesOptions) -> SettledSchema:
             0,
             data_schema=inferred.data_schema,
             partition_schema=inferred.partition_schema,
-            reason={"change": "inferred", "files": inferred.files, "bytes": inferred.bytes},
+            reason=_reason(inferred.files, inferred.bytes),
         )
         settled = _settled(written.version, uri, inferred)
         return replace(
@@ -90,6 +93,7 @@ def settle_schema(options: CloudFilesOptions) -> SettledSchema:
         schema_uri=uri,
         data_schema=latest.data_schema,
         partition_schema=latest.partition_schema,
+        pin=latest.pin,
     )
 
 
@@ -133,7 +137,7 @@ def bind(settled: SettledSchema, options: CloudFilesOptions, checkpoint: str) ->
             0,
             data_schema=settled.data_schema,
             partition_schema=settled.partition_schema,
-            reason={"change": "inferred", "files": settled.sampled_files},
+            reason=_reason(settled.sampled_files, settled.sampled_bytes),
         )
     same = latest is not None and (
         latest.version == settled.version
@@ -146,7 +150,15 @@ def bind(settled: SettledSchema, options: CloudFilesOptions, checkpoint: str) ->
             "this DataFrame was defined with another schema. Call load() again to define it with "
             "the newest one; set cloudFiles.schemaLocation if it is not set."
         )
-    return replace(settled, schema_uri=uri, version=latest.version)
+    return replace(settled, schema_uri=uri, version=latest.version, pin=latest.pin)
+
+
+def obeying_pin(options: CloudFilesOptions, settled: SettledSchema) -> CloudFilesOptions:
+    """The options to read with: a pinned schema does not evolve, whatever the mode says."""
+    if settled.pin is None or options.schema_evolution_mode not in ADDING_MODES:
+        return options
+    mode: EvolutionMode = "rescue" if settled.pin == "rescue" else "failOnNewColumns"
+    return replace(options, schema_evolution_mode=mode)
 
 
 def open_intake(
@@ -201,3 +213,8 @@ def _settled(version: int, uri: str | None, inferred: Inferred) -> SettledSchema
         sampled_files=inferred.files,
         sampled_bytes=inferred.bytes,
     )
+
+
+def _reason(files: int, size: int) -> dict[str, object]:
+    """Why the first version was written, for people."""
+    return {"change": "inferred", "files": files, "bytes": size, "by": author()}

@@ -1,29 +1,46 @@
-"""What happens when a record has a field the schema does not have?
+"""What happens when a record has what the schema does not have?
 
 1. Nothing of the micro-batch is committed: the task that meets the field fails.
-2. In `addNewColumns` it first infers the schema again over the files of the micro-batch, within
-   the sample limits, merges what is new behind the columns there are, and appends that to the
-   schema log as the next version. Tasks that meet the change at the same moment race on a
-   put-if-absent: one version is written (B45, B47).
+2. In the modes that add columns it first looks at the files of the micro-batch again, within the
+   sample limits, merges what is new behind the columns there are, widens types in
+   `addNewColumnsWithTypeWidening`, and appends that to the schema log as the next version. Tasks
+   that meet a change at the same moment race on a put-if-absent: one version is written (B45, B47).
 3. It fails with `UnknownFieldException`, which says whether running again helps.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
+from collections.abc import Iterable
 
 from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
+from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.ledger.file_log import FileLog
-from airflow_cloudfiles.engine.schema.evolution import evolve
-from airflow_cloudfiles.engine.schema.schema_log import SchemaLog
+from airflow_cloudfiles.engine.options import ADDING_MODES
+from airflow_cloudfiles.engine.schema.entries import author
+from airflow_cloudfiles.engine.schema.outgrown import FILE_KEY, Outgrown
+from airflow_cloudfiles.engine.schema.schema_log import SchemaLog, SchemaVersion
+from airflow_cloudfiles.engine.schema.widening import can_widen, widen
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.stream.inference import infer_files
+from airflow_cloudfiles.engine.stream.looking import (
+    TYPED,
+    WIDENING_MODE,
+    Findings,
+    described,
+    look_at,
+    types_of,
+)
 from airflow_cloudfiles.engine.stream.splits import BatchContext
 
+__all__ = ["WIDENING_MODE", "react", "widened"]
+
+WIDER_TYPES_CLASS = "UNKNOWN_FIELD_EXCEPTION.WIDER_TYPES_IN_RECORD_WITH_FILE_PATH"
+"""Ours: Databricks names no class for a type that is widened."""
 _log = logging.getLogger(__name__)
 
 
@@ -32,46 +49,147 @@ def react(context: BatchContext, fields: dict[str, object], file_uri: str) -> Cl
 
     Repeating it is harmless: a version that already has the fields is not written again.
     """
-    if context.options.schema_evolution_mode != "addNewColumns" or context.schema_uri is None:
-        return UnknownFieldException.of(fields, file=file_uri, retry=False)
-    log = SchemaLog(open_store(context.schema_uri), context.source_name)
-    latest = log.latest()
-    if latest is None or latest.version == context.schema_version:
-        current = StructType.fromJson(_loads(context.data_schema))
-        evolved = _evolved(context, current, fields, file_uri)
-        if evolved == current:
+    if context.options.schema_evolution_mode not in ADDING_MODES or context.schema_uri is None:
+        return _refused(context, fields, file_uri)
+    latest = _newer(context)
+    if latest is None:
+        findings = _look(context, file_uri)
+        if not findings:
             return UnknownFieldException.of(fields, file=file_uri, retry=False)
-        crash_point("before-schema-append")
-        latest = log.append(
-            context.schema_version + 1,
-            data_schema=evolved,
-            partition_schema=StructType.fromJson(_loads(context.partition_schema)),
-            reason={"change": "addNewColumns", "fields": sorted(fields), "file": file_uri},
-        )
-        crash_point("after-schema-append")
+        latest = _append(context, findings, file_uri)
         _log.warning("Schema version %s has the new fields %s", latest.version, sorted(fields))
     return UnknownFieldException.of(fields, file=file_uri, retry=True)
 
 
-def _evolved(
-    context: BatchContext, current: StructType, fields: dict[str, object], file_uri: str
-) -> StructType:
-    """The current schema with what the files of the micro-batch have besides.
+def widened(
+    context: BatchContext, rescued: Iterable[str | None], file_uri: str | None = None
+) -> CloudFilesError | None:
+    """Look whether rescued values ask for wider types, and widen the schema if they do.
 
-    The file that has the new fields may lie outside the sample; it is then looked at by itself.
+    Cheap as long as they do not: text of numbers is looked at for formats of texts, and each file
+    once for formats whose files say their types.
+
+    Args:
+        context: The micro-batch.
+        rescued: The rescued data column of rows that were read.
+        file_uri: The file they came from, where they do not say it themselves.
+
+    Returns:
+        The error to fail with, when the schema log has the wider types; `None` when the values stay
+        rescued: there is no wider type for them, or this is another mode.
     """
+    options = context.options
+    if options.schema_evolution_mode != WIDENING_MODE or context.schema_uri is None:
+        return None
+    schema = StructType.fromJson(json.loads(context.data_schema))
+    if not can_widen(schema, options):
+        return None
+    asking = _asking_files(context, schema, rescued, file_uri)
+    if asking is None:
+        return None
+    latest = _newer(context)
+    if latest is not None:
+        wider = Findings(schema, latest.data_schema)
+    else:
+        wider = _look(context, asking)
+        if not wider:
+            return None
+        latest = _append(context, wider, asking)
+        _log.warning("Schema version %s has wider types: %s", latest.version, described(wider))
+    return _widened_error(wider, asking)
+
+
+def _asking_files(
+    context: BatchContext, schema: StructType, rescued: Iterable[str | None], uri: str | None
+) -> str | None:
+    """The first file with values that ask for a wider type."""
+    if context.options.format not in TYPED:
+        outgrown = Outgrown(schema, context.options)
+        outgrown.add(rescued)
+        return next(iter(outgrown.files.values()), None)
+    met = dict.fromkeys(_file_of(text) or uri for text in rescued if text is not None)
+    return next((each for each in met if each and _is_wider(context, each)), None)
+
+
+def _file_of(text: str) -> str | None:
+    """The file that a row's rescued data names: its last member."""
+    _, found, rest = text.rpartition(f'"{FILE_KEY}":')
+    return json.loads(rest[: rest.rindex("}")]) if found else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_wider(context: BatchContext, file_uri: str) -> bool:
+    """Whether a file says wider types than the schema has; it is looked at once."""
+    schema = StructType.fromJson(json.loads(context.data_schema))
+    return any(
+        widen(schema, types_of(context, file), context.options) != schema
+        for file in _named(context, file_uri)
+    )
+
+
+def _newer(context: BatchContext) -> SchemaVersion | None:
+    """The newest version of the log, when it is not the one this micro-batch is read with."""
+    latest = _log_of(context).latest()
+    return None if latest is None or latest.version == context.schema_version else latest
+
+
+def _log_of(context: BatchContext) -> SchemaLog:
+    return SchemaLog(open_store(str(context.schema_uri)), context.source_name)
+
+
+def _look(context: BatchContext, file_uri: str) -> Findings:
+    """Look at the files of the micro-batch.
+
+    The file that has what is new may lie outside the sample; it is then looked at by itself.
+    """
+    findings = look_at(context, _files(context))
+    if not findings:
+        _log.info("The sample has nothing new; looking at %s", file_uri)
+        findings = look_at(context, _named(context, file_uri))
+    return findings
+
+
+def _files(context: BatchContext) -> list[FileEntry]:
+    return list(FileLog(open_store(context.state_uri)).slice(context.start, context.end))
+
+
+def _named(context: BatchContext, file_uri: str) -> list[FileEntry]:
+    """The files of the micro-batch that have a URI as it is printed."""
     store = open_store(context.source_uri)
-    files = list(FileLog(open_store(context.state_uri)).slice(context.start, context.end))
-    evolved = evolve(current, infer_files(store, files, context.options, current).data_schema)
-    if evolved == current:
-        _log.info("The sample lacks %s; inferring from %s", sorted(fields), file_uri)
-        offending = [file for file in files if store.child_uri(file.path) == file_uri]
-        evolved = evolve(
-            current, infer_files(store, offending, context.options, current).data_schema
-        )
-    return evolved
+    return [file for file in _files(context) if store.child_uri(file.path) == file_uri]
 
 
-def _loads(text: str) -> dict[str, object]:
-    loaded: dict[str, object] = json.loads(text)
-    return loaded
+def _append(context: BatchContext, findings: Findings, file_uri: str) -> SchemaVersion:
+    crash_point("before-schema-append")
+    latest = _log_of(context).append(
+        context.schema_version + 1,
+        data_schema=findings.after,
+        partition_schema=StructType.fromJson(json.loads(context.partition_schema)),
+        reason={**findings.reason(), "file": file_uri, "by": author()},
+    )
+    crash_point("after-schema-append")
+    return latest
+
+
+def _refused(
+    context: BatchContext, fields: dict[str, object], file_uri: str
+) -> UnknownFieldException:
+    """The error of a mode in which new fields fail the stream for good."""
+    error = UnknownFieldException.of(fields, file=file_uri, retry=False)
+    latest = None if context.schema_uri is None else _log_of(context).latest()
+    if latest is None or latest.pin is None:
+        return error
+    return UnknownFieldException(
+        f"{error.message} The schema is pinned at version {latest.version}: `cloudfiles schema "
+        "unpin` lets it evolve again."
+    )
+
+
+def _widened_error(findings: Findings, file_uri: str) -> UnknownFieldException:
+    """Say which columns are wider, from what to what, and that a retry helps."""
+    wider = json.dumps(described(findings), ensure_ascii=True, separators=(",", ":"))
+    return UnknownFieldException(
+        f"[{WIDER_TYPES_CLASS}] Encountered values that need wider types during parsing: {wider}, "
+        f"which can be fixed by an automatic retry: true. File: {json.dumps(file_uri)}. The schema "
+        "log holds the wider types; run the stream again."
+    )

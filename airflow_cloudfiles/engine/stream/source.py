@@ -239,6 +239,8 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return handed
 
     def _context(self, intake: Intake, start: Offset, end: Offset) -> BatchContext:
+        from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
+
         return BatchContext(
             source_uri=intake.source.uri,
             source_name=intake.name,
@@ -249,7 +251,7 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             partition_schema=self._settled.partition_schema.json(),
             start=start,
             end=end,
-            options=self._options,
+            options=definition.obeying_pin(self._options, self._settled),
         )
 
 

@@ -93,6 +93,7 @@ class SplitReader:
         try:
             for batch in _together(self._batches()):
                 self._put_bad_records_apart()
+                self._widen_for(batch)
                 yield batch
         except UnknownFields as found:
             raise schema_change.react(self._split.context, found.fields, found.file_uri) from None
@@ -103,6 +104,15 @@ class SplitReader:
         self.counts.rescued_rows = counted.rescued_rows
         self.counts.corrupt_records = counted.corrupt_records
         self.counts.dropped_records = counted.dropped_records
+
+    def _widen_for(self, batch: pa.RecordBatch) -> None:
+        """Fail when rescued values ask for wider types and the schema log has them now."""
+        if self._options.schema_evolution_mode != schema_change.WIDENING_MODE:
+            return
+        rescued = batch.column(batch.num_columns - 1).drop_null()
+        error = schema_change.widened(self._split.context, rescued.to_pylist())
+        if error is not None:
+            raise error
 
     def _put_bad_records_apart(self) -> None:
         if self._reader.bad_records:

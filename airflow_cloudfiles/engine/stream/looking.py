@@ -1,0 +1,224 @@
+"""What do these files have that the schema has not?
+
+Looks at files, within the sample limits, against the schema they are to be read with: at those of a
+micro-batch when a task has met something new, or at those of a whole run before it begins
+(`evolve_ahead`). A file that cannot be read is left out here; reading it will say so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructType
+
+from airflow_cloudfiles.engine.errors import ReadError
+from airflow_cloudfiles.engine.formats.base import Inference, OpenedFile
+from airflow_cloudfiles.engine.formats.table import fixed_schema, open_inference
+from airflow_cloudfiles.engine.schema.differences import paths_of
+from airflow_cloudfiles.engine.schema.evolution import diff, evolve
+from airflow_cloudfiles.engine.schema.inference import choose_sample, settle
+from airflow_cloudfiles.engine.schema.outgrown import Outgrown
+from airflow_cloudfiles.engine.schema.widening import can_widen, widen
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.stream.fetch import FetchCounts, fetch
+from airflow_cloudfiles.engine.stream.splits import BatchContext, FileRange, Split
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.files import FileEntry
+    from airflow_cloudfiles.engine.options import CloudFilesOptions
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+WIDENING_MODE = "addNewColumnsWithTypeWidening"
+TYPED = frozenset({"avro", "orc", "parquet"})
+"""Formats whose files say of which types their columns are."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What files have that a schema has not.
+
+    Attributes:
+        before: The schema they were looked at with.
+        after: The schema with what they have besides.
+        files: For each new or wider column or field, by its path, a file that has it.
+    """
+
+    before: StructType
+    after: StructType
+    files: dict[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.before != self.after
+
+    def reason(self) -> dict[str, Any]:
+        """As the schema log keeps it for people."""
+        changes = diff(self.before, self.after)
+        new = [each.path for each in changes if each.kind == "added"]
+        wider = {
+            each.path: {"from": each.before, "to": each.after, "file": self.files.get(each.path)}
+            for each in changes
+            if each.kind == "retyped"
+        }
+        reason: dict[str, Any] = {"change": "widened" if wider else "addNewColumns"}
+        if new:
+            reason["fields"] = sorted({path.partition(".")[0] for path in new})
+            reason["brought"] = brought(self.files, self.before, self.after)
+        return reason | ({"widened": wider} if wider else {})
+
+
+def brought(files: dict[str, str], before: StructType, after: StructType) -> dict[str, list[str]]:
+    """Which files brought which paths that are new in a schema."""
+    old = paths_of(before.jsonValue())
+    found: dict[str, list[str]] = {}
+    for path in paths_of(after.jsonValue()):
+        if path not in old and path in files:
+            found.setdefault(files[path], []).append(path)
+    return found
+
+
+def look_at(context: BatchContext, files: Sequence[FileEntry]) -> Findings:
+    """Look at the newest of some files, within the sample limits.
+
+    Args:
+        context: The schema and the options; what it says of a micro-batch does not matter.
+        files: Where to choose from.
+
+    Returns:
+        The schema with the new fields that they have and, in the widening mode, the wider types.
+
+    Raises:
+        SchemaHintError: A hint does not fit what is new.
+    """
+    store, options = open_store(context.source_uri), _whole(context.options)
+    current = StructType.fromJson(json.loads(context.data_schema))
+    sample = choose_sample(files, options.sample_files, options.sample_bytes)
+    if not sample or fixed_schema(options) is not None:
+        return Findings(current, current)
+    learnt, found = _learn(store, sample, options, current)
+    observed, _ = settle(learnt, options=options, paths=[file.path for file in sample])
+    evolved = evolve(current, observed)
+    if options.schema_evolution_mode == WIDENING_MODE and can_widen(current, options):
+        look = _widen_by_types if options.format in TYPED else _widen_by_values
+        evolved = look(context, sample, evolved, found)
+    return Findings(current, evolved, found)
+
+
+def _whole(options: CloudFilesOptions) -> CloudFilesOptions:
+    """The options with which nothing in a file is passed over."""
+    if not hasattr(options.format_options, "sampling_ratio"):
+        return options
+    own: Any = options.format_options
+    return dataclasses.replace(options, format_options=dataclasses.replace(own, sampling_ratio=1.0))
+
+
+def _learn(
+    store: ObjectStore, sample: Sequence[FileEntry], options: CloudFilesOptions, known: StructType
+) -> tuple[StructType, dict[str, str]]:
+    """The fields that files have besides, and for each path the first file with it."""
+    inference = open_inference(options, known)
+    files: dict[str, str] = {}
+    before = inference.result()
+    for file in sample:
+        _use(store, file, inference)
+        after = inference.result()
+        if after != before:
+            note_new(files, before, after, store.child_uri(file.path))
+            before = after
+    return before, files
+
+
+def note_new(files: dict[str, str], before: StructType, after: StructType, uri: str) -> None:
+    """Note the file that brought what is new in a schema."""
+    old = paths_of(before.jsonValue())
+    for path in paths_of(after.jsonValue()):
+        if path not in old:
+            files.setdefault(path, uri)
+
+
+def _use(store: ObjectStore, file: FileEntry, inference: Inference) -> None:
+    """Have a file looked at, unless it cannot be read."""
+    try:
+        for _ in fetch(
+            store, FileRange(file), FetchCounts(), learning(inference), ignore_missing=True
+        ):
+            pass
+    except ReadError as error:
+        _log.warning("Not looked at: %s", error)
+
+
+def learning(inference: Inference) -> Callable[[OpenedFile], Iterator[None]]:
+    """What `fetch` is to do with a file: learn from it; there is nothing to give out."""
+
+    def learn(file: OpenedFile) -> Iterator[None]:
+        inference.add_file(file)
+        yield from ()
+
+    return learn
+
+
+def types_of(context: BatchContext, file: FileEntry) -> StructType:
+    """The types that a file says its columns have."""
+    inference = open_inference(dataclasses.replace(context.options, schema_hints=None))
+    _use(open_store(context.source_uri), file, inference)
+    return inference.result()
+
+
+def _widen_by_types(
+    context: BatchContext, sample: Sequence[FileEntry], schema: StructType, found: dict[str, str]
+) -> StructType:
+    """Widen to the types that files say."""
+    store = open_store(context.source_uri)
+    for file in sample:
+        wider = widen(schema, types_of(context, file), context.options)
+        for change in diff(schema, wider):
+            found.setdefault(change.path, store.child_uri(file.path))
+        schema = wider
+    return schema
+
+
+def _widen_by_values(
+    context: BatchContext, sample: Sequence[FileEntry], schema: StructType, found: dict[str, str]
+) -> StructType:
+    """Widen to the types of the values that the reader would rescue."""
+    outgrown = Outgrown(schema, context.options)
+    for texts in _rescued(context, sample):
+        outgrown.add(texts)
+    for path, uri in outgrown.files.items():
+        found.setdefault(path, uri)
+    return outgrown.schema
+
+
+def _rescued(context: BatchContext, sample: Sequence[FileEntry]) -> Iterator[list[str | None]]:
+    """What the reader rescues of files, read as in mode `rescue`: nothing fails, or is written."""
+    from airflow_cloudfiles.engine.stream.split_reader import SplitReader  # noqa: PLC0415 - a circle
+
+    lenient = dataclasses.replace(
+        context.options,
+        schema_evolution_mode="rescue",
+        mode="PERMISSIVE",
+        bad_records_path=None,
+        ignore_missing_files=True,
+        ignore_corrupt_files=True,
+    )
+    reading = dataclasses.replace(context, options=lenient)
+    for file in sample:
+        try:
+            for batch in SplitReader(Split(reading, (FileRange(file),))).read():
+                yield batch.column(batch.num_columns - 1).drop_null().to_pylist()
+        except ReadError as error:
+            _log.warning("Not looked at: %s", error)
+
+
+def described(changes: Findings) -> dict[str, str]:
+    """Old and new type of every column that is wider, in one text each."""
+    return {
+        each.path: f"{each.before} -> {each.after}"
+        for each in diff(changes.before, changes.after)
+        if each.kind == "retyped"
+    }
