@@ -70,6 +70,10 @@ For `writeStream.format("delta")` without the Delta jars, and for `format("delta
 | `mergeSchema` | `false`; `true` for the Airflow operators, which take it in `options` | add \
 columns that the table lacks; else they are refused |
 | `path` | the argument of `start` | the folder of the table |
+| `typeWidening` | `false`; for the Airflow operators `true` with \
+`cloudFiles.schemaEvolutionMode=addNewColumnsWithTypeWidening` | with `mergeSchema`: rewrite the \
+table, in one commit, when a column has become wider; else it is refused |
+| `typeWideningMaxBytes` | `10g` | the largest table that is rewritten, in bytes of its data files |
 | `txnAppId` | the id of the stream | under which name the table remembers the batches it has |
 
 `outputMode` must be `append`.

@@ -45,6 +45,18 @@ STREAM_POINTS = (
 )
 """The points of planning, reading and committing a micro-batch, and of a schema change."""
 
+WIDENING_POINTS = ("before-sink-widening", "after-sink-widening")
+"""The points that a commit passes besides when it rewrites its table for a wider column."""
+
+PROMOTION_POINTS = (
+    "after-promotion-columns",
+    "after-promotion-schema",
+    "after-promotion-files",
+    "before-promotion-commit",
+    "after-promotion-commit",
+)
+"""The points that promoting rescued data passes, in this order."""
+
 DRIVER = "CLOUDFILES_CRASH_DRIVER"
 """Environment variable: process id of the Spark driver that is to die with its helpers."""
 

@@ -57,6 +57,9 @@ SUPPORTED = (
 )
 """What `CloudFilesOptions` parses and the engine obeys."""
 
+OF_SINK = ("mergeSchema", "typeWidening", "typeWideningMaxBytes")
+"""Options of the Delta sink that a task takes among those of the stream."""
+
 INTERNAL = (
     "cloudFiles.internal.token",
     "cloudFiles.internal.upToEntry",

@@ -23,6 +23,7 @@ _OPTION_OF_ARGUMENT = {
     "checkpointlocation": "checkpoint_location",
     "cloudfiles.schemalocation": "schema_location",
 }
+_OF_SINK = frozenset(name.lower() for name in option_names.OF_SINK)
 _CREDENTIALS = frozenset(name.lower() for name in option_names.CREDENTIALS)
 
 
@@ -154,8 +155,8 @@ def check_batch(batch: object, checkpoint_location: str) -> dict[str, object] | 
 
 
 def _parse(given: Mapping[str, object], source: str) -> CloudFilesOptions:
-    """Validate options; `mergeSchema` belongs to the sink and is looked at there."""
-    options = {name: value for name, value in given.items() if name.lower() != "mergeschema"}
+    """Validate options; those of the sink are looked at there."""
+    options = {name: value for name, value in given.items() if name.lower() not in _OF_SINK}
     return CloudFilesOptions.parse(options, path=source)
 
 

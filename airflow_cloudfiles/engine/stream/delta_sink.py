@@ -30,9 +30,11 @@ from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.ledger.metadata import read_metadata
 from airflow_cloudfiles.engine.ledger.plan_log import PREFIX as PLANS
 from airflow_cloudfiles.engine.log import NumberedLog
+from airflow_cloudfiles.engine.option_values import Values
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
 from airflow_cloudfiles.engine.stream import delta_table, progress
 from airflow_cloudfiles.engine.stream.data_files import DataFile, DataFileWriter
+from airflow_cloudfiles.engine.stream.delta_widening import widening_rule
 from airflow_cloudfiles.engine.stream.source import SPLIT_COLUMN, log_to_stderr
 from airflow_cloudfiles.engine.stream.split_reader import SplitCounts, SplitReader
 from airflow_cloudfiles.engine.stream.splits import Split
@@ -57,8 +59,10 @@ class TaskWritten(WriterCommitMessage):
 class DeltaLakeDataSource(DataSource):
     """The sink `deltalake`, and the batch source of the same name.
 
-    Options: `path` (the table), `checkpointLocation`, `mergeSchema` (false), `txnAppId` (default:
-    the id of the stream whose state is in the checkpoint location).
+    Options: `path` (the table), `checkpointLocation`, `mergeSchema` (false), `typeWidening` (false:
+    whether the table is rewritten when a column has become wider), `typeWideningMaxBytes` (10g: the
+    largest table that is), `txnAppId` (default: the id of the stream whose state is in the
+    checkpoint location).
     """
 
     @classmethod
@@ -118,11 +122,10 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of one query to one table."""
 
     def __init__(self, target: str, options: dict[str, str], schema: StructType) -> None:
-        merge = options.get("mergeschema", "false").lower()
-        if merge not in {"true", "false"}:
-            raise OptionError(f"mergeSchema must be true or false, got {merge!r}.")
+        read = Values(options)
         self._target = target
-        self._merge_schema = merge == "true"
+        self._merge_schema = read.boolean("mergeSchema", default=False)
+        self._widening = widening_rule(read, default=False)
         self._state = options.get(STATE.lower()) or options.get("checkpointlocation")
         self._app_id = options.get("txnappid")
         self._schema = schema
@@ -153,6 +156,7 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             files=files,
             schema=schema,
             merge_schema=self._merge_schema,
+            widening=self._widening,
         )
         counts = _total(written)
         _log.info(

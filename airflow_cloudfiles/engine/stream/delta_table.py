@@ -2,7 +2,8 @@
 
 1. The data files are there already, invisible.
 2. If the table has seen this batch of this stream, they are removed and nothing else happens.
-3. Columns the table lacks are added (`mergeSchema`), or the batch is refused.
+3. Columns the table lacks are added (`mergeSchema`), columns that are too narrow are widened
+   (`typeWidening`), or the batch is refused.
 4. One commit adds the files and notes `(application id, batch id)`. Two committers of the same
    batch conflict in Delta's own log; the loser finds the batch there and is at step 2.
 
@@ -19,32 +20,30 @@ import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from deltalake import DeltaTable, Field, Schema
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
-from deltalake.transaction import AddAction, CommitProperties, Transaction
+from deltalake.transaction import CommitProperties, Transaction
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
     CorruptedStateError,
-    SchemaMismatchError,
     SinkError,
     StateError,
     TargetNotDeltaError,
 )
 from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
-from airflow_cloudfiles.engine.stream import data_files
+from airflow_cloudfiles.engine.stream import data_files, delta_schema, delta_widening
 from airflow_cloudfiles.engine.stream.data_files import DataFile
 from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
+from airflow_cloudfiles.engine.stream.delta_rewrite import add_action, names_of
+from airflow_cloudfiles.engine.stream.delta_widening import WideningRule
 
-_COMPUTED = (
-    "delta.generationExpression",
-    "delta.identity.start",
-    "delta.invariants",
-    "CURRENT_DEFAULT",
-)
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 COMMIT_TRIES = 20
 """How often a commit is tried against other writers before giving up."""
 COMMIT_NOTE = "cloudfiles"
@@ -137,13 +136,14 @@ def _is_ours(key: str) -> bool:
     )
 
 
-def commit(
+def commit(  # noqa: PLR0913 - what a batch is, and what a table may become
     target: str,
     *,
     batch: BatchId,
     files: Sequence[DataFile],
     schema: pa.Schema,
     merge_schema: bool,
+    widening: WideningRule | None = None,
 ) -> Committed:
     """Make a micro-batch visible, exactly once however often it is called.
 
@@ -156,6 +156,8 @@ def commit(
         files: Data files in the table's folder; may be empty.
         schema: Schema of the files.
         merge_schema: Whether columns the table lacks are added to it.
+        widening: Whether the table may be rewritten for a column that has become wider; `None`:
+            it may not.
 
     Raises:
         SchemaMismatchError: A column the table lacks (without `merge_schema`), or of another type.
@@ -173,11 +175,13 @@ def commit(
         if seen is not None and seen >= batch.number:
             return _seen(table, target, batch, files)
         try:
-            table = _prepared(table, target, schema, files, merge_schema=merge_schema)
+            table = _prepared(
+                table, target, schema, files, merge_schema=merge_schema, widening=widening
+            )
             crash_point("before-sink-commit")
             with DeltaLocation.of(target).speaking("may not have taken a commit"):
                 table.create_write_transaction(
-                    actions=[_action(file) for file in files],
+                    actions=[add_action(file) for file in files],
                     mode="append",
                     schema=table.schema(),
                     commit_properties=CommitProperties(
@@ -201,7 +205,7 @@ def commit(
 def _seen(table: DeltaTable, target: str, batch: BatchId, files: Sequence[DataFile]) -> Committed:
     """What to say of a batch that the table has: another call's, or this one's, unheard."""
     _check_same_plan(table, target, batch)
-    kept = _in_table(table)
+    kept = names_of(table)
     is_new = any(file.name in kept for file in files)
     if is_new:
         _log.info("Batch %s is in %s, though its answer was lost", batch.number, target)
@@ -211,21 +215,18 @@ def _seen(table: DeltaTable, target: str, batch: BatchId, files: Sequence[DataFi
     return Committed(table.version(), is_new=is_new)
 
 
-def _in_table(table: DeltaTable) -> set[str]:
-    return {uri.rpartition("/")[2] for uri in table.file_uris()}
-
-
-def _prepared(
+def _prepared(  # noqa: PLR0913 - as `commit`
     table: DeltaTable,
     target: str,
     schema: pa.Schema,
     files: Sequence[DataFile],
     *,
     merge_schema: bool,
+    widening: WideningRule | None,
 ) -> DeltaTable:
     """The table with all columns of the batch; the files of a refused batch are removed."""
     try:
-        return _with_columns(table, target, schema, merge_schema=merge_schema)
+        return _with_columns(table, target, schema, merge_schema=merge_schema, widening=widening)
     except CloudFilesError as error:
         if not error.is_retryable:
             remove(target, files)
@@ -250,8 +251,16 @@ def _check_same_plan(table: DeltaTable, target: str, batch: BatchId) -> None:
             return
 
 
-def check(target: str, schema: pa.Schema, *, merge_schema: bool) -> None:
+def check(
+    target: str, schema: pa.Schema, *, merge_schema: bool, widening: WideningRule | None = None
+) -> None:
     """Find out before the stream starts whether a table can take rows of this schema.
+
+    Args:
+        target: Path or URI of the table.
+        schema: Schema of the stream.
+        merge_schema: As for `commit`.
+        widening: As for `commit`.
 
     Raises:
         TargetNotDeltaError: There is something else.
@@ -259,12 +268,14 @@ def check(target: str, schema: pa.Schema, *, merge_schema: bool) -> None:
     """
     table = open_table(target)
     if table is not None:
-        _missing(table, target, schema, merge_schema=merge_schema)
+        plan = delta_schema.plan(table, target, schema)
+        plan.check(target, merge_schema=merge_schema, widens=widening is not None)
 
 
 def _create(target: str, schema: pa.Schema) -> DeltaTable:
     """Create an empty table, or open the one that somebody else created meanwhile."""
     location = DeltaLocation.of(target)
+    delta_schema.check_columns(schema, target)
     if location.folder is None:
         _require_conditional_put(location)
     else:
@@ -273,7 +284,7 @@ def _create(target: str, schema: pa.Schema) -> DeltaTable:
         with location.speaking("cannot be created"):
             DeltaTable.create(
                 location.table_uri,
-                schema=_nullable(schema),
+                schema=delta_schema.nullable(schema),
                 mode="ignore",
                 storage_options=location.storage_options(),
             )
@@ -296,120 +307,27 @@ def _require_conditional_put(location: DeltaLocation) -> None:
 
 
 def _with_columns(
-    table: DeltaTable, target: str, schema: pa.Schema, *, merge_schema: bool
+    table: DeltaTable,
+    target: str,
+    schema: pa.Schema,
+    *,
+    merge_schema: bool,
+    widening: WideningRule | None,
 ) -> DeltaTable:
-    """Add the columns that the table lacks; adding a column twice is harmless."""
-    missing = _missing(table, target, schema, merge_schema=merge_schema)
-    if missing:
-        _log.info("Adding columns to %s: %s", target, ", ".join(field.name for field in missing))
-        location = DeltaLocation.of(target)
+    """Widen and add columns; doing either twice is harmless."""
+    location = DeltaLocation.of(target)
+    plan = delta_schema.plan(table, target, schema)
+    plan.check(target, merge_schema=merge_schema, widens=widening is not None)
+    if plan.widened and widening is not None:
+        delta_widening.widen(table, location, plan, widening)
+        table = _load(location)
+    if plan.missing:
+        _log.info("Adding columns to %s: %s", target, ", ".join(each.name for each in plan.missing))
         with location.speaking("cannot be given columns"):
-            table.alter.add_columns(missing)
+            table.alter.add_columns(delta_schema.delta_fields(plan.missing))
         crash_point("after-sink-columns")
         table = _load(location)
     return table
-
-
-def _missing(
-    table: DeltaTable, target: str, schema: pa.Schema, *, merge_schema: bool
-) -> list[Field]:
-    """Fields to add so that the table can take the schema; refuses what cannot be."""
-    _refuse_features(table, target)
-    wanted = {field.name: field for field in Schema.from_arrow(_nullable(schema)).fields}
-    have = {field.name: field for field in table.schema().fields}
-    missing: list[Field] = []
-    for name, field in wanted.items():
-        if name in have:
-            grown = _compare(have[name], field, target, name)
-            if grown:
-                missing.append(field)
-            continue
-        twin = next((other for other in have if other.lower() == name.lower()), None)
-        if twin is not None:
-            raise SchemaMismatchError(
-                f"Column {name} differs only in case from {twin} of {target}. Name it {twin} with "
-                "a schema hint (cloudFiles.schemaHints)."
-            )
-        missing.append(field)
-    if missing and not merge_schema:
-        raise SchemaMismatchError(
-            f"{target} lacks {', '.join(field.name for field in missing)} (or fields below). "
-            "Set mergeSchema=true to add them to the table."
-        )
-    return missing
-
-
-def _refuse_features(table: DeltaTable, target: str) -> None:
-    """Refuse tables with rules for their rows that are not checked when files are added."""
-    metadata = table.metadata()
-    rules = [f"it is partitioned by {name}" for name in metadata.partition_columns]
-    rules += [
-        f"it has {key}={value}"
-        for key, value in metadata.configuration.items()
-        if key.startswith("delta.constraints.")
-        or (key == "delta.columnMapping.mode" and value != "none")
-    ]
-    for field in table.schema().fields:
-        if not field.nullable:
-            rules.append(f"column {field.name} is NOT NULL")
-        rules += [f"column {field.name} has {key}" for key in field.metadata if key in _COMPUTED]
-    if rules:
-        raise SinkError(
-            f"{target} cannot be written in this version, because {'; '.join(rules)}. Choose a "
-            "table without, or write to it with Delta's own jars (writeStream.format('delta'))."
-        )
-
-
-def _compare(have: Field, want: Field, target: str, path: str) -> bool:
-    """Whether a column must grow nested fields; refuses another type."""
-    left, right = have.type, want.type
-    if left == right:
-        return False
-    kinds = (getattr(left, "type", None), getattr(right, "type", None))
-    if kinds == ("struct", "struct"):
-        inner = {field.name: field for field in left.fields}  # type: ignore[union-attr]
-        grows = False
-        for field in right.fields:  # type: ignore[union-attr]
-            grows |= field.name not in inner or _compare(
-                inner[field.name], field, target, f"{path}.{field.name}"
-            )
-        return grows
-    for kind, parts in (("array", ("element_type",)), ("map", ("key_type", "value_type"))):
-        if kinds == (kind, kind):
-            return any(
-                _compare(
-                    Field(part, getattr(left, part)),
-                    Field(part, getattr(right, part)),
-                    target,
-                    f"{path}.{part.removesuffix('_type')}",
-                )
-                for part in parts
-            )
-    raise SchemaMismatchError(
-        f"Failed to merge fields: {path} is {_kind(left)} in {target} but {_kind(right)} in the "
-        "stream. Give the column the table's type with a schema hint (cloudFiles.schemaHints), or "
-        "choose another target."
-    )
-
-
-def _kind(kind: object) -> str:
-    return str(getattr(kind, "type", kind))
-
-
-def _nullable(schema: pa.Schema) -> pa.Schema:
-    """Every column may be null: a later file may lack it."""
-    return pa.schema([field.with_nullable(True).remove_metadata() for field in schema])
-
-
-def _action(file: DataFile) -> AddAction:
-    return AddAction(
-        path=file.name,
-        size=file.size,
-        partition_values={},
-        modification_time=file.modification_time_ms,
-        data_change=True,
-        stats=file.statistics,
-    )
 
 
 def remove(target: str, files: Sequence[DataFile]) -> None:

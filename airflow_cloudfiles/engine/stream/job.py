@@ -24,9 +24,11 @@ from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
 from airflow_cloudfiles.engine.intake import Intake
 from airflow_cloudfiles.engine.ledger.run_lock import JOB_KEY, RunLock
+from airflow_cloudfiles.engine.option_values import Values
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.stream import definition, delta_table, progress
+from airflow_cloudfiles.engine.stream.delta_widening import WideningRule, widening_rule
 from airflow_cloudfiles.engine.stream.launch import COORDINATOR_JVM, DEFAULT_CONF, LAUNCHED
 from airflow_cloudfiles.engine.stream.source import LOCK_PATIENCE_SECONDS
 from airflow_cloudfiles.engine.stream.spec import JobSpec
@@ -120,7 +122,9 @@ def _ingest(spec: JobSpec, report: dict[str, Any], durations: dict[str, float]) 
         settled = definition.settle_schema(options)
         report["schema_version"] = settled.version
         schema = to_arrow(settled.full_schema(options.rescued_data_column))
-        delta_table.check(str(spec.target), schema, merge_schema=spec.merge_schema)
+        delta_table.check(
+            str(spec.target), schema, merge_schema=spec.merge_schema, widening=_widening(spec)
+        )
         before = _last_batch(spec)
         began = time.time()
         clock = time.monotonic()
@@ -133,6 +137,12 @@ def _ingest(spec: JobSpec, report: dict[str, Any], durations: dict[str, float]) 
             durations["query_seconds"] = round(time.monotonic() - clock, 3)
             spark.stop()
             _add_counts(report, spec, before, began)
+
+
+def _widening(spec: JobSpec) -> WideningRule | None:
+    """Whether the sink may rewrite the table."""
+    given = {name.lower(): value for name, value in spec.sink_options().items()}
+    return widening_rule(Values(given), default=False)
 
 
 def session(spec: JobSpec) -> SparkSession:
@@ -168,7 +178,7 @@ def start(spark: SparkSession, spec: JobSpec) -> StreamingQuery:
         # With its scheme, so that Spark's checkpoint is where the rest of the state is, whatever
         # file system is Hadoop's default.
         .option("checkpointLocation", normalize_uri(spec.checkpoint_location))
-        .option("mergeSchema", str(spec.merge_schema).lower())
+        .options(**spec.sink_options())
         .trigger(availableNow=True)
     )
     return writer.start(str(spec.target))

@@ -14,10 +14,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.option_names import OF_SINK
+from airflow_cloudfiles.engine.option_values import Values
 
 RUNS_PREFIX = "_runs"
 REPORTS_PREFIX = "_reports"
 SPEC_VERSION = 1
+_OF_SINK = frozenset(name.lower() for name in OF_SINK)
+_WIDENING = "addnewcolumnswithtypewidening"
 _SECRET = re.compile(
     r"(?i)secret|password|passphrase|token|access[.]?key|credential[.]?file"  # as Spark redacts
     r"|account[.]key|azure[.]sas[.]|private[.]key|encryption[.]key$"  # what Hadoop's stores read
@@ -37,7 +41,7 @@ class JobSpec:
         run_id: Names the run's report; letters, digits and `_.=+-`, at most 200.
         schema_location: Where `_schemas/` is; default is the checkpoint location.
         target: The Delta table; needed to ingest.
-        options: `cloudFiles.*` and format options, and the sink's `mergeSchema` (default true).
+        options: `cloudFiles.*` and format options, and those of the sink (`sink_options`).
         batch: The sensor's reference to a batch: ingest the file log up to its `last_entry` and
             discover nothing. `None`: discover first, then ingest all that is outstanding.
         spark_conf: Spark configuration of the run.
@@ -97,7 +101,7 @@ class JobSpec:
         """The options of the source, without those of the sink."""
         options = {key: _text(value) for key, value in self.options.items()}
         for key in list(options):
-            if key.lower() == "mergeschema":
+            if key.lower() in _OF_SINK:
                 del options[key]
         given = {key.lower() for key in options}
         for key, value in (
@@ -118,13 +122,22 @@ class JobSpec:
             options["cloudFiles.internal.upToEntry"] = str(int(self.batch["last_entry"]))
         return options
 
+    def sink_options(self) -> dict[str, str]:
+        """The options of the sink, with the defaults of a job.
+
+        New columns are added to the target unless `mergeSchema=false`. The target is rewritten for
+        wider columns if the stream's mode widens them, unless `typeWidening=false`.
+        """
+        given = _lower(self.options)
+        widens = given.get("cloudfiles.schemaevolutionmode", "").lower() == _WIDENING
+        defaults = {"mergeschema": "true", "typewidening": str(widens).lower()}
+        given = {**defaults, **given}
+        return {name: given[name.lower()] for name in OF_SINK if name.lower() in given}
+
     @property
     def merge_schema(self) -> bool:
         """Whether new columns are added to the target; true unless `mergeSchema=false`."""
-        text = _lower(self.options).get("mergeschema", "true").lower()
-        if text not in {"true", "false"}:
-            raise OptionError(f"mergeSchema must be true or false, got {text!r}.")
-        return text == "true"
+        return Values(_lower(self.sink_options())).boolean("mergeSchema", default=True)
 
 
 def refuse_secrets(conf: Mapping[str, str]) -> None:

@@ -1,0 +1,214 @@
+"""How are data files of a table replaced by others?
+
+1. A file is read batch by batch, as the columns the table has by now.
+2. What becomes of the rows is written to new files, which nobody sees yet.
+3. One commit removes the old files and adds the new ones, unless another writer has removed one of
+   the old, or changed the columns: then the commit fails, and whoever rewrites looks again.
+
+Memory holds a batch, and in a cloud the file that is being written, never a table. Killed at
+any point, this leaves the table as it was, or as it was to be; files that nobody sees go with
+the table's vacuum.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction
+from pyspark.sql.types import StructType  # noqa: TC002 - read when the module is
+
+from airflow_cloudfiles.engine.errors import SinkError
+from airflow_cloudfiles.engine.stream.data_files import DataFile
+from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
+from airflow_cloudfiles.engine.stream.delta_schema import refuse_features, schema_of
+from airflow_cloudfiles.engine.types import to_arrow
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable, Schema
+
+BATCH_ROWS = 64 * 1024
+"""Rows that are in memory at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A data file that a version of a table has.
+
+    Attributes:
+        name: Its path in the table's folder, as the table's log has it.
+        size: Its bytes.
+        nulls: How many nulls each column has, as far as the log tells.
+        rows: How many rows, if the log tells.
+    """
+
+    name: str
+    size: int
+    rows: int | None
+    nulls: dict[str, int]
+
+
+class Snapshot:
+    """One version of a table, whose files can be read and replaced.
+
+    Args:
+        table: The table, loaded.
+        location: Where it is.
+
+    Attributes:
+        files: Its data files by name.
+        columns: Its columns.
+        schema: The same, in Arrow.
+
+    Raises:
+        SinkError: The table has rules or features with which a file cannot be replaced here.
+    """
+
+    def __init__(self, table: DeltaTable, location: DeltaLocation) -> None:
+        self.table = table
+        self.location = location
+        refuse_features(table, location.target)
+        self._refuse_rules()
+        with location.speaking("cannot be read"):
+            dataset = table.to_pyarrow_dataset()
+            self._paths = {str(each.path).lstrip("/"): each for each in dataset.get_fragments()}
+            listed = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        self.files = {each["path"]: _table_file(each) for each in listed}
+        self.columns: StructType = schema_of(table)
+        self.schema: pa.Schema = to_arrow(self.columns)
+
+    def batches(
+        self, file: TableFile, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Read a file; columns that it lacks, also inside structs, are null.
+
+        Args:
+            file: One of this version's files.
+            columns: Only these, in the table's order; `None` for all.
+
+        Raises:
+            SinkError: The file is damaged, or gone.
+            TargetUnreachableError: Its storage failed.
+        """
+        wanted = pa.schema(
+            [each for each in self.schema if columns is None or each.name in columns]
+        )
+        try:
+            with self.location.speaking(f"has a file that cannot be read ({file.name})"):
+                yield from self._read(file, wanted)
+        except pa.ArrowException as error:
+            raise SinkError(
+                f"The file {file.name} of the Delta table {self.location.target} cannot be read: "
+                f"{error}. Restore it, or the table to an earlier version."
+            ) from error
+
+    def _read(self, file: TableFile, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+        fragment = self._paths[file.name]
+        with fragment.filesystem.open_input_file(fragment.path) as source:
+            parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+            there = [name for name in wanted.names if name in parquet.schema_arrow.names]
+            for batch in parquet.iter_batches(BATCH_ROWS, columns=there):
+                arrays = [
+                    batch.column(each.name).cast(each.type)
+                    if each.name in there
+                    else pa.nulls(batch.num_rows, each.type)
+                    for each in wanted
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+    def _refuse_rules(self) -> None:
+        """Refuse tables whose files must stay, or whose files hold rows that are deleted."""
+        target = self.location.target
+        if self.table.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
+            raise SinkError(
+                f"{target} has delta.appendOnly=true: no row of it may change. Set it to false, or "
+                "choose another target."
+            )
+        if "deletionVectors" in (self.table.protocol().reader_features or []):
+            raise SinkError(
+                f"{target} has deletion vectors, which are not read here. Remove them with "
+                "REORG TABLE ... APPLY (PURGE) and ALTER TABLE ... DROP FEATURE deletionVectors."
+            )
+
+
+def replace(
+    snapshot: Snapshot,
+    removed: Iterable[TableFile],
+    added: Iterable[DataFile],
+    note: dict[str, Any],
+) -> None:
+    """Commit new files in the place of old ones; the columns stay.
+
+    Args:
+        snapshot: The version that the old files were read in, or a newer one that has them.
+        removed: The old files.
+        added: The new files.
+        note: Goes into the commit's own metadata; keys that are nobody else's.
+
+    Raises:
+        CommitFailedError: Another writer has removed an old file, or changed the columns. The
+            commit may be there nevertheless, when its answer was lost: look at the files.
+        TargetUnreachableError: The storage failed; the commit may be there or not.
+    """
+    actions = [
+        RemoveAction(each.name, True, time.time_ns() // 10**6, size=each.size, partition_values={})
+        for each in removed
+    ]
+    with snapshot.location.speaking("may not have taken a commit"):
+        snapshot.table.create_write_transaction(
+            actions=[*actions, *map(add_action, added)],
+            mode="append",
+            schema=snapshot.table.schema(),
+            commit_properties=CommitProperties(custom_metadata=note),
+        )
+
+
+def replace_all(
+    snapshot: Snapshot, schema: Schema, added: Iterable[DataFile], note: dict[str, Any]
+) -> None:
+    """Commit new files, with other columns, in the place of all old ones.
+
+    Nothing else may have been committed since the version that was read: `deltalake` (1.6) would
+    let rows of the old columns stay beside the new ones, if it were to try again by itself.
+
+    Raises:
+        CommitFailedError: Another writer was first. As for `replace`.
+        TargetUnreachableError: As for `replace`.
+    """
+    with snapshot.location.speaking("may not have taken a commit"):
+        snapshot.table.create_write_transaction(
+            actions=[add_action(each) for each in added],
+            mode="overwrite",
+            schema=schema,
+            commit_properties=CommitProperties(custom_metadata=note, max_commit_retries=0),
+        )
+
+
+def add_action(file: DataFile) -> AddAction:
+    """A data file, as a commit adds it."""
+    return AddAction(
+        path=file.name,
+        size=file.size,
+        partition_values={},
+        modification_time=file.modification_time_ms,
+        data_change=True,
+        stats=file.statistics,
+    )
+
+
+def names_of(table: DeltaTable) -> set[str]:
+    """Names of the data files of a version."""
+    return {uri.rpartition("/")[2] for uri in table.file_uris()}
+
+
+def _table_file(action: dict[str, Any]) -> TableFile:
+    nulls = {
+        key.removeprefix("null_count."): value
+        for key, value in action.items()
+        if key.startswith("null_count.") and value is not None
+    }
+    return TableFile(action["path"], action["size_bytes"], action["num_records"], nulls)
