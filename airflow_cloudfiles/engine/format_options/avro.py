@@ -6,21 +6,63 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from airflow_cloudfiles.engine.errors import UnsupportedOptionError
 from airflow_cloudfiles.engine.option_values import Values
+
+_REBASE_MODES = ("CORRECTED", "EXCEPTION", "LEGACY")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvroOptions:
     """The validated options of Avro."""
 
-    NAMES: ClassVar[tuple[str, ...]] = ()
-    REFUSED: ClassVar[Mapping[str, str]] = {}
+    merge_schema: bool = True
+    """`mergeSchema`: whether the schema is inferred from all files of the sample; false takes the
+    columns of the newest file alone, and others are new columns later. Types are never relaxed:
+    where files disagree, the newest one's type is the column's (B12)."""
+    stable_union_names: bool = False
+    """`enableStableIdentifiersForUnionType`: whether the fields of a union of several types are
+    named after these (`member_int`), rather than numbered (`member0`)."""
+    stable_union_prefix: str = "member_"
+    """`stableIdentifierPrefixForUnionType`: what such names begin with."""
+
+    NAMES: ClassVar[tuple[str, ...]] = (
+        "datetimeRebaseMode",
+        "enableStableIdentifiersForUnionType",
+        "mergeSchema",
+        "stableIdentifierPrefixForUnionType",
+    )
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        "avroSchema": "files are read by the schema that each of them holds, so that no field of "
+        "theirs is passed over. Give the columns with .schema(...) or cloudFiles.schemaHints.",
+        "avroSchemaUrl": "files are read by the schema that each of them holds, so that no field "
+        "of theirs is passed over. Give the columns with .schema(...) or cloudFiles.schemaHints.",
+        "ignoreExtension": "files are chosen by pathGlobFilter, for instance *.avro.",
+        "positionalFieldMatching": "fields find their columns by name. By position, a file with "
+        "one more field would fill the wrong columns.",
+        "recursiveFieldMaxDepth": "what lies deeper than such a depth would be lost. A recursive "
+        "type cannot be read; let the writer nest it to a fixed depth.",
+    }
 
     @classmethod
-    def parse(cls, read: Values) -> Self:  # noqa: ARG003 - none yet
+    def parse(cls, read: Values) -> Self:
         """Validate."""
-        return cls()
+        mode = read.choice("datetimeRebaseMode", _REBASE_MODES, "CORRECTED")
+        if mode != "CORRECTED":
+            raise UnsupportedOptionError(
+                f"datetimeRebaseMode={mode} is not in this version for Avro, which reads dates and "
+                "timestamps as they are (CORRECTED). Remove it."
+            )
+        return cls(
+            merge_schema=read.boolean("mergeSchema", default=True),
+            stable_union_names=read.boolean("enableStableIdentifiersForUnionType", default=False),
+            stable_union_prefix=_or(read.raw("stableIdentifierPrefixForUnionType"), "member_"),
+        )
 
     def can_split(self) -> bool:
-        """Whether large files may be read in parts."""
-        return False
+        """Whether large files may be read in parts: at the marks between their blocks."""
+        return True
+
+
+def _or(given: str | None, default: str) -> str:
+    return default if given is None else given
