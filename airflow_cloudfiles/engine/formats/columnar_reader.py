@@ -52,10 +52,17 @@ BATCH_BYTES: Final = 16 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some rows of a file: the columns that were asked for, in that order."""
+    """Some rows of a file.
+
+    Attributes:
+        rows: How many.
+        columns: The columns that were asked for, in that order.
+        schema: Of the file, where these rows need other types than the file tells.
+    """
 
     rows: int
     columns: list[pa.Array]
+    schema: pa.Schema | None = None
 
 
 class ColumnarFile(Protocol):
@@ -129,7 +136,8 @@ class ColumnarReader(ABC):
             if plan.new and self._watches and (parts or start == 0):
                 raise UnknownFields(_samples(opened, parts, plan.new), file.uri)
             for chunk in opened.chunks(parts, plan.columns):
-                batch = self._batch(plan, chunk, file.uri)
+                schema = opened.schema if chunk.schema is None else chunk.schema
+                batch = self._batch(self._plan(schema), chunk, file.uri)
                 self.counts.rows += batch.num_rows
                 yield batch
 

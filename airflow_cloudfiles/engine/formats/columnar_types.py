@@ -101,6 +101,13 @@ def is_list(kind: pa.DataType) -> bool:
     return any(test(kind) for test in _IS_LIST)
 
 
+def list_of(kind: pa.DataType, element: pa.DataType) -> pa.DataType:
+    """A list of the same layout with other elements."""
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(element, kind.list_size)
+    return pa.large_list(element) if pa.types.is_large_list(kind) else pa.list_(element)
+
+
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """The type without its wrapping: dictionary, run-end encoding, extension.
 

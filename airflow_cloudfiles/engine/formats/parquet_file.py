@@ -13,8 +13,12 @@ from typing import IO, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_cloudfiles.engine.format_options.parquet import ParquetOptions
 from airflow_cloudfiles.engine.formats.columnar_reader import BATCH_BYTES, Chunk, names_of
-from airflow_cloudfiles.engine.formats.columnar_types import is_list
+from airflow_cloudfiles.engine.formats.columnar_types import is_list, list_of
+from airflow_cloudfiles.engine.formats.parquet_calendar import Calendar
+from airflow_cloudfiles.engine.formats.parquet_int96 import has_nanos, in_nanos
+from airflow_cloudfiles.engine.options import CloudFilesOptions
 
 _BUFFERED_BYTES: Final = 64 * 2**20
 """The columns of a row group that takes more, compressed, are fetched piece by piece."""
@@ -24,37 +28,54 @@ _MOST_ROWS: Final = 2**16
 _FEWEST_ROWS: Final = 64
 
 
+def parquet_options(options: CloudFilesOptions) -> ParquetOptions:
+    """The options of Parquet among those of a source."""
+    own = options.format_options
+    return own if isinstance(own, ParquetOptions) else ParquetOptions()
+
+
 class ParquetFile:
     """An open Parquet file.
 
     Args:
         content: The file, seekable; its owner closes it.
+        options: What its dates mean when it does not tell.
 
     Raises:
         pyarrow.ArrowException, OSError: It is no Parquet file, or cannot be read.
     """
 
-    def __init__(self, content: IO[bytes]) -> None:
+    def __init__(self, content: IO[bytes], options: ParquetOptions) -> None:
         self._content = content
         self._file = self._opened(None, is_large=False)
         self._metadata = self._file.metadata
         groups = (self._metadata.row_group(each) for each in range(self._metadata.num_row_groups))
-        if any(_compressed_bytes(each) > _BUFFERED_BYTES for each in groups):
+        self._is_large = any(_compressed_bytes(each) > _BUFFERED_BYTES for each in groups)
+        if self._is_large:
             self._file = self._opened(self._metadata, is_large=True)
-        leaves = iter(self._file.schema)
         self._found = self._file.schema_arrow
+        leaves = iter(self._file.schema)
+        seen = [_Seen(each.type, leaves) for each in self._found]
         self.schema: pa.Schema = pa.schema(
-            [pa.field(each.name, _corrected(each.type, leaves)) for each in self._found]
+            [
+                pa.field(each.name, each_seen.kind)
+                for each, each_seen in zip(self._found, seen, strict=True)
+            ]
         )
+        self._int96 = [each.int96 for each in seen]
+        self._calendar = Calendar.of(self._metadata.metadata, options)
+        self._may_have_nanos = b"org.apache.spark.version" not in (self._metadata.metadata or {})
 
-    def _opened(self, metadata: pq.FileMetaData | None, *, is_large: bool) -> pq.ParquetFile:
+    def _opened(
+        self, metadata: pq.FileMetaData | None, *, is_large: bool, int96_unit: str = "us"
+    ) -> pq.ParquetFile:
         # A row group that is fetched at once takes few requests; a large one takes too much memory.
         return pq.ParquetFile(
             self._content,
             metadata=metadata,
             buffer_size=_BUFFER_BYTES if is_large else 0,
             pre_buffer=not is_large,
-            coerce_int96_timestamp_unit="us",
+            coerce_int96_timestamp_unit=int96_unit,
             page_checksum_verification=True,
             arrow_extensions_enabled=False,
         )
@@ -85,23 +106,58 @@ class ParquetFile:
     def _group_chunks(
         self, part: int, group: pq.RowGroupMetaData, columns: list[int]
     ) -> Iterator[Chunk]:
-        names = names_of(self._found, columns)
-        places = columns if names is None else list(range(len(columns)))
-        batches = self._file.iter_batches(
-            _rows_at_once(group), row_groups=[part], columns=names, use_threads=False
+        rows = _rows_at_once(group)
+        nanos = [each for each in columns if self._may_have_nanos and any(self._int96[each])]
+        if not nanos:
+            for arrays in _batches(self._file, part, rows, columns):
+                yield Chunk(len(arrays[0]), self._corrected(arrays, columns))
+            return
+        other = self._opened(self._metadata, is_large=self._is_large, int96_unit="ns")
+        both = zip(
+            _batches(self._file, part, rows, columns),
+            _batches(other, part, rows, nanos),
+            strict=True,
         )
-        for batch in batches:
-            batch.validate()
-            arrays = [
-                self._corrected_array(batch.column(place), column)
-                for place, column in zip(places, columns, strict=True)
-            ]
-            yield Chunk(batch.num_rows, arrays)
+        for arrays, exact in both:
+            chunk = Chunk(len(arrays[0]), self._corrected(arrays, columns))
+            yield self._with_nanos(chunk, columns, dict(zip(nanos, exact, strict=True)))
 
-    def _corrected_array(self, array: pa.Array, column: int) -> pa.Array:
-        """The array with the type that `schema` tells."""
-        kind = self.schema.field(column).type
-        return array if kind == self._found.field(column).type else array.view(kind)
+    def _corrected(self, arrays: list[pa.Array], columns: list[int]) -> list[pa.Array]:
+        """The arrays with the types that `schema` tells, in today's calendar."""
+        found = []
+        for array, column in zip(arrays, columns, strict=True):
+            kind = self.schema.field(column).type
+            right = array if kind == array.type else array.view(kind)
+            if not self._calendar.is_ours:
+                right = self._calendar.convert(right, iter(self._int96[column]))
+            found.append(right)
+        return found
+
+    def _with_nanos(self, chunk: Chunk, columns: list[int], exact: dict[int, pa.Array]) -> Chunk:
+        """The chunk with timestamps in nanoseconds where they have fractions of microseconds.
+
+        INT96 holds nanoseconds over more years than 64 bits of them do. So it is read in both
+        units, and each of them used where it is exact.
+        """
+        schema = self.schema
+        for place, column in enumerate(columns):
+            if column not in exact or not has_nanos(chunk.columns[place], exact[column]):
+                continue
+            kind = in_nanos(schema.field(column).type)
+            chunk.columns[place] = exact[column].view(kind)
+            schema = schema.set(column, pa.field(schema.field(column).name, kind))
+        return chunk if schema is self.schema else Chunk(chunk.rows, chunk.columns, schema)
+
+
+def _batches(
+    file: pq.ParquetFile, part: int, rows: int, columns: list[int]
+) -> Iterator[list[pa.Array]]:
+    """Columns of a row group, some rows at a time."""
+    names = names_of(file.schema_arrow, columns)
+    places = columns if names is None else list(range(len(columns)))
+    for batch in file.iter_batches(rows, row_groups=[part], columns=names, use_threads=False):
+        batch.validate()
+        yield [batch.column(place) for place in places]
 
 
 def _compressed_bytes(group: pq.RowGroupMetaData) -> int:
@@ -126,29 +182,37 @@ def _first_byte(group: pq.RowGroupMetaData) -> int:
     return int(max(0, min(each for each in pages if each is not None)))
 
 
-def _corrected(kind: pa.DataType, leaves: Iterator[pq.ColumnSchema]) -> pa.DataType:
+class _Seen:
     """An Arrow type as Spark sees the Parquet type it was made from.
 
     INT96 is an instant; an enumeration is a string.
+
+    Args:
+        kind: The type.
+        leaves: What Parquet says of its leaves; consumed.
+
+    Attributes:
+        kind: The type as Spark sees it.
+        int96: For each leaf, whether it is INT96.
     """
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(each.name, _corrected(each.type, leaves)) for each in kind])
-    if pa.types.is_map(kind):
-        key = _corrected(kind.key_type, leaves)
-        return pa.map_(key, _corrected(kind.item_type, leaves))
-    if is_list(kind):
-        element = _corrected(kind.value_type, leaves)
-        return kind if element == kind.value_type else _list_of(kind, element)
-    leaf = next(leaves)
-    if leaf.physical_type == "INT96":
-        return pa.timestamp("us", "UTC")
-    if leaf.logical_type.type == "ENUM" and kind == pa.binary():
-        return pa.string()
-    return kind
 
+    def __init__(self, kind: pa.DataType, leaves: Iterator[pq.ColumnSchema]) -> None:
+        self.int96: list[bool] = []
+        self.kind = self._type(kind, leaves)
 
-def _list_of(kind: pa.DataType, element: pa.DataType) -> pa.DataType:
-    """A list of the same layout with other elements."""
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(element, kind.list_size)
-    return pa.large_list(element) if pa.types.is_large_list(kind) else pa.list_(element)
+    def _type(self, kind: pa.DataType, leaves: Iterator[pq.ColumnSchema]) -> pa.DataType:
+        if pa.types.is_struct(kind):
+            return pa.struct([pa.field(each.name, self._type(each.type, leaves)) for each in kind])
+        if pa.types.is_map(kind):
+            key = self._type(kind.key_type, leaves)
+            return pa.map_(key, self._type(kind.item_type, leaves))
+        if is_list(kind):
+            element = self._type(kind.value_type, leaves)
+            return kind if element == kind.value_type else list_of(kind, element)
+        leaf = next(leaves)
+        self.int96.append(leaf.physical_type == "INT96")
+        if self.int96[-1]:
+            return pa.timestamp("us", "UTC")
+        if leaf.logical_type.type == "ENUM" and kind == pa.binary():
+            return pa.string()
+        return kind

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import IO
 
+from airflow_cloudfiles.engine.format_options.parquet import ParquetOptions
 from airflow_cloudfiles.engine.formats.columnar_infer import ColumnarInference
 from airflow_cloudfiles.engine.formats.columnar_reader import ColumnarFile
 from airflow_cloudfiles.engine.formats.parquet_file import ParquetFile
@@ -16,4 +17,4 @@ class ParquetInference(ColumnarInference):
 
     def open(self, content: IO[bytes]) -> ColumnarFile:
         """Read the footer of a file."""
-        return ParquetFile(content)
+        return ParquetFile(content, ParquetOptions())

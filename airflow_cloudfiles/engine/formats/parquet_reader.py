@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import IO
 
 from airflow_cloudfiles.engine.formats.columnar_reader import ColumnarFile, ColumnarReader
-from airflow_cloudfiles.engine.formats.parquet_file import ParquetFile
+from airflow_cloudfiles.engine.formats.parquet_file import ParquetFile, parquet_options
 
 
 class ParquetReader(ColumnarReader):
@@ -15,4 +15,4 @@ class ParquetReader(ColumnarReader):
 
     def open(self, content: IO[bytes]) -> ColumnarFile:
         """Read the footer of a file."""
-        return ParquetFile(content)
+        return ParquetFile(content, parquet_options(self._options))
