@@ -81,3 +81,116 @@ def test_types_widen_once_for_the_whole_batch_and_every_value_is_kept(
     assert (found[2]["long"], found[2]["nested"]["n"]) == (Decimal("0.25"), 2**64)
     assert found[4]["list"] == [1, 2**65]
     assert json.loads(found[None]["_rescued_data"])["id"] == "three"  # B60
+
+
+def test_many_new_columns_over_many_files_evolve_ahead_without_a_failed_run(
+    spark: SparkSession, folders: tuple[Path, Path, Path]
+) -> None:
+    source, state, target = folders
+    ahead = {**WIDENING, "cloudFiles.evolveAhead": "true", "cloudFiles.maxFilesPerTrigger": "20"}
+    drop(source, "first.json", [{"id": 0, "n": 1}])
+    run(stream(spark, source, state, **ahead), state, target, "parquet")
+    for number in range(1, 60):
+        record = {"id": number, "n": number * 2**58, f"new{number % 7}": number, "user": {"a": 1}}
+        drop(source, f"{number:02}.json", [record, {"user": {f"zip{number % 3}": "x"}}])
+    run(stream(spark, source, state, **ahead), state, target, "parquet")
+    assert sorted(path.name for path in (state / "_schemas").iterdir()) == ["0", "1"]
+    version = SchemaHistory(str(state)).show()
+    assert version.reason["ahead"] is True
+    assert version.reason["fields"] == [*(f"new{number}" for number in range(7)), "user"]
+    assert version.reason["widened"]["n"]["to"] == "decimal(20,0)"
+    assert paths_of(version.data_schema)["user.zip2"] == "string"
+    found = parquet_rows(target)
+    assert len(found) == 1 + 2 * 59
+    assert not [row for row in found if row["_rescued_data"]]
+    assert sum(row["id"] or 0 for row in found) == sum(range(60))
+    assert [row["n"] for row in found if row["id"] == 59] == [59 * 2**58]
+
+
+def test_evolving_ahead_says_when_it_does_not_know_the_state(
+    spark: SparkSession, folders: tuple[Path, Path, Path]
+) -> None:
+    source, state, target = folders
+    apart = state.with_name("schemas")
+    ahead = {"cloudFiles.evolveAhead": "true"}
+    drop(source, "1.json", [{"id": 1}])
+    run(stream(spark, source, apart, **ahead), state, target)
+    drop(source, "2.json", [{"id": 2, "new": 1}])
+    with pytest.raises(UnknownFieldException):  # it heals as usual
+        run(stream(spark, source, apart, **ahead), state, target)
+    run(stream(spark, source, apart, **ahead), state, target)
+    drop(source, "3.json", [{"id": 3, "more": 1}])
+    told = {**ahead, "checkpointLocation": str(state)}
+    run(stream(spark, source, apart, **told), state, target)
+    assert {number: row["more"] for number, row in by_id(target).items()} == {
+        1: None,
+        2: None,
+        3: "1",
+    }
+    assert SchemaHistory(str(apart)).show().version == 2
+
+
+def test_a_schema_wrecked_by_a_bad_file_is_rolled_back_and_pinned(
+    spark: SparkSession, folders: tuple[Path, Path, Path]
+) -> None:
+    source, state, target = folders
+    drop(source, "1.json", [{"id": 1, "name": "a"}])
+    run(stream(spark, source, state), state, target)
+    wrong = drop(source, "wrong.json", [{"id": 2, **{f"junk{n}": n for n in range(50)}}])
+    with pytest.raises(UnknownFieldException):
+        run(stream(spark, source, state), state, target)
+    history = SchemaHistory(str(state))
+    assert len(types(state)) == 52
+    assert {each.file for each in history.blame() if each.version == 1} == {wrong.as_uri()}
+
+    stale = stream(spark, source, state)
+    history.rollback(0, pin="rescue", note="junk in wrong.json")
+    with pytest.raises(Exception, match="defined with another schema"):
+        run(stale, state, target)
+    run(stream(spark, source, state), state, target)
+    assert set(types(state)) == {"id", "name"}
+    found = by_id(target)
+    assert set(found[1]) == {"id", "name", "_rescued_data"}
+    assert json.loads(str(found[2]["_rescued_data"]))["junk49"] == 49
+
+    history.pin(new_fields="fail")
+    drop(source, "3.json", [{"id": 3, "city": "Bern"}])
+    with pytest.raises(UnknownFieldException, match=r"pinned at version 3.*unpin") as caught:
+        run(stream(spark, source, state), state, target)
+    assert not caught.value.is_retryable
+    history.unpin()
+    with pytest.raises(UnknownFieldException) as caught:
+        run(stream(spark, source, state), state, target)
+    assert caught.value.is_retryable
+    run(stream(spark, source, state), state, target)
+    assert {number: row["city"] for number, row in by_id(target).items()} == {
+        1: None,
+        2: None,
+        3: "Bern",
+    }
+
+
+def test_after_a_rollback_alone_the_same_field_evolves_again(
+    spark: SparkSession, folders: tuple[Path, Path, Path]
+) -> None:
+    source, state, target = folders
+    drop(source, "1.json", [{"id": 1}])
+    run(stream(spark, source, state), state, target)
+    drop(source, "2.json", [{"id": 2, "new": "x"}])
+    with pytest.raises(UnknownFieldException):
+        run(stream(spark, source, state), state, target)
+    run(stream(spark, source, state), state, target)
+    SchemaHistory(str(state)).rollback(0)
+    drop(source, "3.json", [{"id": 3}])
+    run(stream(spark, source, state), state, target)  # the table keeps its column
+    assert {number: row["new"] for number, row in by_id(target).items()} == {
+        1: None,
+        2: "x",
+        3: None,
+    }
+    drop(source, "4.json", [{"id": 4, "new": "y"}])
+    with pytest.raises(UnknownFieldException):
+        run(stream(spark, source, state), state, target)
+    run(stream(spark, source, state), state, target)
+    assert by_id(target)[4]["new"] == "y"
+    assert SchemaHistory(str(state)).show().version == 3

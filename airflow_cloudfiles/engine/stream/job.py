@@ -27,7 +27,7 @@ from airflow_cloudfiles.engine.ledger.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.option_values import Values
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
-from airflow_cloudfiles.engine.stream import definition, delta_table, progress
+from airflow_cloudfiles.engine.stream import definition, delta_table, evolve_ahead, progress
 from airflow_cloudfiles.engine.stream.delta_widening import WideningRule, widening_rule
 from airflow_cloudfiles.engine.stream.launch import COORDINATOR_JVM, DEFAULT_CONF, LAUNCHED
 from airflow_cloudfiles.engine.stream.source import LOCK_PATIENCE_SECONDS
@@ -119,14 +119,16 @@ def _ingest(spec: JobSpec, report: dict[str, Any], durations: dict[str, float]) 
     lock = RunLock(open_store(spec.checkpoint_location), JOB_KEY)
     lock.acquire(timeout_seconds=LOCK_PATIENCE_SECONDS)
     with lock:
+        began = time.time()
         settled = definition.settle_schema(options)
+        if options.evolve_ahead:
+            settled, spec = evolve_ahead.before_run(options, settled, spec)
         report["schema_version"] = settled.version
         schema = to_arrow(settled.full_schema(options.rescued_data_column))
         delta_table.check(
             str(spec.target), schema, merge_schema=spec.merge_schema, widening=_widening(spec)
         )
         before = _last_batch(spec)
-        began = time.time()
         clock = time.monotonic()
         spark = session(spec)
         durations["spark_start_seconds"] = round(time.monotonic() - clock, 3)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +82,7 @@ def brought(files: dict[str, str], before: StructType, after: StructType) -> dic
     return found
 
 
-def look_at(context: BatchContext, files: Sequence[FileEntry]) -> Findings:
+def look_at(context: BatchContext, files: Iterable[FileEntry]) -> Findings:
     """Look at the newest of some files, within the sample limits.
 
     Args:

@@ -88,6 +88,10 @@ class CloudFilesDataSource(DataSource):
         self._settled = definition.settle_schema(options)
         if options.emit == "splits":
             return SPLIT_SCHEMA
+        if options.evolve_ahead:
+            from airflow_cloudfiles.engine.stream import evolve_ahead  # noqa: PLC0415
+
+            self._settled = evolve_ahead.before_definition(options, self._settled)
         return self._settled.full_schema(options.rescued_data_column)  # type: ignore[no-any-return]
 
     def reader(self, schema: StructType) -> DataSourceReader:

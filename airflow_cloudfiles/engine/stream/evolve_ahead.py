@@ -1,0 +1,142 @@
+"""What will the files of this run ask of the schema?
+
+With `cloudFiles.evolveAhead` a run looks at what it is going to read before it defines its
+DataFrame, and evolves the schema once for all of it, so that it need not fail first. The files are
+chosen as for inference: the newest ones, within the sample limits. What only reading finds (a file
+beyond the limits, or one that arrives meanwhile) still fails once and heals as usual.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+from dataclasses import replace
+
+from airflow_cloudfiles.engine.files import START, Offset
+from airflow_cloudfiles.engine.intake import Intake
+from airflow_cloudfiles.engine.ledger.metadata import read_metadata
+from airflow_cloudfiles.engine.options import ADDING_MODES, CloudFilesOptions
+from airflow_cloudfiles.engine.schema.entries import author
+from airflow_cloudfiles.engine.schema.schema_log import SchemaLog
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.stream import progress
+from airflow_cloudfiles.engine.stream.definition import GIVEN, SettledSchema, own_locations
+from airflow_cloudfiles.engine.stream.looking import look_at
+from airflow_cloudfiles.engine.stream.spec import JobSpec
+from airflow_cloudfiles.engine.stream.splits import BatchContext
+
+_log = logging.getLogger(__name__)
+
+
+def evolve_ahead(
+    options: CloudFilesOptions, intake: Intake, settled: SettledSchema
+) -> SettledSchema | None:
+    """Evolve the schema for the files that are recorded and not committed.
+
+    Costs one pass over them (a second one for text formats in the widening mode). Repeating it is
+    harmless: what the schema has is not new. Several runs at once write one version.
+
+    Args:
+        options: The options of the source.
+        intake: The state, after discovery.
+        settled: The schema so far.
+
+    Returns:
+        The schema to read with; `None` when that is `settled`.
+
+    Raises:
+        SchemaHintError: A hint does not fit what is new.
+        CorruptedStateError: Checkpoint and file log are not of one life.
+    """
+    may_evolve = options.schema_evolution_mode in ADDING_MODES and settled.pin is None
+    if settled.version == GIVEN or settled.schema_uri is None or not may_evolve:
+        return None
+    start, end = intake.committed(), _end(options, intake)
+    if start >= end:
+        return None
+    _log.info("Looking at the files of this run for what schema version %s lacks", settled.version)
+    findings = look_at(_context(options, intake, settled), intake.files.slice(start, end))
+    if not findings:
+        return None
+    written = SchemaLog(open_store(settled.schema_uri), intake.name).append(
+        settled.version + 1,
+        data_schema=findings.after,
+        partition_schema=settled.partition_schema,
+        reason={**findings.reason(), "ahead": True, "by": author()},
+    )
+    _log.warning("Schema version %s: evolved ahead of the run", written.version)
+    return replace(
+        settled,
+        version=written.version,
+        data_schema=written.data_schema,
+        partition_schema=written.partition_schema,
+        pin=written.pin,
+    )
+
+
+def before_run(
+    options: CloudFilesOptions, settled: SettledSchema, spec: JobSpec
+) -> tuple[SettledSchema, JobSpec]:
+    """Discover for a run and evolve ahead of it.
+
+    Returns:
+        The schema to read with; and what to run: just the files that were looked at.
+    """
+    with closing(_opened(options, spec.checkpoint_location)) as intake:
+        if spec.batch is None:
+            found = intake.discover()
+            progress.note_discovery(intake.state, found.to_json())
+            last = intake.files.latest()
+            spec = replace(spec, batch={"last_entry": last}) if last >= 0 else spec
+        return evolve_ahead(options, intake, settled) or settled, spec
+
+
+def before_definition(options: CloudFilesOptions, settled: SettledSchema) -> SettledSchema:
+    """Discover and evolve ahead where a DataFrame is defined, if the state of the query is known.
+
+    It is, when the reader is told the `checkpointLocation`, or the schema log is in it.
+    """
+    known = (options.checkpoint_location, options.schema_location)
+    states = (uri for uri in known if uri and read_metadata(open_store(uri)) is not None)
+    checkpoint = next(states, None)
+    if checkpoint is None:
+        _log.info(
+            "cloudFiles.evolveAhead has nothing to look at: there is no state yet, or load() does "
+            "not know it. Give readStream the option checkpointLocation too."
+        )
+        return settled
+    with closing(_opened(options, checkpoint)) as intake:
+        if options.up_to_entry is None:
+            intake.discover()
+        return evolve_ahead(options, intake, settled) or settled
+
+
+def _opened(options: CloudFilesOptions, checkpoint: str) -> Intake:
+    return Intake.open(
+        source=options.path,
+        format=options.format,
+        checkpoint_location=checkpoint,
+        exclude=own_locations(options, checkpoint),
+        discovery=options.discovery,
+    )
+
+
+def _end(options: CloudFilesOptions, intake: Intake) -> Offset:
+    """Where the files of the run end."""
+    return intake.head() if options.up_to_entry is None else Offset(options.up_to_entry + 1, 0)
+
+
+def _context(options: CloudFilesOptions, intake: Intake, settled: SettledSchema) -> BatchContext:
+    """The schema to look with; what belongs to a micro-batch is not asked for."""
+    return BatchContext(
+        source_uri=intake.source.uri,
+        source_name=intake.name,
+        state_uri=intake.state.uri,
+        schema_uri=settled.schema_uri,
+        schema_version=settled.version,
+        data_schema=settled.data_schema.json(),
+        partition_schema=settled.partition_schema.json(),
+        start=START,
+        end=START,
+        options=options,
+    )
