@@ -66,6 +66,7 @@ INTERNAL = (
     "cloudFiles.internal.emit",
     "cloudFiles.internal.parallelism",
     "cloudFiles.internal.exclude",
+    "cloudFiles.internal.caseSensitive",
 )
 """Set by this package itself between its own rooms; never by users."""
 

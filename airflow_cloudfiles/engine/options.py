@@ -131,6 +131,9 @@ class CloudFilesOptions:
     """Internal: whether the source reads the files or only says what to read."""
     parallelism: int = 8
     """Internal: how many tasks can run at once (Spark's default parallelism)."""
+    case_sensitive: bool = False
+    """Internal: whether the session has `spark.sql.caseSensitive`: `foo` and `Foo` are two columns
+    then (B16)."""
     exclude: tuple[str, ...] = ()
     """Internal: locations below the source that are not sources (the target)."""
 
@@ -217,6 +220,7 @@ class CloudFilesOptions:
             up_to_entry=read.optional_number("cloudFiles.internal.upToEntry"),
             emit=read.choice("cloudFiles.internal.emit", ("rows", "splits"), "rows"),
             parallelism=read.optional_number("cloudFiles.internal.parallelism") or 8,
+            case_sensitive=read.boolean("cloudFiles.internal.caseSensitive", default=False),
             exclude=tuple(filter(None, given.get("cloudfiles.internal.exclude", "").split("\n"))),
         )
 

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_cloudfiles import SchemaHistory, UnknownFieldException
+from airflow_cloudfiles.engine.errors import SchemaMismatchError
 from airflow_cloudfiles.engine.schema.differences import paths_of
 from tests.stream.landing import drop, rows, run, stream
 
@@ -194,3 +195,25 @@ def test_after_a_rollback_alone_the_same_field_evolves_again(
     run(stream(spark, source, state), state, target)
     assert by_id(target)[4]["new"] == "y"
     assert SchemaHistory(str(state)).show().version == 3
+
+
+def test_a_case_sensitive_session_has_three_columns(
+    spark: SparkSession, folders: tuple[Path, Path, Path]
+) -> None:  # B16
+    source, state, target = folders
+    drop(source, "1.json", [{"foo": 1, "Foo": 2}])
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        run(stream(spark, source, state), state, target, "parquet")
+        drop(source, "2.json", [{"foo": 3, "FOO": 4}])
+        with pytest.raises(UnknownFieldException):
+            run(stream(spark, source, state), state, target, "parquet")
+        frame = stream(spark, source, state)
+        assert frame.columns == ["foo", "Foo", "FOO", "_rescued_data"]
+        run(frame, state, target, "parquet")
+        found = [(row["foo"], row.get("Foo"), row.get("FOO")) for row in parquet_rows(target)]
+        assert sorted(found) == [("1", "2", None), ("3", None, "4")]
+        with pytest.raises(SchemaMismatchError, match="only in case"):  # B127
+            run(stream(spark, source, state.with_name("s")), state.with_name("s"), target / "delta")
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.types import StructField, StructType
 
+from airflow_cloudfiles.engine.casing import compare_case
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.listing import DirectoryListing
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, OptionError
@@ -69,6 +70,7 @@ def settle_schema(options: CloudFilesOptions) -> SettledSchema:
         SchemaInferenceError: No schema yet and no file with a record to infer it from (B4).
         StateConflictError: The schema location belongs to another source (B22).
     """
+    compare_case(sensitive=options.case_sensitive)
     location = options.schema_location or options.checkpoint_location
     if location is None:
         inferred = _infer(options)
@@ -127,6 +129,7 @@ def bind(settled: SettledSchema, options: CloudFilesOptions, checkpoint: str) ->
     Raises:
         IncompatibleSchemaError: The schema log has a newer version than the DataFrame.
     """
+    compare_case(sensitive=options.case_sensitive)
     if settled.version == GIVEN:
         return settled
     uri = settled.schema_uri or normalize_uri(checkpoint)

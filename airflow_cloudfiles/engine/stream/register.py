@@ -45,6 +45,7 @@ RECEIVE_SECONDS = 60.0
 """How long `start()` waits for the planning process to take the checkpoint location."""
 _CHECKPOINT = "checkpointlocation"
 STATE_HANDOFF = "cloudFiles.internal.token"
+CASE_SENSITIVE = "cloudFiles.internal.caseSensitive"
 SAMPLE_CONFS = {
     "spark.databricks.cloudFiles.schemaInference.sampleSize.numBytes": (
         "cloudFiles.schemaInference.sampleSize.numBytes"
@@ -203,6 +204,7 @@ def _load(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs
         if value is not None and option.lower() not in said:
             self.option(option, value)
     self.option("cloudFiles.internal.parallelism", self._spark.sparkContext.defaultParallelism)
+    self.option(CASE_SENSITIVE, self._spark.conf.get("spark.sql.caseSensitive", "false"))
     self.option(STATE_HANDOFF, handoff.new_token())
     try:
         frame = original(self, **call)

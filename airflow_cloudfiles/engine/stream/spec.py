@@ -116,6 +116,8 @@ class JobSpec:
                 )
             options = {k: v for k, v in options.items() if k.lower() != key.lower()}
             options[key] = value
+        if _lower(self.spark_conf).get("spark.sql.casesensitive", "").lower() == "true":
+            options["cloudFiles.internal.caseSensitive"] = "true"
         if self.target:
             options["cloudFiles.internal.exclude"] = self.target
         if self.batch is not None:
