@@ -33,6 +33,7 @@ _TIMESTAMP: Final = re.compile(
 )
 
 _MAX_MICROS: Final = 2**63 - 1
+_MAX_DAYS: Final = 2**31 - 1
 _MICROS: Final = 1_000_000
 _EPOCH_ORDINAL: Final = 719_163
 
@@ -45,7 +46,8 @@ def date_days(text: str) -> int | None:
     sign, year, month, day, rest = found.groups()
     if rest and not _MIDNIGHT.fullmatch(rest):
         return None
-    return days_of(-int(year) if sign == "-" else int(year), int(month or 1), int(day or 1))
+    days = days_of(-int(year) if sign == "-" else int(year), int(month or 1), int(day or 1))
+    return None if days is None or abs(days) > _MAX_DAYS else days
 
 
 def timestamp_micros(text: str, default: tzinfo = UTC) -> int | None:
