@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from airflow_cloudfiles.engine.errors import CorruptRecordError
 from airflow_cloudfiles.engine.formats.base import BadRecord, ReadCounts
-from airflow_cloudfiles.engine.formats.xml_columns import Columns, Positions, Taken
+from airflow_cloudfiles.engine.formats.xml_columns import Columns, Taken
 from airflow_cloudfiles.engine.formats.xml_explain import Explainer
+from airflow_cloudfiles.engine.formats.xml_pieces import Positions
 from airflow_cloudfiles.engine.formats.xml_rows import Rows
 from airflow_cloudfiles.engine.formats.xml_source import printable
 from airflow_cloudfiles.engine.formats.xml_tree import Node, NotXmlError, parse

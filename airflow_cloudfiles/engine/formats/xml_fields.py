@@ -43,11 +43,15 @@ class Fields:
         """The attributes, unless they are excluded."""
         if self._has_attributes:
             for name, value in node.attributes:
-                yield self._prefix + self.name(name), value
+                yield self.attribute_name(name), value
 
     def name(self, name: str) -> str:
         """A name, without its prefix if that is ignored."""
         return name if self._has_prefixes else name.rpartition(":")[2] or name
+
+    def attribute_name(self, name: str) -> str:
+        """The field of an attribute."""
+        return self._prefix + self.name(name)
 
     def text(self, text: str) -> str | None:
         """A value's text; `None` when it stands for null."""

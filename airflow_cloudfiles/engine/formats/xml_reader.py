@@ -78,7 +78,21 @@ class XmlReader:
             arrow_schema=self.arrow_schema,
             parsed_type=pa.struct(list(to_arrow(parsed))),
         )
-        self._columns = Columns()
+        # Unknown fields nobody wants to see again need not be looked at, unless one of them may
+        # be a column in another case.
+        ignores = (
+            options.schema_evolution_mode == "none"
+            and rescued is None
+            and options.reader_case_sensitive
+        )
+        self._columns = Columns(
+            self._shape,
+            self._rules.parsed_type,
+            own,
+            casts,
+            case_sensitive=options.reader_case_sensitive,
+            ignores_unknown=ignores,
+        )
         self._scanner = RowScanner(own.row_tag, ignore_namespace=own.ignore_namespace)
         self._reserved = frozenset(map(fold, filter(None, (corrupt, rescued))))
 

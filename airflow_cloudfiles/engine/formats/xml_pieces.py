@@ -1,0 +1,206 @@
+"""Where is the markup in the source of many rows, and what does each piece of it say?
+
+The source of rows is cut into markup and values in turn:
+
+    <row id="  7  ">  <name>  Anna  </name>  </row>
+
+Markup pieces are few different ones, repeated; each is understood once (`PieceTable`). A value
+between them is an attribute or a text. A row with anything else (comments, CDATA sections, quotes
+of two kinds, names that are not ASCII, an error) is odd: somebody else reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Positions = np.ndarray[Any, np.dtype[np.int64]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+_MOST_PIECES: Final = 50_000
+"""Past this, markup holds data; what was learnt is forgotten to bound the memory."""
+_FORBIDDEN: Final = (b"<!", b"<?", b"]]>", b"\xef\xbf\xbe", b"\xef\xbf\xbf")
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0b-\x1f]")
+_NAME: Final = rb"[A-Za-z_:][A-Za-z0-9_.:-]*"
+_PIECE: Final = re.compile(
+    rb"<(?P<end>/)?(?P<name>" + _NAME + rb")"
+    rb"(?:\s+(?P<first>" + _NAME + rb")\s*=\s*[\"']|\s*(?P<empty>/)?>)"
+    rb"|[\"'](?:\s+(?P<next>" + _NAME + rb")\s*=\s*[\"']|\s*(?P<empty_end>/)?>)"
+)
+_QUOTE, _APOSTROPHE, _LESS, _GREATER = b"\"'<>"
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Markup pieces of rows, in order.
+
+    Attributes:
+        text: The rows, one after the other.
+        begins: Where each piece begins.
+        ends: Where it ends and its value begins, which ends where the next piece begins.
+        rows: In which row it is: its number among those that are left.
+        taken: The position that was given, for each row that is left.
+    """
+
+    text: bytes
+    begins: Positions
+    ends: Positions
+    rows: Positions
+    taken: Positions
+
+    def strings(self) -> tuple[pa.Array, pa.Array]:
+        """The pieces and, as strings, the values."""
+        offsets = np.empty(2 * len(self.begins) + 1, np.int32)
+        offsets[0:-1:2], offsets[1:-1:2], offsets[-1] = self.begins, self.ends, len(self.text)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.text)]
+        both = pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
+        even = np.arange(0, len(both), 2, dtype=np.int32)
+        return both.take(pa.array(even)), both
+
+
+def cut(texts: list[bytes]) -> Pieces:
+    """Cut rows; those that cannot be are left out."""
+    kept = np.flatnonzero(~_forbidden(texts))
+    while True:
+        rows = texts if len(kept) == len(texts) else [texts[row] for row in kept.tolist()]
+        found = _cut_all(rows)
+        if isinstance(found, Pieces):
+            return Pieces(found.text, found.begins, found.ends, found.rows, kept)
+        kept = kept[~found]
+
+
+def _forbidden(texts: list[bytes]) -> Bools:
+    """Rows with something in them that is not read here."""
+    bad = np.zeros(len(texts), np.bool_)
+    whole = b"".join(texts)
+    for mark in _FORBIDDEN:
+        if mark in whole:
+            bad |= [mark in text for text in texts]
+    low = np.count_nonzero(np.frombuffer(whole, np.uint8) < ord(" "))
+    if low != whole.count(b"\n") + whole.count(b"\t"):
+        bad |= [_CONTROL.search(text) is not None for text in texts]
+    if not _is_text(whole):
+        bad |= [not _is_text(text) for text in texts]
+    return bad
+
+
+def _is_text(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _cut_all(texts: list[bytes]) -> Pieces | Bools:
+    """Cut rows, or tell which ones cannot be."""
+    whole = b"".join(texts)
+    characters = np.frombuffer(whole, np.uint8)
+    firsts = np.cumsum([0, *map(len, texts)])[:-1]
+    opens = np.flatnonzero(characters == _LESS)
+    closes = np.flatnonzero(characters == _GREATER)
+    ends = closes
+    if not _alternate(opens, closes):
+        # The first one behind it ends a tag; others are text.
+        ends = np.append(closes, len(whole))[np.searchsorted(closes, opens)]
+    wrong = ends > np.append(opens[1:], len(whole) - 1)
+    quote = _APOSTROPHE if b"='" in whole and b'="' not in whole else _QUOTE
+    quotes = np.flatnonzero(characters == quote)
+    tags = np.searchsorted(opens, quotes, side="right") - 1
+    inside = (tags >= 0) & (quotes < ends[tags]) if len(opens) else np.zeros(0, np.bool_)
+    wrong |= np.bincount(tags[inside], minlength=len(opens)) % 2 == 1
+    if wrong.any():
+        bad = np.zeros(len(texts), np.bool_)
+        bad[np.searchsorted(firsts, opens[wrong], side="right") - 1] = True
+        return bad
+    quotes = quotes[inside]
+    begins, stops = opens, ends
+    if len(quotes):
+        begins = np.sort(np.concatenate([opens, quotes[1::2]]), kind="stable")
+        stops = np.sort(np.concatenate([ends, quotes[0::2]]), kind="stable")
+    counts = np.diff(np.append(np.searchsorted(begins, firsts), len(begins)))
+    rows = np.repeat(np.arange(len(texts)), counts)
+    return Pieces(whole, begins, stops + 1, rows, np.arange(len(texts)))
+
+
+def _alternate(opens: Positions, closes: Positions) -> bool:
+    return bool(
+        len(opens) == len(closes) and (opens < closes).all() and (closes[:-1] < opens[1:]).all()
+    )
+
+
+class PieceTable:
+    """What each different piece of markup says; learns as it meets them.
+
+    Attributes:
+        names: Names of elements by number, as they stand there.
+        attributes: Names of attributes by number.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, int] = {}
+        self._meanings: list[tuple[int, int, int, int, int]] = []
+        self.names: dict[str, int] = {}
+        self.attributes: dict[str, int] = {}
+        self._columns = np.empty((0, 5), np.int64)
+
+    def look_up(self, pieces: pa.Array) -> Meanings:
+        """Understand pieces."""
+        if len(self._known) > _MOST_PIECES:
+            self.__init__()  # type: ignore[misc]
+        encoded = pc.dictionary_encode(pieces)
+        numbers = [
+            self._known[piece] if piece in self._known else self._learn(piece)
+            for piece in encoded.dictionary.to_pylist()
+        ]
+        if len(self._columns) < len(self._meanings):
+            self._columns = np.array(self._meanings, np.int64)
+        of_each = self._columns[numbers] if numbers else np.empty((0, 5), np.int64)
+        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        return Meanings(*(of_each[:, column][codes] for column in range(5)))
+
+    def _learn(self, piece: str) -> int:
+        self._known[piece] = len(self._meanings)
+        self._meanings.append(self._understand(piece.encode()))
+        return self._known[piece]
+
+    def _understand(self, piece: bytes) -> tuple[int, int, int, int, int]:
+        found = _PIECE.fullmatch(piece)
+        if found is None or (found["end"] and (found["first"] or found["empty"])):
+            return 0, 0, -1, -1, 1
+        name = self._number(self.names, found["name"])
+        attribute = self._number(self.attributes, found["first"] or found["next"])
+        opens = found["name"] is not None and not found["end"]
+        closes = bool(found["end"] or found["empty"] or found["empty_end"])
+        return int(opens), int(closes), name, attribute, 0
+
+    @staticmethod
+    def _number(numbers: dict[str, int], name: bytes | None) -> int:
+        return -1 if name is None else numbers.setdefault(name.decode(), len(numbers))
+
+
+@dataclass(frozen=True, slots=True)
+class Meanings:
+    """What pieces say, one number each.
+
+    Attributes:
+        opens: 1 where an element begins.
+        closes: 1 where an element ends, be it the same one.
+        names: Number of the element that is named; -1 for none.
+        attributes: Number of the attribute whose value follows; -1 where text follows.
+        odd: 1 where nobody knows.
+    """
+
+    opens: Positions
+    closes: Positions
+    names: Positions
+    attributes: Positions
+    odd: Positions
