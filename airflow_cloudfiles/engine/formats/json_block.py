@@ -89,22 +89,33 @@ class _Left:
 
 
 class Block:
-    """Lines of one or many files, read once."""
+    """Lines of one or many files, read once.
 
-    def __init__(
+    Args:
+        rules: What the reader has made of its schema and options.
+        decoder: Of whole lines.
+        explainer: Of single records.
+        strangers: The fields outside the schema that are known to come.
+        pieces: Lines, each ending with a line break (`json_lines.as_lines`).
+        aside: Records that lines stand for.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what a reader lends to each block
         self,
         rules: Rules,
         decoder: msgspec.json.Decoder[Any],
         explainer: Explainer,
         strangers: Strangers,
         pieces: Sequence[Piece],
+        aside: list[bytes],
     ) -> None:
         self._rules = rules
         self._decoder = decoder
         self._explainer = explainer
         self._strangers = strangers
         self._pieces = pieces
-        texts = [json_lines.with_line_breaks(piece.data) for piece in pieces]
+        self._aside = aside
+        texts = [piece.data for piece in pieces]
         self._text = texts[0] if len(texts) == 1 else b"".join(texts)
         self._piece_begins: list[int] = np.cumsum([0, *map(len, texts[:-1])]).tolist()
         self._columns = self._new_columns()
@@ -162,7 +173,7 @@ class Block:
                 self._take(extended, taken, taken_begin, begin)
                 taken, taken_begin = [], line_end
                 if line.strip(BLANK):
-                    self._read_odd_line(begin, line)
+                    self._read_odd_line(begin, json_lines.original(line, self._aside))
                     extended = self._strangers.extended
                     decode = (extended.decoder if extended else self._decoder).decode
             begin = line_end

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from airflow_cloudfiles.engine.formats.json_scalars import MISFIT
 from airflow_cloudfiles.engine.formats.json_shape import Leaf
 from airflow_cloudfiles.engine.formats.json_texts import Bools, Positions, Texts
+from airflow_cloudfiles.engine.formats.patterns import TimePatterns
 
 _STRINGS: Final = msgspec.json.Decoder(list[str])
 _NONE: Final[Positions] = np.empty(0, np.int64)
@@ -39,7 +40,10 @@ def cast(texts: Texts, leaf: Leaf, kind: pa.DataType) -> tuple[pa.Array, Positio
         return pa.array([], kind), _NONE
     if pa.types.is_string(kind):
         return _strings(texts), _NONE
-    array, easy = _rule(kind)(texts, kind)
+    if leaf.patterns is not None and pa.types.is_temporal(kind):
+        array, easy = _patterned(texts, leaf.patterns, kind)
+    else:
+        array, easy = _rule(kind)(texts, kind)
     hard = np.flatnonzero(~(easy | texts.null))
     if not len(hard):
         return array, _NONE
@@ -80,6 +84,15 @@ def _one_by_one(
     mask[hard] = True
     fitting = pa.array([None if value is MISFIT else value for value in values], array.type)
     return pc.replace_with_mask(array, pa.array(mask), fitting), misfits
+
+
+def _patterned(texts: Texts, patterns: TimePatterns, kind: pa.DataType) -> Easy:
+    """Dates and times by patterns; what does not fit is looked at again, to be sure."""
+    easy = texts.quoted & ~texts.escaped
+    if not easy.any():
+        return _all_hard(texts, kind)
+    array, _ = patterns.cast(texts.slice(_mask(easy), quoted=True), kind)
+    return array, easy & array.is_valid().to_numpy(zero_copy_only=False)
 
 
 def _rule(kind: pa.DataType) -> Callable[[Texts, pa.DataType], Easy]:

@@ -14,11 +14,7 @@ from typing import Any, Final
 from pyspark.sql.types import DataType, NullType
 
 from airflow_cloudfiles.engine.formats.json_infer import (
-    _BOOLEAN,
-    _DOUBLE,
-    _LONG,
     _NULL,
-    _STRING,
     _UNSEEN,
     _Array,
     _clash,
@@ -29,10 +25,11 @@ from airflow_cloudfiles.engine.formats.json_infer import (
     _Object,
     _widen_leaf,
 )
+from airflow_cloudfiles.engine.formats.json_leaf_types import BOOLEAN, DOUBLE, LONG, STRING
 from airflow_cloudfiles.engine.types import fold
 
 _LEAVES: Final[dict[type, DataType]] = {
-    type(leaf): leaf for leaf in (_BOOLEAN, _DOUBLE, _LONG, _NULL, _STRING, _UNSEEN)
+    type(leaf): leaf for leaf in (BOOLEAN, DOUBLE, LONG, _NULL, STRING, _UNSEEN)
 }
 """Leaves are told apart by identity, which they lose on their way."""
 
@@ -70,7 +67,7 @@ def _add_object(known: _Object, other: _Object) -> int:
 
 def _merged(kind: _Kind, other: _Kind) -> tuple[_Kind, int]:
     """The kind that holds the values of both, and how many spellings were new inside."""
-    if kind is _STRING or isinstance(kind, _Fixed):
+    if kind is STRING or isinstance(kind, _Fixed):
         return kind, 0
     if isinstance(other, NullType):
         return _with_null(kind, other), 0

@@ -26,7 +26,7 @@ import msgspec
 from msgspec import UNSET, Raw
 from pyspark.sql.types import ArrayType, DataType, NullType, StringType, StructField, StructType
 
-from airflow_cloudfiles.engine.formats import json_tokens
+from airflow_cloudfiles.engine.formats.json_infer import seen_part
 from airflow_cloudfiles.engine.formats.json_scalars import MISFIT, text_of
 from airflow_cloudfiles.engine.formats.json_shape import (
     EMPTY,
@@ -36,8 +36,14 @@ from airflow_cloudfiles.engine.formats.json_shape import (
     Shape,
     StructShape,
 )
-from airflow_cloudfiles.engine.formats.json_tokens import NotJsonError
-from airflow_cloudfiles.engine.types import canonical, is_column_name, merge_types
+from airflow_cloudfiles.engine.formats.json_tokens import (
+    DEFAULT,
+    MAX_DEPTH,
+    Grammar,
+    NotJsonError,
+    key_text,
+)
+from airflow_cloudfiles.engine.types import canonical, fold, is_column_name, merge_types
 
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
 _ELEMENTS: Final = msgspec.json.Decoder(list[Raw])
@@ -73,6 +79,8 @@ class Explainer:
         root: The shape of the schema.
         case_sensitive: Whether `Foo` is another field than `foo`.
         collects_new: Whether unknown fields are new columns to be reported, rather than rescued.
+        grammar: What is taken for JSON.
+        drops_nulls: Whether an unknown field that is null is nothing at all.
         reserved: Folded top-level names that are never new columns, whatever the mode.
         new_fields: What `explain` met, by top-level name, with a sample; only grows.
         strangers: Top-level names that are rescued whatever their value; only grows.
@@ -82,6 +90,8 @@ class Explainer:
     root: StructShape
     case_sensitive: bool
     collects_new: bool
+    grammar: Grammar = DEFAULT
+    drops_nulls: bool = False
     reserved: frozenset[str] = frozenset()
     new_fields: dict[str, object] = field(default_factory=dict)
     strangers: set[str] = field(default_factory=set)
@@ -94,12 +104,13 @@ class Explainer:
         Raises:
             NotJsonError: The line is no record (a corrupt one).
         """
-        record = line.strip(_BLANK)
+        record = line.rstrip(_BLANK)
+        record = record[self.grammar.begin(record) :]
         try:
             record.decode()
         except UnicodeDecodeError as error:
             raise NotJsonError(f"invalid UTF-8 at byte {error.start}") from error
-        return [self._row(each) for each in _records(record)]
+        return [self._row(each) for each in _records(record, self.grammar)]
 
     def _row(self, record: bytes) -> Explained:
         before = self._misfits
@@ -110,14 +121,14 @@ class Explainer:
     def _value(self, shape: Shape, value: bytes, path: tuple[str, ...]) -> tuple[object, Rescued]:
         """What the fast path would have decoded for a value, and what does not fit of it."""
         if isinstance(shape, Leaf):
-            found, rescued = _leaf(shape, value)
+            found, rescued = _leaf(shape, value, self.grammar)
             self._misfits += rescued is not None
             return found, rescued
         if value == b"null":
             return None, None
         if value[:1] != (b"[" if isinstance(shape, ListShape) else b"{"):
             self._misfits += 1
-            return UNSET, json_tokens.strict(value)
+            return UNSET, self.grammar.strict(value)
         if isinstance(shape, ListShape):
             return self._list(shape, value, path)
         if isinstance(shape, MapShape):
@@ -129,8 +140,8 @@ class Explainer:
     ) -> tuple[object, Rescued]:
         taken: dict[int, list[tuple[bytes, bytes]]] = {}
         unknown: list[tuple[str, bytes]] = []
-        for key, text in _members(value):
-            name = json_tokens.key_text(key)
+        for key, text in _members(value, self.grammar):
+            name = key_text(key)
             # A key has one spelling in rescued data, whatever escapes the record writes it with.
             plain = key if name is None else json.dumps(name, ensure_ascii=False).encode()
             index = None if name is None else self._index(shape, name)
@@ -138,13 +149,13 @@ class Explainer:
                 taken.setdefault(index, []).append((plain, text))
                 if name != shape.names[index] and not path and name is not None:
                     self.spelled[index] = name
-            elif not self._is_new(shape, name, text, path):
-                unknown.append((name or "", plain + b":" + json_tokens.strict(text)))
+            elif not self._is_nothing(text) and not self._is_new(shape, name, text, path):
+                unknown.append((name or "", plain + b":" + self.grammar.strict(text)))
         row: dict[str, object] = {}
         rescued: list[bytes] = []
         for index in sorted(taken):
             *earlier, (key, text) = taken[index]
-            rescued += [again + b":" + json_tokens.strict(old) for again, old in earlier]
+            rescued += [again + b":" + self.grammar.strict(old) for again, old in earlier]
             found, rest = self._value(shape.children[index], text, (*path, shape.names[index]))
             row[shape.attributes[index]] = found
             if rest is not None:
@@ -157,7 +168,7 @@ class Explainer:
     ) -> tuple[object, Rescued]:
         found: list[object] = []
         rescued: list[bytes] = []
-        for position, text in enumerate(_elements(value)):
+        for position, text in enumerate(_elements(value, self.grammar)):
             element, rest = self._value(shape.element, text, path)
             found.append(None if element is UNSET else element)
             if rest is not None:
@@ -168,14 +179,14 @@ class Explainer:
     def _map(self, shape: MapShape, value: bytes, path: tuple[str, ...]) -> tuple[object, Rescued]:
         last: dict[str, tuple[bytes, bytes]] = {}
         rescued: list[bytes] = []
-        for key, text in _members(value):
-            name = json_tokens.key_text(key)
+        for key, text in _members(value, self.grammar):
+            name = key_text(key)
             if name is None:
-                rescued.append(key + b":" + json_tokens.strict(text))
+                rescued.append(key + b":" + self.grammar.strict(text))
                 continue
             if name in last:
                 again, old = last[name]
-                rescued.append(again + b":" + json_tokens.strict(old))
+                rescued.append(again + b":" + self.grammar.strict(old))
             last[name] = (key, text)
         found: dict[str, object] = {}
         for name, (key, text) in last.items():
@@ -185,11 +196,15 @@ class Explainer:
                 rescued.append(key + b":" + rest)
         return found, _object(rescued)
 
+    def _is_nothing(self, value: bytes) -> bool:
+        """Whether an unknown field need not be kept."""
+        return self.drops_nulls and value == b"null"
+
     def _index(self, shape: StructShape, name: str) -> int | None:
         """The column of a field name."""
         index = shape.index.get(name)
         if index is None and not self.case_sensitive:
-            index = shape.folded.get(name.lower())
+            index = shape.folded.get(fold(name))
         return index
 
     def _is_new(
@@ -198,7 +213,7 @@ class Explainer:
         """Report an unknown field as a new column if it can be one."""
         if name is None:
             return False
-        folded = name.lower()
+        folded = fold(name)
         may_be_new = (
             self.collects_new
             and name
@@ -210,8 +225,8 @@ class Explainer:
             if not path:
                 self.strangers.add(name)
             return False
-        strict = json_tokens.strict(text)
-        if strict[:1] in b"{[" and not _has_column_type(strict):
+        strict = self.grammar.strict(text)
+        if strict[:1] in b"{[" and not _has_column_type(strict, drops_nulls=self.drops_nulls):
             return False
         sample = _sample(strict)
         for outer in reversed((*path, name)):
@@ -235,10 +250,10 @@ def has_repeated_key(record: bytes) -> bool:
     return repeated
 
 
-def _leaf(shape: Leaf, value: bytes) -> tuple[object, Rescued]:
+def _leaf(shape: Leaf, value: bytes, grammar: Grammar) -> tuple[object, Rescued]:
     if value == b"null":
         return Raw(value), None
-    strict = json_tokens.strict(value)
+    strict = grammar.strict(value)
     if shape.convert(strict) is MISFIT:
         return EMPTY, strict
     if strict == value or not isinstance(shape.kind, StringType) or value[:1] in b"\"'":
@@ -247,19 +262,21 @@ def _leaf(shape: Leaf, value: bytes) -> tuple[object, Rescued]:
     return Raw(json.dumps(value.decode(), ensure_ascii=False).encode()), None
 
 
-def _records(record: bytes) -> list[bytes]:
-    """The objects of a line."""
+def _records(record: bytes, grammar: Grammar) -> list[bytes]:
+    """The objects of a line; none when there are only comments."""
+    if not record:
+        return []
     first = record[:1]
     if first not in {b"{", b"["}:
         raise NotJsonError("neither an object nor an array of objects")
     if first == b"{" and _is_strict(record):
         return [record]
-    end = json_tokens.value_end(record)
-    if record[end:].strip(b" \t\r\n,"):
+    end = grammar.value_end(record)
+    if grammar.has_more(record, end):
         raise NotJsonError(f"more after the record, at byte {end}")
     if first == b"{":
         return [record[:end]]
-    found = json_tokens.elements(record[:end])
+    found = grammar.elements(record[:end])
     if any(each[:1] != b"{" for each in found):
         raise NotJsonError("an array with something else than objects")
     return found
@@ -267,7 +284,7 @@ def _records(record: bytes) -> list[bytes]:
 
 def _is_strict(record: bytes) -> bool:
     """Whether a record is one strict JSON object, checked in C."""
-    if record.count(b"{") + record.count(b"[") > json_tokens.MAX_DEPTH:
+    if record.count(b"{") + record.count(b"[") > MAX_DEPTH:
         return False  # maybe nested too deeply: let the tokens be counted
     try:
         _MEMBERS.decode(record)
@@ -276,46 +293,47 @@ def _is_strict(record: bytes) -> bool:
     return True
 
 
-def _members(value: bytes) -> list[tuple[bytes, bytes]]:
+def _members(value: bytes, grammar: Grammar = DEFAULT) -> list[tuple[bytes, bytes]]:
     """Strict key texts and value texts of an object that is known to be valid."""
     if b"\\" not in value:
         try:
             decoded = _MEMBERS.decode(value)
         except (msgspec.DecodeError, RecursionError):
-            return _tolerant_members(value)
+            return _tolerant_members(value, grammar)
         found = [(_QUOTE + key.encode() + _QUOTE, bytes(text)) for key, text in decoded.items()]
         # Every key has two quotes; what is left over belongs to a key that came twice.
         if value.count(_QUOTE) == 2 * len(found) + sum(text.count(_QUOTE) for _, text in found):
             return found
-    return _tolerant_members(value)
+    return _tolerant_members(value, grammar)
 
 
-def _tolerant_members(value: bytes) -> list[tuple[bytes, bytes]]:
+def _tolerant_members(value: bytes, grammar: Grammar) -> list[tuple[bytes, bytes]]:
     """The same for any valid object."""
-    return [(json_tokens.strict(key), text) for key, text in json_tokens.members(value)]
+    return [(grammar.strict_key(key), text) for key, text in grammar.members(value)]
 
 
-def _elements(value: bytes) -> list[bytes]:
+def _elements(value: bytes, grammar: Grammar = DEFAULT) -> list[bytes]:
     """Texts of the elements of an array that is known to be valid."""
     try:
         return [bytes(text) for text in _ELEMENTS.decode(value)]
     except (msgspec.DecodeError, RecursionError):
-        return json_tokens.elements(value)
+        return grammar.elements(value)
 
 
 def _object(members: list[bytes]) -> Rescued:
     return b"{" + b",".join(members) + b"}" if members else None
 
 
-def _has_column_type(strict: bytes) -> bool:
+def _has_column_type(strict: bytes, *, drops_nulls: bool) -> bool:
     """Whether a column could have the type of an object or array.
 
     An empty struct has no type (B77), and one nested beyond reason has none that Spark could plan.
     """
     try:
-        return canonical(_type_of(strict, _MAX_COLUMN_DEPTH)) is not None
+        found = _type_of(strict, _MAX_COLUMN_DEPTH)
     except NotJsonError:
         return False
+    return (seen_part(found) if drops_nulls else canonical(found)) is not None
 
 
 def _type_of(strict: bytes, depth: int) -> DataType:
@@ -330,7 +348,7 @@ def _type_of(strict: bytes, depth: int) -> DataType:
             element = merge_types(element, _type_of(text, depth - 1))
         return ArrayType(element)
     if strict[:1] == b"{":
-        names = ((json_tokens.key_text(key), text) for key, text in _members(strict))
+        names = ((key_text(key), text) for key, text in _members(strict))
         return StructType(
             [StructField(name, _type_of(text, depth - 1)) for name, text in names if name]
         )

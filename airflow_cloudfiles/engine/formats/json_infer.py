@@ -8,18 +8,19 @@ were cut into blocks.
 What clashes with a schema that is known beforehand teaches nothing (the reader rescues it), so
 that it cannot hide new fields beside it.
 
-Types follow `spark.read.json` without `inferTimestamp` and `prefersDecimal`, in string mode with
-`primitivesAsString`: null and the empty string say nothing about a type; whole numbers past 64
-bits are decimals; whatever clashes is a string. Ours: the order of first appearance, names equal
-but for case are one column (B15); what is not a JSON object (or an array of them) is passed over
-here, and the reader accounts for it; and a field that is an empty object in one record but null in
-another is a string, not nothing, for the reader calls a null field new.
+Types follow `spark.read.json` with its options, in string mode with `primitivesAsString`: null and
+the empty string say nothing about a type; whole numbers past 64 bits are decimals; whatever clashes
+is a string. Ours: the order of first appearance, names equal but for case are one column (B15);
+what is not a JSON object (or an array of them) is passed over here, and the reader accounts for it;
+and a field that is an empty object in one record but null in another is a string, not nothing, for
+the reader calls a null field new.
 """
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from zlib import crc32
 
 import msgspec
 from pyspark.sql.types import (
@@ -34,18 +35,16 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
-from airflow_cloudfiles.engine.formats import json_tokens
+from airflow_cloudfiles.engine.formats import json_lines
 from airflow_cloudfiles.engine.formats.base import OpenedFile
+from airflow_cloudfiles.engine.formats.json_leaf_types import PLAIN, STRING, LeafTypes
+from airflow_cloudfiles.engine.formats.json_options import grammar_of, json_options
+from airflow_cloudfiles.engine.formats.json_tokens import DEFAULT, Grammar, NotJsonError, key_text
 from airflow_cloudfiles.engine.options import CloudFilesOptions
-from airflow_cloudfiles.engine.types import (
-    MAX_DECIMAL_PRECISION,
-    canonical,
-    fold,
-    is_column_name,
-    merge_types,
-)
+from airflow_cloudfiles.engine.types import canonical, fold, is_column_name, merge_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -58,10 +57,6 @@ class _UnseenType(NullType):
 _UNSEEN: Final = _UnseenType()
 _NULL: Final = NullType()
 """No value yet but null or the empty string."""
-_STRING: Final = StringType()
-_BOOLEAN: Final = BooleanType()
-_LONG: Final = LongType()
-_DOUBLE: Final = DoubleType()
 _LONG_DIGITS: Final = 20
 """Digits of the decimal that holds every long, in Spark's arithmetic of types."""
 
@@ -75,10 +70,17 @@ MAX_DEPTH: Final = 100
 """Objects and arrays nested deeper are kept as text in a string column."""
 
 _NOT_FINITE: Final = (b"NaN", b"Infinity", b"INF")
-_TOLERATED_AFTER_RECORD: Final = b" \t\r\n,"
 _SOME_STRING: Final = "?"
 _UNPARSABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _NOTHING: Final[Any] = Literal[""] | None
+_PLAIN_TIMESTAMP: Final[Any] = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(?:|[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])[ T](?:[01][0-9]|2[0-3])"
+        r":[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?(?:Z|[+-]0[0-9]:?[0-5][0-9])?)\Z"
+    ),
+]
+"""What surely is a timestamp by Spark's default, or empty: most of them, cheaply."""
 _ANY_LONG: Final[Any] = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -157,7 +159,16 @@ class JsonInference:
         *,
         typed: bool = False,
     ) -> None:
-        self._typed = typed if options is None else options.infer_column_types
+        own = json_options(options)
+        self._options = options
+        self._leaves = LeafTypes(
+            own, typed=typed if options is None else options.infer_column_types
+        )
+        self._grammar = grammar_of(own)
+        self._separator = None if own.line_sep is None else own.line_sep.encode()
+        self._drops_nulls = own.drop_field_if_all_null
+        # What is new beside a known schema must be found, however rare it is.
+        self._ratio = own.sampling_ratio if known is None else 1.0
         self._root = _Object() if known is None else _fixed_object(known)
         self._size = 0
         self._check: msgspec.json.Decoder[Any] | None = None
@@ -165,19 +176,34 @@ class JsonInference:
         self._walked = 0
 
     def add_file(self, file: OpenedFile) -> None:
-        """Learn from the lines of one file."""
-        for block in file.blocks():
+        """Learn from the records of one file."""
+        from airflow_cloudfiles.engine.formats.table import line_blocks  # noqa: PLC0415 - a circle
+
+        for block in file.blocks() if self._options is None else line_blocks(file, self._options):
             self.add(block)
 
     def add(self, data: bytes) -> None:
         """Learn from complete lines, without a byte order mark, in UTF-8."""
+        if self._separator is not None:
+            data = json_lines.as_lines(data.split(self._separator), self._grammar, [])
         for chunk in _chunks(data):
-            if not self._passes(chunk):
-                self._learn(chunk.splitlines())
+            some = chunk if self._ratio == 1.0 else self._sampled(chunk)
+            if some and not self._passes(some):
+                self._learn(some.splitlines())
+
+    def _sampled(self, chunk: bytes) -> bytes:
+        """The lines that are looked at: always the same ones, and all until something is known."""
+        if not self._root.fields:
+            return chunk
+        limit = int(self._ratio * 2**32)
+        return b"".join(line for line in chunk.splitlines(keepends=True) if crc32(line) < limit)
 
     def result(self) -> StructType:
         """What is known: `NullType` where no value told the type, possibly empty structs."""
-        return _struct_type(self._root)
+        found = _struct_type(self._root)
+        if not self._drops_nulls:
+            return found
+        return seen_part(found) or StructType()
 
     def evidence(self) -> bytes:
         """All that is known, for `absorb`."""
@@ -207,7 +233,7 @@ class JsonInference:
         for line in lines:
             if self._check is not None and self._fits(self._check, line):
                 continue
-            self._walk(parse_line(line))
+            self._walk(parse_line(line, self._grammar, self._leaves.decoder))
             self._walked += 1
             if self._is_outdated and self._walked >= max(_WALKED_BEFORE_COMPILING, self._size):
                 self._compile()
@@ -237,7 +263,7 @@ class JsonInference:
     def _widen_object(self, known: _Object, value: dict[str, object], depth: int) -> None:
         for name, child in value.items():
             field = known.spellings[name] if name in known.spellings else self._spell(known, name)
-            if field is None or field.kind is _STRING:
+            if field is None or field.kind is STRING:
                 continue
             field.kind = self._noted(field.kind, self._widen(field.kind, child, depth + 1))
 
@@ -253,7 +279,7 @@ class JsonInference:
 
     def _widen(self, kind: _Kind, value: object, depth: int) -> _Kind:
         """The kind that also holds a value; the same object when it already does."""
-        if kind is _STRING or isinstance(kind, _Fixed):
+        if kind is STRING or isinstance(kind, _Fixed):
             return kind
         if value is None or value == "":
             return self._widen_by_null(kind)
@@ -263,7 +289,7 @@ class JsonInference:
             return self._widen_by_array(kind, value, depth)
         if not isinstance(kind, DataType):
             return _clash(kind)
-        leaf = self._leaf(value)
+        leaf = self._leaves.of(value)
         return leaf if isinstance(kind, NullType) or kind is leaf else _widen_leaf(kind, leaf)
 
     def _widen_by_null(self, kind: _Kind) -> _Kind:
@@ -296,18 +322,10 @@ class JsonInference:
         self._is_outdated = self._is_outdated or after is not before
         return after
 
-    def _leaf(self, value: object) -> DataType:
-        """The type of one value that is neither null, nor empty, nor (shallowly) nested."""
-        if not self._typed or isinstance(value, str | dict | list):
-            return _STRING
-        if isinstance(value, bool):
-            return _BOOLEAN
-        if isinstance(value, int):
-            return _integer_type(value)
-        return _DOUBLE
 
-
-def parse_line(line: bytes) -> object:
+def parse_line(
+    line: bytes, grammar: Grammar = DEFAULT, decoder: msgspec.json.Decoder[Any] = PLAIN
+) -> object:
     """Parse one line with the tolerance of the reader (see `json_tokens`).
 
     Returns:
@@ -315,51 +333,59 @@ def parse_line(line: bytes) -> object:
         a string.
     """
     try:
-        return msgspec.json.decode(line)
+        return decoder.decode(line)
     except _UNPARSABLE:
-        text = line.strip()
+        text = line.rstrip()
     try:
         text.decode()
-        end = json_tokens.value_end(text)
-    except (UnicodeDecodeError, json_tokens.NotJsonError):
+        begin = grammar.begin(text)
+        end = grammar.value_end(text, begin)
+    except (UnicodeDecodeError, NotJsonError):
         return None
-    return None if text[end:].strip(_TOLERATED_AFTER_RECORD) else _tolerant(text[:end], 0)
+    return None if grammar.has_more(text, end) else _tolerant(text[begin:end], 0, grammar, decoder)
 
 
-def _tolerant(text: bytes, depth: int) -> object:
+def _tolerant(
+    text: bytes, depth: int, grammar: Grammar, decoder: msgspec.json.Decoder[Any]
+) -> object:
     """A value that is valid by the tolerant rules."""
     if depth > MAX_DEPTH:
         return _SOME_STRING
     if text.startswith(b"{"):
         found = {}
-        for key, value in json_tokens.members(text):
-            name = json_tokens.key_text(json_tokens.strict(key))
+        for key, value in grammar.members(text):
+            name = key_text(grammar.strict_key(key))
             if name is not None:
-                found[name] = _tolerant(value, depth + 1)
+                found[name] = _tolerant(value, depth + 1, grammar, decoder)
         return found
     if text.startswith(b"["):
-        return [_tolerant(each, depth + 1) for each in json_tokens.elements(text)]
+        return [_tolerant(each, depth + 1, grammar, decoder) for each in grammar.elements(text)]
     if text.lstrip(b"+-") in _NOT_FINITE:
         return math.nan
     try:
-        return msgspec.json.decode(json_tokens.strict(text))
+        return decoder.decode(grammar.strict(text))
     except msgspec.DecodeError:  # a lone surrogate, or a number beyond every type but double
         return math.inf if text[:1] in b"-0123456789" else _SOME_STRING
 
 
-def _integer_type(value: int) -> DataType:
-    """Long, or the decimal of just its digits, or double past 38 digits: as Spark infers it."""
-    if -(2**63) <= value < 2**63:
-        return _LONG
-    if abs(value) >= 10**MAX_DECIMAL_PRECISION:
-        return _DOUBLE
-    return DecimalType(len(str(abs(value))), 0)
+def seen_part(kind: DataType) -> Any:
+    """As much of a type as values have shown (`dropFieldIfAllNull`); `None` when nothing."""
+    if isinstance(kind, NullType):
+        return None
+    if isinstance(kind, ArrayType):
+        element = seen_part(kind.elementType)
+        return None if element is None else ArrayType(element, kind.containsNull)
+    if isinstance(kind, StructType):
+        fields = ((each.name, seen_part(each.dataType)) for each in kind.fields)
+        kept = [StructField(name, found) for name, found in fields if found is not None]
+        return StructType(kept) if kept else None
+    return kind
 
 
 def _clash(kind: _Kind) -> _Kind:
     """A value of another shape: a string holds both, unless the type is known beforehand."""
     fixed = isinstance(kind, _Map) or (isinstance(kind, _Object | _Array) and kind.is_fixed)
-    return kind if fixed else _STRING
+    return kind if fixed else STRING
 
 
 def _widen_leaf(kind: DataType, leaf: DataType) -> DataType:
@@ -367,7 +393,7 @@ def _widen_leaf(kind: DataType, leaf: DataType) -> DataType:
     merged = merge_types(kind, leaf)
     if merged == kind:
         return kind
-    return _STRING if isinstance(merged, StringType) else merged
+    return STRING if isinstance(merged, StringType) else merged
 
 
 def _chunks(data: bytes) -> Iterator[bytes]:
@@ -443,7 +469,7 @@ def _has_escapes(name: str) -> bool:
 
 def _checked(kind: _Kind) -> Any:
     """A msgspec type that takes the values which have nothing to add to a kind."""
-    if kind is _STRING or isinstance(kind, _Fixed):
+    if kind is STRING or isinstance(kind, _Fixed):
         return msgspec.Raw
     if isinstance(kind, _Object):
         found = _checked_object(kind)
@@ -468,7 +494,9 @@ def _checked_leaf(kind: DataType) -> Any:
         return bool | _NOTHING
     if isinstance(kind, DoubleType):
         return float | _NOTHING
-    holds_longs = isinstance(kind, DecimalType) and kind.precision >= _LONG_DIGITS
+    if isinstance(kind, TimestampType):
+        return _PLAIN_TIMESTAMP | None
+    holds_longs = isinstance(kind, DecimalType) and kind.precision - kind.scale >= _LONG_DIGITS
     if isinstance(kind, LongType) or holds_longs:
         return _ANY_LONG | _NOTHING
     return _NOTHING

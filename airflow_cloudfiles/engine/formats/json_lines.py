@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
 
-from airflow_cloudfiles.engine.formats.json_tokens import MAX_DEPTH
+from airflow_cloudfiles.engine.formats.json_tokens import MAX_DEPTH, Grammar, NotJsonError
 
 CHUNK_BYTES: Final = 128 * 1024
 """Lines decoded at a time: their objects fit the processor's cache, which halves the cost."""
@@ -17,11 +17,55 @@ _SUSPECT_BYTES: Final = 2 * MAX_DEPTH
 """A line must be longer than this to be nested deeper than `MAX_DEPTH`."""
 
 
+_ASIDE: Final = b"\0"
+"""Begins a line that stands for a record which cannot be one: the number of the record follows."""
+
+
 def with_line_breaks(data: bytes) -> bytes:
     r"""The lines with `\n` after each (Spark's default `lineSep` is `\n`, `\r\n` or `\r`)."""
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     return data if not data or data.endswith(b"\n") else data + b"\n"
+
+
+def as_lines(records: Iterable[bytes], grammar: Grammar, aside: list[bytes]) -> bytes:
+    """Records as lines, whatever separated them.
+
+    Args:
+        records: Texts that may hold line breaks.
+        grammar: What is taken for JSON.
+        aside: Gets the records that cannot be lines, because line breaks are within something that
+            is no JSON; lines of their own stand for them (see `original`).
+    """
+    lines: list[bytes] = []
+    for record in records:
+        if b"\n" in record or b"\r" in record or record[:1] == _ASIDE:
+            line = _one_line(record, grammar)
+            if line is None:
+                lines.append(_ASIDE + b"%d" % len(aside))
+                aside.append(record)
+                continue
+            lines.append(line)
+        else:
+            lines.append(record)
+    return b"".join(line + b"\n" for line in lines)
+
+
+def original(line: bytes, aside: list[bytes]) -> bytes:
+    """The record that a line of `as_lines` stands for."""
+    return aside[int(line[1:])] if aside and line[:1] == _ASIDE else line
+
+
+def _one_line(record: bytes, grammar: Grammar) -> bytes | None:
+    """A record without line breaks; `None` when it is no valid one."""
+    begin = grammar.begin(record)
+    if begin == len(record):
+        return b""
+    try:
+        end = grammar.value_end(record, begin)
+    except NotJsonError:
+        return None
+    return None if grammar.has_more(record, end) else grammar.one_line(record[begin:end])
 
 
 def chunks(text: bytes, size: int) -> Iterator[tuple[int, int]]:

@@ -16,9 +16,15 @@ import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
+from airflow_cloudfiles.engine.formats import json_lines
 from airflow_cloudfiles.engine.formats.base import BadRecord, Piece, ReadCounts, UnknownFields
 from airflow_cloudfiles.engine.formats.json_block import Block, Rules
 from airflow_cloudfiles.engine.formats.json_explain import Explainer
+from airflow_cloudfiles.engine.formats.json_options import (
+    grammar_of,
+    json_options,
+    scalar_rules,
+)
 from airflow_cloudfiles.engine.formats.json_shape import compile_struct
 from airflow_cloudfiles.engine.formats.json_strangers import Strangers
 from airflow_cloudfiles.engine.options import WATCHING_MODES, CloudFilesOptions
@@ -69,9 +75,12 @@ class JsonReader:
             and options.reader_case_sensitive
         )
         place = self.arrow_schema.get_field_index(corrupt)
-        shape = compile_struct(parsed, forbid_unknown=not ignores)
+        own = json_options(options)
+        self.grammar = grammar_of(own)
+        self._own = own
+        shape = compile_struct(parsed, forbid_unknown=not ignores, rules=scalar_rules(own))
         self.decoder = msgspec.json.Decoder(shape.make)
-        self._strangers = Strangers(shape)
+        self._strangers = Strangers(shape, drops_nulls=own.drop_field_if_all_null)
         self._rules = Rules(
             mode=options.mode,
             keeps_bad=options.bad_records_path is not None,
@@ -94,13 +103,32 @@ class JsonReader:
             UnknownFields: The block has new fields, in the modes that watch for them.
             CorruptRecordError: A line is no record, in mode `FAILFAST`.
         """
+        aside: list[bytes] = []
+        lines = [Piece(each.file_uri, self._lines(each.data, aside)) for each in pieces]
+        return self._read(lines, aside)
+
+    def read_records(self, file_uri: str, records: Sequence[bytes]) -> pa.RecordBatch:
+        """Read records of one file into one batch, whatever separated them."""
+        aside: list[bytes] = []
+        data = json_lines.as_lines(records, self.grammar, aside)
+        return self._read([Piece(file_uri, data)], aside)
+
+    def _lines(self, data: bytes, aside: list[bytes]) -> bytes:
+        separator = self._own.line_sep
+        if separator is None:
+            return json_lines.with_line_breaks(data)
+        return json_lines.as_lines(data.split(separator.encode()), self.grammar, aside)
+
+    def _read(self, lines: Sequence[Piece], aside: list[bytes]) -> pa.RecordBatch:
         explainer = Explainer(
             self._rules.shape,
             case_sensitive=self._options.reader_case_sensitive,
             collects_new=self._options.schema_evolution_mode in WATCHING_MODES,
+            grammar=self.grammar,
+            drops_nulls=self._own.drop_field_if_all_null,
             reserved=self._reserved,
         )
-        block = Block(self._rules, self.decoder, explainer, self._strangers, pieces)
+        block = Block(self._rules, self.decoder, explainer, self._strangers, lines, aside)
         batch = block.read()
         self.counts.rows += block.counts.rows
         self.counts.rescued_rows += block.counts.rescued_rows

@@ -15,6 +15,7 @@ import base64
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from typing import Final
 
@@ -37,7 +38,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from airflow_cloudfiles.engine.formats import json_times
+from airflow_cloudfiles.engine.formats.patterns import TimePatterns
+from airflow_cloudfiles.engine.formats.patterns_names import ENGLISH, Locale
 
 
 class _Misfit:
@@ -74,7 +76,8 @@ _NOT_FINITE: Final = {
 _MAX_DIGITS: Final = 38
 _MICROS: Final = 1_000_000
 _INTEGER: Final = re.compile(rb"-?[0-9]+")
-_JAVA_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+JAVA_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_PLAIN_DECIMAL: Final = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:E-?[0-9]+)?")
 _BASE64: Final = re.compile(
     r"[\x00- ]*+(?:[A-Za-z0-9+/]{4}[\x00- ]*+)*+"
     r"(?:(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)[\x00- ]*+)?"
@@ -95,17 +98,50 @@ def text_of(value: bytes) -> str | None:
         return None  # a lone surrogate: no UTF-8, so no string column can hold it
 
 
-def converter(kind: DataType) -> Convert:
+@dataclass(frozen=True, slots=True)
+class ScalarRules:
+    """How leaves are written.
+
+    Attributes:
+        patterns: Of dates and timestamps; `None` for the default ones.
+        not_finite: Whether the texts `NaN`, `Infinity` and their kind are numbers.
+        locale: Of decimals in texts.
+    """
+
+    patterns: TimePatterns | None = None
+    not_finite: bool = True
+    locale: Locale = ENGLISH
+
+
+DEFAULT_RULES: Final = ScalarRules()
+_ISO: Final = TimePatterns(
+    date=None, timestamp=None, timestamp_ntz=None, time_zone=None, locale=None
+)
+
+
+def converter(kind: DataType, rules: ScalarRules = DEFAULT_RULES) -> Convert:
     """The conversion to a leaf type; types without one are refused by `types.to_arrow`."""
     bits = INTEGER_BITS.get(type(kind))
     if bits is not None:
         return _to_integer(bits)
     if isinstance(kind, DecimalType):
-        return _to_decimal(kind)
-    for base, convert in _CONVERTERS.items():
+        return _to_decimal(kind, rules.locale)
+    if isinstance(kind, DoubleType | FloatType) and not rules.not_finite:
+        return _only_numbers(_to_double if isinstance(kind, DoubleType) else _to_float)
+    patterns = rules.patterns or _ISO
+    times: dict[type[DataType], Convert] = {
+        DateType: _to_time(patterns.date_days),
+        TimestampType: _to_timestamp(patterns.timestamp_micros),
+        TimestampNTZType: _to_time(patterns.local_micros),
+    }
+    for base, convert in (_CONVERTERS | times).items():
         if isinstance(kind, base):
             return convert
     raise TypeError(f"{kind.simpleString()} is no leaf type of a JSON column")
+
+
+def _only_numbers(convert: Convert) -> Convert:
+    return lambda value: convert(value) if value[0] in NUMBER_STARTS else MISFIT
 
 
 def _to_string(value: bytes) -> object:
@@ -147,23 +183,32 @@ def _to_float(value: bytes) -> object:
     return _to_double(value)
 
 
-def _to_decimal(kind: DecimalType) -> Convert:
+def _to_decimal(kind: DecimalType, locale: Locale) -> Convert:
     precision, scale = kind.precision, kind.scale
 
     def convert(value: bytes) -> object:
         if value[0] in NUMBER_STARTS:
             text = value.decode()
         else:
-            given = text_of(value)
-            text = "" if given is None else given.replace(",", "")
+            text = decimal_text(text_of(value) or "", locale)
         return _fit_decimal(text, precision, scale)
 
     return convert
 
 
+def decimal_text(text: str, locale: Locale) -> str:
+    """A decimal of a language as Java writes one; an empty text when it is none."""
+    if locale is ENGLISH:
+        return text.replace(",", "")
+    plain = text.replace(locale.group, "").replace(locale.decimal, ".")
+    # Other languages are parsed by Java's `DecimalFormat`, which is stricter than `BigDecimal`.
+    usual = text.count(locale.decimal) <= 1 and _PLAIN_DECIMAL.fullmatch(plain)
+    return plain if usual else ""
+
+
 def _fit_decimal(text: str, precision: int, scale: int) -> object:
     """The decimal, when its digits fit exactly."""
-    if not _JAVA_DECIMAL.fullmatch(text):
+    if not JAVA_DECIMAL.fullmatch(text):
         return MISFIT
     with localcontext() as context:
         context.prec = max(1, len(text))
@@ -181,27 +226,27 @@ def _fit_decimal(text: str, precision: int, scale: int) -> object:
         return fitted.quantize(Decimal(1).scaleb(-scale), context=context)
 
 
-def _to_date(value: bytes) -> object:
-    text = text_of(value)
-    days = None if text is None else json_times.date_days(text)
-    return MISFIT if days is None else days
+def _to_time(parse: Callable[[str], int | None]) -> Convert:
+    def convert(value: bytes) -> object:
+        text = text_of(value)
+        number = parse(text) if text else None
+        return MISFIT if number is None else number
+
+    return convert
 
 
-def _to_timestamp(value: bytes) -> object:
-    if value[0] in NUMBER_STARTS:
+def _to_timestamp(parse: Callable[[str], int | None]) -> Convert:
+    from_text = _to_time(parse)
+
+    def convert(value: bytes) -> object:
+        if value[0] not in NUMBER_STARTS:
+            return from_text(value)
         seconds = _to_integer(64)(value)
         if not isinstance(seconds, int) or not -(2**63) <= seconds * _MICROS < 2**63:
             return MISFIT
         return seconds * _MICROS
-    text = text_of(value)
-    micros = None if text is None else json_times.timestamp_micros(text)
-    return MISFIT if micros is None else micros
 
-
-def _to_local_timestamp(value: bytes) -> object:
-    text = text_of(value)
-    micros = None if text is None else json_times.local_micros(text)
-    return MISFIT if micros is None else micros
+    return convert
 
 
 def _to_binary(value: bytes) -> object:
@@ -218,8 +263,5 @@ _CONVERTERS: Final[dict[type[DataType], Convert]] = {
     BooleanType: _to_boolean,
     DoubleType: _to_double,
     FloatType: _to_float,
-    DateType: _to_date,
-    TimestampType: _to_timestamp,
-    TimestampNTZType: _to_local_timestamp,
     BinaryType: _to_binary,
 }

@@ -16,8 +16,14 @@ from msgspec import UNSET, Raw, UnsetType
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
-from airflow_cloudfiles.engine.formats.json_scalars import Convert, converter
-from airflow_cloudfiles.engine.types import is_column_name
+from airflow_cloudfiles.engine.formats.json_scalars import (
+    DEFAULT_RULES,
+    Convert,
+    ScalarRules,
+    converter,
+)
+from airflow_cloudfiles.engine.formats.patterns import TimePatterns
+from airflow_cloudfiles.engine.types import fold, is_column_name
 
 EMPTY: Final = Raw(b"")
 """What a leaf that the record does not have decodes to."""
@@ -25,10 +31,17 @@ EMPTY: Final = Raw(b"")
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A value taken as its text."""
+    """A value taken as its text.
+
+    Attributes:
+        kind: The type of its column.
+        convert: Converts one text.
+        patterns: Converts dates and times all at once, where there are patterns for them.
+    """
 
     kind: DataType
     convert: Convert
+    patterns: TimePatterns | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +84,16 @@ class StructShape:
 Shape = Leaf | ListShape | MapShape | StructShape
 
 
-def compile_struct(schema: StructType, *, forbid_unknown: bool) -> StructShape:
+def compile_struct(
+    schema: StructType, *, forbid_unknown: bool, rules: ScalarRules = DEFAULT_RULES
+) -> StructShape:
     """Compile a schema.
 
     Raises:
         IncompatibleSchemaError: A map has keys that are not strings, which JSON has not.
     """
     names = tuple(schema.names)
-    children = tuple(_compile(each.dataType, forbid_unknown) for each in schema.fields)
+    children = tuple(_compile(each.dataType, forbid_unknown, rules) for each in schema.fields)
     attributes = tuple(f"f{index}" for index in range(len(names)))
     make = _struct_class(attributes, names, children, forbid_unknown=forbid_unknown)
     return StructShape(
@@ -86,7 +101,7 @@ def compile_struct(schema: StructType, *, forbid_unknown: bool) -> StructShape:
         attributes=attributes,
         children=children,
         index={name: index for index, name in enumerate(names)},
-        folded={name.lower(): index for index, name in enumerate(names)},
+        folded={fold(name): index for index, name in enumerate(names)},
         make=make,
         missing=make(),
         getters=tuple(attrgetter(attribute) for attribute in attributes),
@@ -135,11 +150,15 @@ def _struct_class(
     )
 
 
-def _compile(kind: DataType, forbid_unknown: bool) -> Shape:  # noqa: FBT001 - private
+def _compile(
+    kind: DataType,
+    forbid_unknown: bool,  # noqa: FBT001 - private
+    rules: ScalarRules,
+) -> Shape:
     if isinstance(kind, StructType):
-        return compile_struct(kind, forbid_unknown=forbid_unknown)
+        return compile_struct(kind, forbid_unknown=forbid_unknown, rules=rules)
     if isinstance(kind, ArrayType):
-        return ListShape(_compile(kind.elementType, forbid_unknown))
+        return ListShape(_compile(kind.elementType, forbid_unknown, rules))
     if isinstance(kind, MapType):
         if not isinstance(kind.keyType, StringType):
             message = (
@@ -147,8 +166,8 @@ def _compile(kind: DataType, forbid_unknown: bool) -> Shape:  # noqa: FBT001 - p
                 "Declare the keys of the map as string."
             )
             raise IncompatibleSchemaError(message)
-        return MapShape(_compile(kind.valueType, forbid_unknown))
-    return Leaf(kind, converter(kind))
+        return MapShape(_compile(kind.valueType, forbid_unknown, rules))
+    return Leaf(kind, converter(kind, rules), rules.patterns)
 
 
 def _inner(shape: Shape) -> Any:

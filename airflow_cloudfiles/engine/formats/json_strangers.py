@@ -33,10 +33,12 @@ class Extended:
     Attributes:
         decoder: Its instances have the attributes of the columns' struct, and more.
         fields: Of the fields besides, the key in rescued data and a function that gets the text.
+        drops_nulls: Whether a field besides that is null is nothing at all.
     """
 
     decoder: msgspec.json.Decoder[Any]
     fields: tuple[tuple[bytes, Any], ...]
+    drops_nulls: bool = False
 
     def members(self, rows: list[Any]) -> tuple[dict[int, bytes], int]:
         """What the fields besides hold in rows, as members of rescued data by position.
@@ -53,6 +55,8 @@ class Extended:
                     continue
                 text = bytes(value)
                 quotes += 2 + text.count(b'"')
+                if self.drops_nulls and text == b"null":
+                    continue
                 before = found.get(index)
                 found[index] = key + text if before is None else before + b"," + key + text
         return found, quotes
@@ -65,8 +69,9 @@ class Strangers:
         extended: Decodes them too; `None` as long as there are none.
     """
 
-    def __init__(self, shape: StructShape) -> None:
+    def __init__(self, shape: StructShape, *, drops_nulls: bool = False) -> None:
         self._shape = shape
+        self._drops_nulls = drops_nulls
         self._names: list[str] = []
         self._spelled: dict[int, str] = {}
         self._learnt = 0
@@ -98,4 +103,4 @@ class Strangers:
             (json.dumps(name, ensure_ascii=False).encode() + b":", attrgetter(attribute))
             for attribute, name in zip(attributes, self._names, strict=True)
         ]
-        self.extended = Extended(msgspec.json.Decoder(make), tuple(fields))
+        self.extended = Extended(msgspec.json.Decoder(make), tuple(fields), self._drops_nulls)

@@ -1,9 +1,9 @@
 r"""What do the bytes of one record say, when they are not quite JSON?
 
 Spark's reader also takes single quotes, the escape `\'` and the words `NaN`, `Infinity` and their
-kind. This module reads such records with the same tolerance, finds every member of an object
-(also one whose key comes twice), and rewrites any value as strict JSON with the same text where
-the text is strict already.
+kind; with options it takes comments, names without quotes and more. A `Grammar` reads records with
+the same tolerance, finds every member of an object (also one whose key comes twice), and rewrites
+any value as strict JSON with the same text where the text is strict already.
 
 Nothing here recurses: nesting is counted, and refused beyond `MAX_DEPTH` (Jackson's limit).
 """
@@ -11,34 +11,30 @@ Nothing here recurses: nesting is counted, and refused beyond `MAX_DEPTH` (Jacks
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 MAX_DEPTH: Final = 1000
 
-_ESCAPE: Final = rb"\\(?:[\"'\\/bfnrt]|u[0-9a-fA-F]{4})"
-_DOUBLE_QUOTED: Final = rb'"[^"\\\x00-\x1f]*+(?:' + _ESCAPE + rb'[^"\\\x00-\x1f]*+)*+"'
-_SINGLE_QUOTED: Final = rb"'[^'\\\x00-\x1f]*+(?:" + _ESCAPE + rb"[^'\\\x00-\x1f]*+)*+'"
-_NUMBER: Final = rb"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+"
+_WHITE: Final = rb"[ \t\r\n]"
+_COMMENT: Final = rb"/\*(?:[^*]|\*(?!/))*+\*/|//[^\r\n]*+"
+_WHOLE: Final = rb"(?:0|[1-9][0-9]*+)"
+_ZEROS: Final = rb"0[0-9]++"
+_FRACTION: Final = rb"(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+"
 _WORD: Final = rb"true|false|null"
 _NOT_FINITE: Final = rb"NaN|Infinity|[+-]Infinity|[+-]INF"
-_TOKEN: Final = re.compile(
-    rb"[ \t\r\n]*+(?:"
-    rb"(?P<mark>[{}\[\],:])"
-    rb"|(?P<strict>"
-    + _DOUBLE_QUOTED
-    + rb"|(?:"
-    + _NUMBER
-    + rb"|"
-    + _WORD
-    + rb")(?![0-9A-Za-z_.+-]))"
-    rb"|(?P<single>" + _SINGLE_QUOTED + rb")"
-    rb"|(?P<not_finite>" + _NOT_FINITE + rb")(?![0-9A-Za-z_.+-])"
-    rb")"
-)
+_NAME: Final = re.compile(rb"[A-Za-z0-9_$@#*+\-\x80-\xff]++")
+"""A name without quotes, as Jackson takes it."""
+_NEVER: Final = rb"(?!)"
+_NO_MORE: Final = rb"(?![0-9A-Za-z_.+-])"
 _BLANK: Final = b" \t\r\n"
 _QUOTES: Final = b"\"'"
+_KEPT_ESCAPES: Final = b'"\\/bfnrtu'
+_CONTROL: Final = re.compile(rb"[\x00-\x1f]")
+_ESCAPE_OR_CONTROL: Final = re.compile(rb"\\(.)|[\x00-\x1f]", re.DOTALL)
+_REWRITTEN: Final = re.compile(rb'\\(.)|["\x00-\x1f]', re.DOTALL)
 _STRING: Final = msgspec.json.Decoder(str)
 
 _VALUE, _FIRST_VALUE, _KEY, _FIRST_KEY, _COLON, _AFTER = range(6)
@@ -50,31 +46,233 @@ class NotJsonError(ValueError):
     """The bytes are no record, not even by Spark's tolerant rules."""
 
 
-def value_end(text: bytes, start: int = 0) -> int:
-    """Check one value, whole with everything in it, and return where it ends.
+class Grammar:
+    """What is taken for JSON; the defaults are those of Spark's reader.
 
-    Raises:
-        NotJsonError: It is not valid, not closed, or nested deeper than `MAX_DEPTH`.
+    Args:
+        comments: Whether `/* */` and `//` comments are white space.
+        single_quotes: Whether strings may stand in single quotes.
+        unquoted_names: Whether names may go without quotes.
+        leading_zeros: Whether numbers may begin with zeros.
+        any_escape: Whether a backslash may stand before any character.
+        control_characters: Whether strings may hold control characters as they are.
+        not_finite: Whether `NaN`, `Infinity` and their kind are numbers.
     """
-    closers = bytearray()
-    expected, position = _VALUE, start
-    match = _TOKEN.match
-    while True:
-        token = match(text, position)
-        if token is None:
-            raise NotJsonError(f"invalid at byte {position}")
-        position = token.end()
-        mark = token["mark"]
-        if mark is None:
-            expected = _after_scalar(token, expected)
-        elif mark in b"{[":
-            expected = _after_opening(mark, expected, closers)
-        elif mark in b"}]":
-            expected = _after_closing(mark, expected, closers)
-        else:
-            expected = _after_separator(mark, expected, closers)
-        if expected == _AFTER and not closers:
-            return position
+
+    def __init__(  # noqa: PLR0913 - a switch of Jackson's each
+        self,
+        *,
+        comments: bool = False,
+        single_quotes: bool = True,
+        unquoted_names: bool = False,
+        leading_zeros: bool = False,
+        any_escape: bool = False,
+        control_characters: bool = False,
+        not_finite: bool = True,
+    ) -> None:
+        self.not_finite = not_finite
+        self._unquoted_names = unquoted_names
+        self._any_escape = any_escape
+        self._control_characters = control_characters
+        white = rb"(?:" + _WHITE + (rb"|" + _COMMENT if comments else b"") + rb")"
+        self._blank = re.compile(white + rb"*+", re.DOTALL)
+        self._tail = re.compile(rb"(?:" + white + rb"|,)*+", re.DOTALL)
+        escaped = (
+            rb"[^u]" if any_escape else rb"[\"'\\/bfnrt]" if single_quotes else rb"[\"\\/bfnrt]"
+        )
+        escape = rb"\\(?:" + escaped + rb"|u[0-9a-fA-F]{4})"
+        control = b"" if control_characters else rb"\x00-\x1f"
+        self._token = re.compile(
+            white
+            + rb"*+(?:(?P<mark>[{}\[\],:])|(?P<strict>"
+            + _quoted(b'"', escape, control)
+            + rb"|(?:-?"
+            + _WHOLE
+            + _FRACTION
+            + rb"|"
+            + _WORD
+            + rb")"
+            + _NO_MORE
+            + rb")|(?P<single>"
+            + (_quoted(b"'", escape, control) if single_quotes else _NEVER)
+            + rb")|(?P<zeros>"
+            + (rb"-?" + _ZEROS + _FRACTION + _NO_MORE if leading_zeros else _NEVER)
+            + rb")|(?P<not_finite>"
+            + (rb"(?:" + _NOT_FINITE + rb")" + _NO_MORE if not_finite else _NEVER)
+            + rb")|(?P<name>"
+            + (_NAME.pattern if unquoted_names else _NEVER)
+            + rb"))",
+            re.DOTALL,
+        )
+
+    def begin(self, text: bytes, start: int = 0) -> int:
+        """Where the first thing begins that is no white space."""
+        found = self._blank.match(text, start)
+        return start if found is None else found.end()
+
+    def has_more(self, text: bytes, start: int) -> bool:
+        """Whether there is more behind a value than white space and commas."""
+        found = self._tail.match(text, start)
+        return found is None or found.end() < len(text)
+
+    def value_end(self, text: bytes, start: int = 0) -> int:
+        """Check one value, whole with everything in it, and return where it ends.
+
+        Raises:
+            NotJsonError: It is not valid, not closed, or nested deeper than `MAX_DEPTH`.
+        """
+        closers = bytearray()
+        expected, position = _VALUE, start
+        match = self._token.match
+        while True:
+            token = match(text, position)
+            if token is None:
+                raise NotJsonError(f"invalid at byte {position}")
+            position = token.end()
+            mark = token["mark"]
+            if mark is None:
+                expected = self._after_scalar(token, expected)
+            elif mark in b"{[":
+                expected = _after_opening(mark, expected, closers)
+            elif mark in b"}]":
+                expected = _after_closing(mark, expected, closers)
+            else:
+                expected = _after_separator(mark, expected, closers)
+            if expected == _AFTER and not closers:
+                return position
+
+    def _after_scalar(self, token: re.Match[bytes], expected: int) -> int:
+        """What follows a string, number or word."""
+        if expected in {_VALUE, _FIRST_VALUE} and token["name"] is None:
+            return _AFTER
+        if expected in {_KEY, _FIRST_KEY}:
+            text = _text(token)
+            if text[0] in _QUOTES or (self._unquoted_names and _NAME.fullmatch(text)):
+                return _COLON
+        raise NotJsonError(f"unexpected value before byte {token.end()}")
+
+    def members(self, value: bytes) -> list[tuple[bytes, bytes]]:
+        """Key and value texts of a valid object, in order, repeated keys included."""
+        found: list[tuple[bytes, bytes]] = []
+        position = value.index(b"{") + 1
+        while True:
+            token = self._token.match(value, position)
+            if token is None or token["mark"] == b"}":
+                return found
+            if token["mark"] == b",":
+                position = token.end()
+                continue
+            colon = self._token.match(value, token.end())
+            begin = self.begin(value, token.end() if colon is None else colon.end())
+            position = self.value_end(value, begin)
+            found.append((_text(token), value[begin:position]))
+
+    def elements(self, value: bytes) -> list[bytes]:
+        """Texts of the elements of a valid array."""
+        found: list[bytes] = []
+        position = value.index(b"[") + 1
+        while True:
+            token = self._token.match(value, position)
+            if token is None or token["mark"] == b"]":
+                return found
+            if token["mark"] == b",":
+                position = token.end()
+                continue
+            begin = self.begin(value, position)
+            position = self.value_end(value, begin)
+            found.append(value[begin:position])
+
+    def strict(self, value: bytes) -> bytes:
+        """The same valid value as strict JSON; otherwise the text as it is."""
+        parts: list[bytes] = []
+        copied = 0
+        for before, token in self._tokens(value):
+            begin, end = token.span(token.lastgroup or 0)
+            rewritten = self._strict_token(token, value)
+            if b"/" in before:
+                parts += (value[copied : begin - len(before)], b" ")
+                copied = begin
+            if rewritten is not None:
+                parts += (value[copied:begin], rewritten)
+                copied = end
+        return b"".join((*parts, value[copied:])) if parts else value
+
+    def strict_key(self, key: bytes) -> bytes:
+        """A key as strict JSON."""
+        return self.strict(key) if key[0] in _QUOTES else b'"' + key + b'"'
+
+    def one_line(self, value: bytes) -> bytes:
+        """The same valid value without line breaks and comments; strings keep their form."""
+        parts: list[bytes] = []
+        for before, token in self._tokens(value):
+            text = _text(token)
+            parts.append(b" " if before.strip(b" \t") else before)
+            parts.append(_ESCAPE_OR_CONTROL.sub(_one_line, text) if text[0] in _QUOTES else text)
+        return b"".join(parts)
+
+    def _tokens(self, value: bytes) -> Iterator[tuple[bytes, re.Match[bytes]]]:
+        """The tokens of a valid value, each with the white space before it."""
+        position = 0
+        while (token := self._token.match(value, position)) is not None:
+            yield value[position : token.start(token.lastgroup or 0)], token
+            position = token.end()
+
+    def _strict_token(self, token: re.Match[bytes], value: bytes) -> bytes | None:
+        """A token as strict JSON; `None` when it is strict already."""
+        if token["mark"] is not None:
+            return None
+        text = _text(token)
+        if text[0] in _QUOTES:
+            return self._strict_string(text)
+        if self._unquoted_names and self._is_key(value, token.end()):
+            return b'"' + text + b'"'
+        if token["not_finite"] is not None:
+            return b'"' + text + b'"'
+        if token["zeros"] is None:
+            return None
+        sign, digits = (b"-", text[1:]) if text[:1] == b"-" else (b"", text)
+        stripped = digits.lstrip(b"0")
+        return sign + (stripped if stripped[:1].isdigit() else b"0" + stripped)
+
+    def _is_key(self, value: bytes, end: int) -> bool:
+        after = self._token.match(value, end)
+        return after is not None and after["mark"] == b":"
+
+    def _strict_string(self, text: bytes) -> bytes | None:
+        if text[0] == ord('"'):
+            strange = b"\\'" in text or (self._any_escape and b"\\" in text)
+            if not strange and not (self._control_characters and _CONTROL.search(text)):
+                return None
+        return b'"' + _REWRITTEN.sub(_rewritten, text[1:-1]) + b'"'
+
+
+def _quoted(quote: bytes, escape: bytes, control: bytes) -> bytes:
+    """The expression of a string."""
+    plain = rb"[^" + quote + rb"\\" + control + rb"]*+"
+    return quote + plain + rb"(?:" + escape + plain + rb")*+" + quote
+
+
+def _text(token: re.Match[bytes]) -> bytes:
+    return token[token.lastgroup or 0]
+
+
+def _rewritten(found: re.Match[bytes]) -> bytes:
+    """A part of a string that strict JSON has not, or has otherwise."""
+    escaped = found[1]
+    if escaped is None:
+        return b'\\"' if found[0] == b'"' else _escaped(found)
+    if escaped in _KEPT_ESCAPES:
+        return found[0]
+    return b"\\u%04x" % ord(escaped) if escaped < b" " else escaped
+
+
+def _escaped(found: re.Match[bytes]) -> bytes:
+    return b"\\u%04x" % ord(found[0])
+
+
+def _one_line(found: re.Match[bytes]) -> bytes:
+    """A control character, escaped already or not, as an escape; other escapes as they are."""
+    return b"\\u%04x" % found[0][-1] if found[0][-1] < ord(" ") else found[0]
 
 
 def _after_opening(mark: bytes, expected: int, closers: bytearray) -> int:
@@ -92,15 +290,6 @@ def _after_closing(mark: bytes, expected: int, closers: bytearray) -> int:
     return _AFTER
 
 
-def _after_scalar(token: re.Match[bytes], expected: int) -> int:
-    """What follows a string, number or word."""
-    if expected in {_VALUE, _FIRST_VALUE}:
-        return _AFTER
-    if expected in {_KEY, _FIRST_KEY} and token[0].lstrip(_BLANK)[0] in _QUOTES:
-        return _COLON
-    raise NotJsonError(f"unexpected value before byte {token.end()}")
-
-
 def _after_separator(mark: bytes, expected: int, closers: bytearray) -> int:
     """What follows a colon or a comma."""
     if mark == b":" and expected == _COLON:
@@ -108,70 +297,6 @@ def _after_separator(mark: bytes, expected: int, closers: bytearray) -> int:
     if mark == b"," and expected == _AFTER and closers:
         return _KEY if closers[-1] == b"}"[0] else _VALUE
     raise NotJsonError(f"unexpected {mark!r}")
-
-
-def members(value: bytes) -> list[tuple[bytes, bytes]]:
-    """Key and value texts of a valid object, in the order of the text, repeated keys included."""
-    found: list[tuple[bytes, bytes]] = []
-    position = value.index(b"{") + 1
-    while True:
-        token = _TOKEN.match(value, position)
-        if token is None or token["mark"] == b"}":
-            return found
-        if token["mark"] == b",":
-            position = token.end()
-            continue
-        colon = _TOKEN.match(value, token.end())
-        begin = token.end() if colon is None else colon.end()
-        position = value_end(value, begin)
-        found.append((token[0].strip(_BLANK), value[begin:position].strip(_BLANK)))
-
-
-def elements(value: bytes) -> list[bytes]:
-    """Texts of the elements of a valid array."""
-    found: list[bytes] = []
-    position = value.index(b"[") + 1
-    while True:
-        token = _TOKEN.match(value, position)
-        if token is None or token["mark"] == b"]":
-            return found
-        if token["mark"] == b",":
-            position = token.end()
-            continue
-        end = value_end(value, position)
-        found.append(value[position:end].strip(_BLANK))
-        position = end
-
-
-def strict(value: bytes) -> bytes:
-    """The same valid value as strict JSON: double quotes, no `NaN`; otherwise the text as it is."""
-    parts: list[bytes] = []
-    position = copied = 0
-    while (token := _TOKEN.match(value, position)) is not None:
-        position = token.end()
-        rewritten = _strict_token(token)
-        if rewritten is not None:
-            begin, end = token.span(token.lastgroup or 0)
-            parts += (value[copied:begin], rewritten)
-            copied = end
-    return b"".join((*parts, value[copied:])) if parts else value
-
-
-def _strict_token(token: re.Match[bytes]) -> bytes | None:
-    """A token as strict JSON; `None` when it is strict already."""
-    if (quoted := token["single"]) is not None:
-        inner = re.sub(
-            rb"\\.|\"",
-            lambda found: {b"\\'": b"'", b'"': b'\\"'}.get(found[0], found[0]),
-            quoted[1:-1],
-        )
-        return b'"' + inner + b'"'
-    if (word := token["not_finite"]) is not None:
-        return b'"' + word + b'"'
-    text = token["strict"]
-    if text is not None and b"\\'" in text:
-        return re.sub(rb"\\.", lambda found: b"'" if found[0] == b"\\'" else found[0], text)
-    return None
 
 
 def key_text(key: bytes) -> str | None:
@@ -182,3 +307,7 @@ def key_text(key: bytes) -> str | None:
         return _STRING.decode(key)
     except msgspec.DecodeError:
         return None
+
+
+DEFAULT: Final = Grammar()
+"""What Spark takes without options."""

@@ -9,12 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.formats.json_tokens import (
+    DEFAULT,
     MAX_DEPTH,
+    Grammar,
     NotJsonError,
-    elements,
-    members,
-    strict,
-    value_end,
+)
+
+elements, members, strict, value_end = (
+    DEFAULT.elements,
+    DEFAULT.members,
+    DEFAULT.strict,
+    DEFAULT.value_end,
 )
 
 VALUES = st.recursive(
