@@ -18,7 +18,6 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from airflow_cloudfiles.engine.casing import compare_case
 from airflow_cloudfiles.engine.format_options.json import JsonOptions
 
 if TYPE_CHECKING:
@@ -76,7 +75,6 @@ def open_reader(data_schema: StructType, options: CloudFilesOptions) -> BlockRea
         IncompatibleSchemaError: A column has a type that the format cannot be read into.
         OptionError: A package that the format needs is not installed.
     """
-    compare_case(sensitive=options.case_sensitive)
     return cast("BlockReader | FileReader", _load(_READERS[kind_of(options)])(data_schema, options))
 
 
@@ -120,7 +118,6 @@ def open_inference(options: CloudFilesOptions, known: StructType | None = None) 
         known: The schema there is already: a value that does not fit it is a mismatch, and does
             not hide what else is new in the record.
     """
-    compare_case(sensitive=options.case_sensitive)
     return cast("Inference", _load(_INFERENCES[kind_of(options)])(options, known))
 
 

@@ -17,6 +17,7 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from airflow_cloudfiles.engine.casing import compare_case
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.base import (
     BlockReader,
@@ -69,6 +70,7 @@ class SplitReader:
 
     def __init__(self, split: Split) -> None:
         context = split.context
+        compare_case(sensitive=context.options.case_sensitive)
         self._split = split
         self._store: ObjectStore = open_store(context.source_uri)
         self._options = context.options
