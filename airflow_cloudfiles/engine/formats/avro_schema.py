@@ -113,13 +113,15 @@ class _Parser:
     Attributes:
         names: Definitions of named types, by full name.
         open: Full names of the records that are being read, from outside to inside.
-        nodes: How many types were read, which also makes names unique.
+        nodes: How many types were read.
+        given: How many names were given in the wire schema.
     """
 
     options: AvroOptions
     names: dict[str, tuple[Mapping[str, Any], str]] = field(default_factory=dict)
     open: list[str] = field(default_factory=list)
     nodes: int = 0
+    given: int = 0
 
     def parse(self, schema: Any, namespace: str, depth: int) -> Node:
         """Read a type.
@@ -157,6 +159,11 @@ class _Parser:
             return self._defined(kind, schema, namespace, depth)
         return self.parse(kind, namespace, depth + 1)
 
+    def _name(self) -> str:
+        """A name for the wire schema."""
+        self.given += 1
+        return f"t{self.given}"
+
     def _named(self, name: str, namespace: str) -> tuple[Mapping[str, Any], str]:
         for full in (f"{namespace}.{name}", name) if namespace and "." not in name else (name,):
             if full in self.names:
@@ -183,14 +190,13 @@ class _Parser:
         return record
 
     def _record(self, fields: list[Mapping[str, Any]], namespace: str, depth: int) -> Node:
-        own = self.nodes
         children = [self.parse(each["type"], namespace, depth + 1) for each in fields]
         names = [str(each["name"]) for each in fields]
         wire = [{"name": f"f{place}", "type": child.wire} for place, child in enumerate(children)]
         return Node(
             "record",
             pa.struct(_field(*each) for each in zip(names, children, strict=True)),
-            {"type": "record", "name": f"r{own}", "fields": wire},
+            {"type": "record", "name": self._name(), "fields": wire},
             tuple(children),
             may_be_empty=all(child.may_be_empty for child in children),
         )
@@ -199,7 +205,7 @@ class _Parser:
         size = schema["size"]
         if not isinstance(size, int) or size < 0:
             raise AvroSchemaError(f"its schema has a fixed type of {size!r} bytes")
-        wire = {"type": "fixed", "name": f"x{self.nodes}", "size": size}
+        wire = {"type": "fixed", "name": self._name(), "size": size}
         kind = _decimal(schema, size) or pa.binary(size)
         return Node("fixed", kind, wire, may_be_empty=size == 0)
 
@@ -216,7 +222,7 @@ class _Parser:
 
     def _map(self, values: Node) -> Node:
         pair = [{"name": KEY, "type": "bytes"}, {"name": VALUE, "type": values.wire}]
-        wire = {"type": "record", "name": f"p{self.nodes}", "fields": pair}
+        wire = {"type": "record", "name": self._name(), "fields": pair}
         return Node(
             "map",
             pa.map_(pa.string(), pa.field("value", values.arrow)),
@@ -227,7 +233,6 @@ class _Parser:
     def _union(self, schema: list[Any], namespace: str, depth: int) -> Node:
         if not schema or any(isinstance(each, list) for each in schema):
             raise AvroSchemaError("its schema has a union of nothing, or of unions")
-        own = self.nodes
         branches = [self.parse(each, namespace, depth + 1) for each in schema]
         there = [branch for branch in branches if branch.kind != "null"]
         if len(there) <= 1:
@@ -239,11 +244,11 @@ class _Parser:
         kinds = {branch.kind for branch in there}
         for numbers, kind in _WIDER:
             if kinds == numbers and len(there) == len(numbers):
-                wire = [_branch(f"u{own}_{at}", VALUE, each) for at, each in enumerate(branches)]
+                wire = [_branch(self._name(), VALUE, each) for each in branches]
                 return Node("wider", kind, wire, tuple(there))
         names = _member_names(schema, branches, self.options)
         wire = [
-            each.wire if name is None else _branch(f"u{own}_{name[0]}", f"m{name[0]}", each)
+            each.wire if name is None else _branch(self._name(), f"m{name[0]}", each)
             for name, each in zip(names, branches, strict=True)
         ]
         members = [name[1] for name in names if name]
