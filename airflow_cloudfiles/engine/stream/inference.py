@@ -9,33 +9,41 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pyspark.sql.types import StructType  # noqa: TC002 - a field of a dataclass
 
 from airflow_cloudfiles.engine.errors import SchemaInferenceError
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.formats.base import Inference, OpenedFile
-from airflow_cloudfiles.engine.formats.table import fixed_schema, open_inference
+from airflow_cloudfiles.engine.formats.table import fixed_schema
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.inference import choose_sample, settle
 from airflow_cloudfiles.engine.storage import ObjectStore
-from airflow_cloudfiles.engine.stream.fetch import FetchCounts, fetch
-from airflow_cloudfiles.engine.stream.splits import FileRange
+from airflow_cloudfiles.engine.stream.fetch import FetchCounts
+from airflow_cloudfiles.engine.stream.inference_tasks import Crew, Sample, learn_sample
+from airflow_cloudfiles.engine.stream.inference_words import applied_hints, warnings_of
 
-PROGRESS_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """A settled schema and what it was inferred from."""
+    """A settled schema and what it was inferred from.
+
+    Attributes:
+        data_schema: Columns found in the records.
+        partition_schema: Columns found in the paths.
+        files: Files that were looked at.
+        bytes: Their size.
+        hints: What each hint has changed, in words.
+    """
 
     data_schema: StructType
     partition_schema: StructType
     files: int
     bytes: int
+    hints: tuple[str, ...] = ()
 
 
 def infer_files(
@@ -43,8 +51,11 @@ def infer_files(
     files: Iterable[FileEntry],
     options: CloudFilesOptions,
     known: StructType | None = None,
+    crew: Crew | None = None,
 ) -> Inferred:
     """Infer and settle the schema of the newest files, within the sample limits (B1, B2).
+
+    Nothing is written, so it may be interrupted and repeated at any time.
 
     Args:
         store: The source.
@@ -52,9 +63,12 @@ def infer_files(
         options: The options of the source.
         known: The schema there is already: a value that does not fit it is a mismatch, and does
             not hide what else is new in the record.
+        crew: Who may help when there is much to look at; `None` for nobody. The schema is the same.
 
     Raises:
         SchemaInferenceError: There is no file, or none holds a record (B4).
+        ReadError: A file cannot be read. One that is gone is passed over, and a damaged one with
+            `ignoreCorruptFiles`.
         SchemaHintError: `cloudFiles.schemaHints` does not fit.
     """
     sample = choose_sample(files, options.sample_files, options.sample_bytes)
@@ -62,15 +76,27 @@ def infer_files(
     if not sample and (fixed is None or options.partition_columns is None):
         raise SchemaInferenceError(_nothing(store, options, has_columns=fixed is not None))
     counts = FetchCounts()
-    observed = fixed or _learnt(store, sample, options, known, counts)
-    data, partitions = settle(observed, options=options, paths=[file.path for file in sample])
+    began = time.monotonic()
+    observed = fixed or learn_sample(Sample(store, sample, options, known), counts, crew)
+    paths = [file.path for file in sample]
+    data, partitions = settle(observed, options=options, paths=paths)
     if not data.fields:
         raise SchemaInferenceError(
             f"None of the {len(sample)} sampled files in {store.uri} holds a record with a field. "
             "Give a schema with .schema(...) or cloudFiles.schemaHints, or start when files "
             "with records have arrived."
         )
-    return Inferred(data, partitions, counts.files, counts.bytes)
+    _log.info(
+        "Inferred %s columns from %s files, %.1f MB, in %.1f s",
+        len(data.fields) + len(partitions.fields),
+        counts.files,
+        counts.bytes / 10**6,
+        time.monotonic() - began,
+    )
+    for warning in warnings_of(paths, observed, partitions, options, counts):
+        _log.warning("%s", warning)
+    hints = applied_hints(observed, partitions, options)
+    return Inferred(data, partitions, counts.files, counts.bytes, hints)
 
 
 def _nothing(store: ObjectStore, options: CloudFilesOptions, *, has_columns: bool) -> str:
@@ -84,41 +110,3 @@ def _nothing(store: ObjectStore, options: CloudFilesOptions, *, has_columns: boo
         f"There is no file in {store.uri} to infer the schema of {options.format} from. Give a "
         "schema with .schema(...), or start when the first files have arrived."
     )
-
-
-def _learnt(
-    store: ObjectStore,
-    sample: list[FileEntry],
-    options: CloudFilesOptions,
-    known: StructType | None,
-    counts: FetchCounts,
-) -> StructType:
-    """What the sample holds, with a line in the log every few seconds."""
-    inference = open_inference(options, known)
-    last = time.monotonic()
-    for number, file in enumerate(sample, start=1):
-        for _ in fetch(
-            store,
-            FileRange(file),
-            counts,
-            _learning(inference),
-            ignore_missing=True,
-            ignore_corrupt=options.ignore_corrupt_files,
-        ):
-            pass
-        if time.monotonic() - last > PROGRESS_SECONDS:
-            last = time.monotonic()
-            _log.info(
-                "Inferring: %s of %s files, %s MB", number, len(sample), counts.bytes // 10**6
-            )
-    return inference.result()
-
-
-def _learning(inference: Inference) -> Callable[[OpenedFile], Iterator[None]]:
-    """What `fetch` is to do with a file: learn from it; there is nothing to give out."""
-
-    def learn(file: OpenedFile) -> Iterator[None]:
-        inference.add_file(file)
-        yield from ()
-
-    return learn

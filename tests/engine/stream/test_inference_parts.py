@@ -39,10 +39,11 @@ def _name(rng: random.Random) -> str:
     return rng.choice(["a", "A", "b", "c", "d", "e", "", "é", "x y", 'q"', "\ud800"])
 
 
-def _records(rng: random.Random) -> list[bytes]:
+def json_lines(rng: random.Random, most: int) -> list[bytes]:
+    """Records that clash often, some of which are no JSON."""
     made = [
         json.dumps({_name(rng): _value(rng, 0) for _ in range(rng.randrange(4))}).encode()
-        for _ in range(rng.randrange(1, 60))
+        for _ in range(rng.randrange(1, most + 1))
     ]
     return [line if rng.random() > 0.02 else b"[1, {" for line in made]
 
@@ -55,7 +56,7 @@ def _known(rng: random.Random) -> StructType | None:
 @given(seed=st.integers(0, 2**32), typed=st.booleans())
 def test_evidence_of_parts_is_the_evidence_of_the_whole(seed: int, typed: bool) -> None:
     rng = random.Random(seed)
-    records, known = _records(rng), _known(rng)
+    records, known = json_lines(rng, 60), _known(rng)
     whole = JsonInference(typed=typed, known=known)
     whole.add(b"\n".join(records))
     first = JsonInference(typed=typed, known=known)
