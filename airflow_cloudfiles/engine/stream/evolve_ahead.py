@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine.schema.entries import author
 from airflow_cloudfiles.engine.schema.schema_log import SchemaLog
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream import progress
-from airflow_cloudfiles.engine.stream.definition import GIVEN, SettledSchema, own_locations
+from airflow_cloudfiles.engine.stream.definition import SettledSchema, own_locations
 from airflow_cloudfiles.engine.stream.looking import look_at
 from airflow_cloudfiles.engine.stream.spec import JobSpec
 from airflow_cloudfiles.engine.stream.splits import BatchContext
@@ -49,7 +49,7 @@ def evolve_ahead(
         CorruptedStateError: Checkpoint and file log are not of one life.
     """
     may_evolve = options.schema_evolution_mode in ADDING_MODES and settled.pin is None
-    if settled.version == GIVEN or settled.schema_uri is None or not may_evolve:
+    if not options.evolve_ahead or settled.schema_uri is None or not may_evolve:
         return None
     start, end = intake.committed(), _end(options, intake)
     if start >= end:

@@ -10,6 +10,7 @@ from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.intake import Intake
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.stream import definition
+from airflow_cloudfiles.engine.stream.evolve_ahead import evolve_ahead
 from airflow_cloudfiles.engine.stream.split_reader import SplitCounts, SplitReader
 from airflow_cloudfiles.engine.stream.splits import BatchContext, Split, pack
 
@@ -56,6 +57,7 @@ class Stream:
         with closing(intake):
             intake.discover()
             end = intake.head()
+            settled = evolve_ahead(options, intake, settled) or settled
             context = BatchContext(
                 source_uri=intake.source.uri,
                 source_name=intake.name,
@@ -66,7 +68,7 @@ class Stream:
                 partition_schema=settled.partition_schema.json(),
                 start=self._at,
                 end=end,
-                options=options,
+                options=definition.obeying_pin(options, settled),
             )
             can_cut = options.format_options.can_split()
             files = list(intake.files.slice(self._at, end))
