@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from airflow_cloudfiles.engine.formats.json_tokens import MAX_DEPTH, Grammar, NotJsonError
 
+_STRICT: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(msgspec.Raw)
 CHUNK_BYTES: Final = 128 * 1024
 """Lines decoded at a time: their objects fit the processor's cache, which halves the cost."""
 
@@ -58,6 +60,12 @@ def original(line: bytes, aside: list[bytes]) -> bytes:
 
 def _one_line(record: bytes, grammar: Grammar) -> bytes | None:
     """A record without line breaks; `None` when it is no valid one."""
+    try:
+        _STRICT.decode(record)
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    else:  # line breaks are nowhere but between tokens
+        return record.replace(b"\n", b" ").replace(b"\r", b" ")
     begin = grammar.begin(record)
     if begin == len(record):
         return b""

@@ -112,8 +112,12 @@ class Grammar:
 
     def has_more(self, text: bytes, start: int) -> bool:
         """Whether there is more behind a value than white space and commas."""
+        return self.after(text, start) < len(text)
+
+    def after(self, text: bytes, start: int) -> int:
+        """Where the next thing begins behind a value, its comma and white space."""
         found = self._tail.match(text, start)
-        return found is None or found.end() < len(text)
+        return start if found is None else found.end()
 
     def value_end(self, text: bytes, start: int = 0) -> int:
         """Check one value, whole with everything in it, and return where it ends.
