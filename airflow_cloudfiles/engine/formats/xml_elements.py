@@ -12,7 +12,13 @@ from typing import Final
 
 import numpy as np
 
-from airflow_cloudfiles.engine.formats.xml_pieces import Bools, Meanings, Pieces, Positions
+from airflow_cloudfiles.engine.formats.xml_pieces import (
+    Bools,
+    Meanings,
+    Numbers,
+    Pieces,
+    Positions,
+)
 
 _MAX_DEPTH: Final = 32
 
@@ -41,14 +47,14 @@ class Elements:
     taken: Positions
     rows: Positions
     parents: Positions
-    levels: Positions
-    names: Positions
+    levels: Numbers
+    names: Numbers
     texts: Positions
     is_leaf: Bools
     between: Positions
     between_rows: Positions
     attributes: Positions
-    attribute_names: Positions
+    attribute_names: Numbers
     attribute_owners: Positions
 
 
@@ -57,23 +63,28 @@ def find_elements(pieces: Pieces, meanings: Meanings) -> Elements:
     count = len(pieces.taken)
     delta = meanings.opens - meanings.closes
     bad = np.zeros(count, np.bool_)
-    bad[pieces.rows[meanings.odd == 1]] = True
+    if meanings.odd is not None:
+        bad[pieces.rows[meanings.odd]] = True
     bad |= np.bincount(pieces.rows, weights=delta, minlength=count) != 0
     # Rows that are balanced begin and end at depth 0, whatever order the others are in.
-    depths = np.cumsum(np.where(bad[pieces.rows], 0, delta))
+    counted = np.where(bad[pieces.rows], 0, delta) if bad.any() else delta
+    depths = np.cumsum(counted, dtype=np.int32)
     is_last = np.append(pieces.rows[1:] != pieces.rows[:-1], True)[: len(depths)]
-    bad[pieces.rows[((depths <= 0) != is_last) | (depths > _MAX_DEPTH)]] = True
+    wrong = ((depths <= 0) != is_last) | (depths > _MAX_DEPTH)
+    if wrong.any():
+        bad[pieces.rows[wrong]] = True
     return _paired(pieces, meanings, depths, bad)
 
 
-def _paired(pieces: Pieces, meanings: Meanings, depths: Positions, bad: Bools) -> Elements:
+def _paired(pieces: Pieces, meanings: Meanings, depths: Numbers, bad: Bools) -> Elements:
     """Find the end and the parent of each element."""
-    places = np.flatnonzero(~bad[pieces.rows])
-    opens, closes = meanings.opens[places] == 1, meanings.closes[places] == 1
-    after = depths[places]
-    begins, ends = places[opens], places[closes]
-    levels = after[opens] + meanings.closes[begins]
-    end_levels = after[closes] + 1
+    opens, closes = meanings.opens == 1, meanings.closes == 1
+    if bad.any():
+        good = ~bad[pieces.rows]
+        opens, closes = opens & good, closes & good
+    begins, ends = np.flatnonzero(opens), np.flatnonzero(closes)
+    levels = depths[begins] + meanings.closes[begins]
+    end_levels = depths[ends] + 1
     stops = np.zeros(len(begins), np.int64)
     parents = np.full(len(begins), -1)
     above = np.empty(0, np.int64)
@@ -84,7 +95,9 @@ def _paired(pieces: Pieces, meanings: Meanings, depths: Positions, bad: Bools) -
             parents[here] = above[np.searchsorted(begins[above], begins[here], side="right") - 1]
         above = here
     named = meanings.names[stops]
-    bad[pieces.rows[begins[(named >= 0) & (named != meanings.names[begins])]]] = True
+    wrong = (named >= 0) & (named != meanings.names[begins])
+    if wrong.any():
+        bad[pieces.rows[begins[wrong]]] = True
     return _kept(pieces, meanings, bad, (begins, stops, parents, levels))
 
 
@@ -92,23 +105,31 @@ def _kept(
     pieces: Pieces,
     meanings: Meanings,
     bad: Bools,
-    found: tuple[Positions, Positions, Positions, Positions],
+    found: tuple[Positions, Positions, Positions, Numbers],
 ) -> Elements:
     """Describe the elements of the rows that are good."""
-    keep = ~bad[pieces.rows[found[0]]]
-    numbers = np.cumsum(keep) - 1
-    begins, stops, parents, levels = (each[keep] for each in found)
-    parents = np.where(parents < 0, -1, numbers[parents])
-    good = ~bad[pieces.rows]
-    attributes = np.flatnonzero((meanings.attributes >= 0) & good)
-    tag_ends = np.flatnonzero((meanings.attributes < 0) & good)
-    texts = tag_ends[np.searchsorted(tag_ends, begins)] if len(begins) else begins
+    begins, stops, parents, levels = found
+    is_attribute = meanings.attributes >= 0
+    is_text = ~is_attribute
+    rows = np.arange(len(bad))
+    if bad.any():
+        keep = ~bad[pieces.rows[begins]]
+        numbers = np.cumsum(keep) - 1
+        begins, stops, levels = begins[keep], stops[keep], levels[keep]
+        parents = np.where(parents[keep] < 0, -1, numbers[parents[keep]])
+        good = ~bad[pieces.rows]
+        is_attribute, is_text = is_attribute & good, is_text & good
+        rows = np.cumsum(~bad) - 1
+    attributes = np.flatnonzero(is_attribute)
+    texts = begins
+    if len(attributes):
+        tag_ends = np.flatnonzero(is_text)
+        texts = tag_ends[np.searchsorted(tag_ends, begins)] if len(begins) else begins
     is_empty = stops == texts
     is_leaf = is_empty | (stops == texts + 1)
-    between = np.zeros(len(good), np.bool_)
-    between[tag_ends] = True
+    between = is_text
     between[texts[is_leaf & ~is_empty]] = False
-    rows = np.cumsum(~bad) - 1
+    places = np.flatnonzero(between)
     return Elements(
         count=int(np.count_nonzero(~bad)),
         taken=pieces.taken[~bad],
@@ -118,8 +139,8 @@ def _kept(
         names=meanings.names[begins],
         texts=np.where(is_empty, -1, texts),
         is_leaf=is_leaf,
-        between=np.flatnonzero(between),
-        between_rows=rows[pieces.rows[between]],
+        between=places,
+        between_rows=rows[pieces.rows[places]],
         attributes=attributes,
         attribute_names=meanings.attributes[attributes],
         attribute_owners=np.searchsorted(begins, attributes, side="right") - 1,

@@ -22,10 +22,12 @@ import pyarrow.compute as pc
 Positions = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Signs = np.ndarray[Any, np.dtype[np.int8]]
+Numbers = np.ndarray[Any, np.dtype[np.int32]]
 
 _MOST_PIECES: Final = 50_000
 """Past this, markup holds data; what was learnt is forgotten to bound the memory."""
-_FORBIDDEN: Final = (b"<!", b"<?", b"]]>", b"\xef\xbf\xbe", b"\xef\xbf\xbf")
+_NO_CHARACTERS: Final = (b"\xef\xbf\xbe", b"\xef\xbf\xbf")
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b-\x1f]")
 _NAME: Final = rb"[A-Za-z_:][A-Za-z0-9_.:-]*"
 _PIECE: Final = re.compile(
@@ -33,7 +35,7 @@ _PIECE: Final = re.compile(
     rb"(?:\s+(?P<first>" + _NAME + rb")\s*=\s*[\"']|\s*(?P<empty>/)?>)"
     rb"|[\"'](?:\s+(?P<next>" + _NAME + rb")\s*=\s*[\"']|\s*(?P<empty_end>/)?>)"
 )
-_QUOTE, _APOSTROPHE, _LESS, _GREATER = b"\"'<>"
+_QUOTE, _APOSTROPHE, _LESS, _GREATER, _MARK, _QUESTION = b"\"'<>!?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Pieces:
     text: bytes
     begins: Positions
     ends: Positions
-    rows: Positions
+    rows: Numbers
     taken: Positions
 
     def strings(self) -> tuple[pa.Array, pa.Array]:
@@ -66,7 +68,7 @@ class Pieces:
 
 def cut(texts: list[bytes]) -> Pieces:
     """Cut rows; those that cannot be are left out."""
-    kept = np.flatnonzero(~_forbidden(texts))
+    kept = np.arange(len(texts))
     while True:
         rows = texts if len(kept) == len(texts) else [texts[row] for row in kept.tolist()]
         found = _cut_all(rows)
@@ -75,24 +77,23 @@ def cut(texts: list[bytes]) -> Pieces:
         kept = kept[~found]
 
 
-def _forbidden(texts: list[bytes]) -> Bools:
-    """Rows with something in them that is not read here."""
+def _forbidden(texts: list[bytes], whole: bytes, characters: Bytes) -> Bools | None:
+    """Rows with characters that XML does not have, or not in this place."""
     bad = np.zeros(len(texts), np.bool_)
-    whole = b"".join(texts)
-    for mark in _FORBIDDEN:
-        if mark in whole:
-            bad |= [mark in text for text in texts]
-    low = np.count_nonzero(np.frombuffer(whole, np.uint8) < ord(" "))
-    if low != whole.count(b"\n") + whole.count(b"\t"):
+    if np.count_nonzero(characters < ord(" ")) != whole.count(b"\n") + whole.count(b"\t"):
         bad |= [_CONTROL.search(text) is not None for text in texts]
-    if not _is_text(whole):
-        bad |= [not _is_text(text) for text in texts]
-    return bad
+    if b"]]>" in whole:
+        bad |= [b"]]>" in text for text in texts]
+    if not whole.isascii():
+        if not _is_text(whole):
+            bad |= [not _is_text(text) for text in texts]
+        for mark in _NO_CHARACTERS:
+            if mark in whole:
+                bad |= [mark in text for text in texts]
+    return bad if bad.any() else None
 
 
 def _is_text(data: bytes) -> bool:
-    if data.isascii():
-        return True
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -104,6 +105,9 @@ def _cut_all(texts: list[bytes]) -> Pieces | Bools:
     """Cut rows, or tell which ones cannot be."""
     whole = b"".join(texts)
     characters = np.frombuffer(whole, np.uint8)
+    forbidden = _forbidden(texts, whole, characters)
+    if forbidden is not None:
+        return forbidden
     firsts = np.cumsum([0, *map(len, texts)])[:-1]
     opens = np.flatnonzero(characters == _LESS)
     closes = np.flatnonzero(characters == _GREATER)
@@ -112,6 +116,8 @@ def _cut_all(texts: list[bytes]) -> Pieces | Bools:
         # The first one behind it ends a tag; others are text.
         ends = np.append(closes, len(whole))[np.searchsorted(closes, opens)]
     wrong = ends > np.append(opens[1:], len(whole) - 1)
+    nexts = characters[np.minimum(opens + 1, len(whole) - 1)]
+    wrong |= (nexts == _MARK) | (nexts == _QUESTION)
     quote = _APOSTROPHE if b"='" in whole and b'="' not in whole else _QUOTE
     quotes = np.flatnonzero(characters == quote)
     tags = np.searchsorted(opens, quotes, side="right") - 1
@@ -127,7 +133,7 @@ def _cut_all(texts: list[bytes]) -> Pieces | Bools:
         begins = np.sort(np.concatenate([opens, quotes[1::2]]), kind="stable")
         stops = np.sort(np.concatenate([ends, quotes[0::2]]), kind="stable")
     counts = np.diff(np.append(np.searchsorted(begins, firsts), len(begins)))
-    rows = np.repeat(np.arange(len(texts)), counts)
+    rows = np.repeat(np.arange(len(texts), dtype=np.int32), counts)
     return Pieces(whole, begins, stops + 1, rows, np.arange(len(texts)))
 
 
@@ -150,7 +156,6 @@ class PieceTable:
         self._meanings: list[tuple[int, int, int, int, int]] = []
         self.names: dict[str, int] = {}
         self.attributes: dict[str, int] = {}
-        self._columns = np.empty((0, 5), np.int64)
 
     def look_up(self, pieces: pa.Array) -> Meanings:
         """Understand pieces."""
@@ -161,11 +166,16 @@ class PieceTable:
             self._known[piece] if piece in self._known else self._learn(piece)
             for piece in encoded.dictionary.to_pylist()
         ]
-        if len(self._columns) < len(self._meanings):
-            self._columns = np.array(self._meanings, np.int64)
-        of_each = self._columns[numbers] if numbers else np.empty((0, 5), np.int64)
         codes = encoded.indices.to_numpy(zero_copy_only=False)
-        return Meanings(*(of_each[:, column][codes] for column in range(5)))
+        columns = zip(*(self._meanings[number] for number in numbers), strict=True)
+        opens, closes, names, attributes, odd = columns if numbers else ((),) * 5
+        return Meanings(
+            opens=np.array(opens, np.int8)[codes],
+            closes=np.array(closes, np.int8)[codes],
+            names=np.array(names, np.int32)[codes],
+            attributes=np.array(attributes, np.int32)[codes],
+            odd=np.array(odd, np.bool_)[codes] if any(odd) else None,
+        )
 
     def _learn(self, piece: str) -> int:
         self._known[piece] = len(self._meanings)
@@ -196,11 +206,11 @@ class Meanings:
         closes: 1 where an element ends, be it the same one.
         names: Number of the element that is named; -1 for none.
         attributes: Number of the attribute whose value follows; -1 where text follows.
-        odd: 1 where nobody knows.
+        odd: Where nobody knows; `None` for nowhere.
     """
 
-    opens: Positions
-    closes: Positions
-    names: Positions
-    attributes: Positions
-    odd: Positions
+    opens: Signs
+    closes: Signs
+    names: Numbers
+    attributes: Numbers
+    odd: Bools | None

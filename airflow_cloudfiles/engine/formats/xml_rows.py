@@ -34,6 +34,7 @@ _BLANK: Final = b" \t\n"
 _NO_END: Final = "the row has no end"
 _NO_BEGIN: Final = "an end tag without a row"
 _NO_XML: Final = "text where XML should begin"
+_DECLARATION: Final = re.compile(rb"<\?xml\s[^?]*\?>")
 _DOCUMENT_TYPE: Final = (
     rb"<!DOCTYPE(?:[^\[\]\"'<>]++|\"[^\"]*\"|'[^']*'|"
     rb"\[(?:[^\]\"'<]++|\"[^\"]*\"|'[^']*'|<!--.*?-->|<)*+\])*+>"
@@ -128,7 +129,7 @@ class RowScanner:
 
     def _scan(self, text: bytes, *, final: bool) -> tuple[Rows, int]:
         """Rows of a text, and how much of it is done with."""
-        if b"<!" not in text and b"<?" not in text:
+        if not _has(text, b"!") and not _has(text, b"?"):
             plain = self._scan_plain(text)
             if plain is not None and not (final and self._start.search(text, plain[1])):
                 return plain
@@ -186,6 +187,11 @@ class RowScanner:
         return found, second.start()
 
 
+def _has(text: bytes, mark: bytes) -> bool:
+    """Whether some markup begins with a mark; the mark alone is looked for much faster."""
+    return mark in text and b"<" + mark in text
+
+
 def _kind(tag: bytes) -> int:
     if tag.startswith(b"/"):
         return _ENDS
@@ -230,9 +236,13 @@ def _partners(tags: list[_Tag]) -> dict[int, int]:
 
 
 def _without_garbage(text: bytes) -> tuple[bytes, Rows]:
-    """Take off what stands before the first tag of a file, which is nothing if it is XML."""
+    """Take off what stands before the first tag of a file, which is nothing if it is XML.
+
+    The XML declaration goes, too: most files have no other processing instruction.
+    """
     begin = text.find(b"<")
     begin = len(text) if begin < 0 else begin
     found = Rows()
     found.add_broken(text[:begin], _NO_XML)
-    return text[begin:], found
+    declaration = _DECLARATION.match(text, begin)
+    return text[begin if declaration is None else declaration.end() :], found

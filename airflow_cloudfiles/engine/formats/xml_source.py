@@ -19,7 +19,7 @@ from typing import IO, Final
 from airflow_cloudfiles.engine.errors import FileUnreadableError
 from airflow_cloudfiles.engine.formats.base import OpenedFile
 
-CHUNK_BYTES: Final = 4 * 2**20
+CHUNK_BYTES: Final = 2**20
 """Read at a time: enough rows to convert whole columns, little enough for memory."""
 
 _DAMAGED: Final = (OSError, EOFError, zlib.error, lzma.LZMAError)

@@ -19,6 +19,8 @@ from airflow_cloudfiles.engine.formats.xml_pieces import Bools, Pieces, Position
 _REFERENCE: Final = re.compile(r"&(?:(lt|gt|amp|quot|apos)|#([0-9]{1,7})|#x([0-9A-Fa-f]{1,6}));")
 _CHARACTERS: Final = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 _REMEMBERED: Final = 10_000
+_LONGEST_INDENT: Final = 40
+"""White space between elements is rarely longer."""
 
 
 class Values:
@@ -69,11 +71,17 @@ class Values:
         """Whether the values behind some pieces are white space, or nothing."""
         begins, ends = self._begins[places], self._ends[places]
         blank: Bools = begins == ends
-        rest = np.flatnonzero(~blank)
-        if not len(rest):
-            return blank
-        seen = np.cumsum(self._characters > ord(" "), dtype=np.int32)
-        blank[rest] = seen[ends[rest] - 1] == seen[begins[rest] - 1]
+        lengths = ends - begins
+        for length in np.unique(lengths[~blank]).tolist():
+            if length > _LONGEST_INDENT:
+                break
+            some = np.flatnonzero(lengths == length)
+            inside = self._characters[begins[some, None] + np.arange(length)]
+            blank[some] = (inside <= ord(" ")).all(axis=1)
+        longer = np.flatnonzero(lengths > _LONGEST_INDENT)
+        if len(longer):
+            seen = np.cumsum(self._characters > ord(" "), dtype=np.int32)
+            blank[longer] = seen[ends[longer] - 1] == seen[begins[longer] - 1]
         return blank
 
     def _has_space_around(self, places: Positions) -> bool:
