@@ -41,7 +41,8 @@ Convert = Callable[[str], object]
 Timestamps are microseconds, dates are days since 1970-01-01.
 """
 
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}")
+_INTEGER: Final = re.compile(r"[+-]?\d{1,400}")
+_DIGIT: Final = re.compile(r"\d")
 _NUMBER: Final = re.compile(
     r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", flags=re.ASCII
 )
@@ -177,7 +178,7 @@ def _to_integer(bits: int) -> Convert:
     def convert(text: str) -> object:
         if not _INTEGER.fullmatch(text):
             return MISFIT
-        number = int(text)
+        number = int(text)  # reads the digits of any script, as Java does
         return number if low <= number <= high else MISFIT
 
     return convert
@@ -188,6 +189,8 @@ def _to_decimal(kind: DecimalType) -> Convert:
 
     def convert(text: str) -> object:
         plain = text.replace(",", "")
+        if not plain.isascii():
+            plain = _DIGIT.sub(lambda found: str(int(found[0])), plain)
         return fit(b'"' + plain.encode() + b'"') if _NUMBER.fullmatch(plain) else MISFIT
 
     return convert
