@@ -21,6 +21,8 @@ from airflow_cloudfiles.engine.schema.schema_log import SchemaLog
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream import progress
 from airflow_cloudfiles.engine.stream.definition import SettledSchema, own_locations
+from airflow_cloudfiles.engine.stream.inference_crew import local_crew
+from airflow_cloudfiles.engine.stream.inference_tasks import Crew
 from airflow_cloudfiles.engine.stream.looking import look_at
 from airflow_cloudfiles.engine.stream.spec import JobSpec
 from airflow_cloudfiles.engine.stream.splits import BatchContext
@@ -29,7 +31,10 @@ _log = logging.getLogger(__name__)
 
 
 def evolve_ahead(
-    options: CloudFilesOptions, intake: Intake, settled: SettledSchema
+    options: CloudFilesOptions,
+    intake: Intake,
+    settled: SettledSchema,
+    crew: Crew | None = None,
 ) -> SettledSchema | None:
     """Evolve the schema for the files that are recorded and not committed.
 
@@ -40,6 +45,7 @@ def evolve_ahead(
         options: The options of the source.
         intake: The state, after discovery.
         settled: The schema so far.
+        crew: Who may help when there is much to look at; `None` for nobody.
 
     Returns:
         The schema to read with; `None` when that is `settled`.
@@ -55,7 +61,7 @@ def evolve_ahead(
     if start >= end:
         return None
     _log.info("Looking at the files of this run for what schema version %s lacks", settled.version)
-    findings = look_at(_context(options, intake, settled), intake.files.slice(start, end))
+    findings = look_at(_context(options, intake, settled), intake.files.slice(start, end), crew)
     if not findings:
         return None
     written = SchemaLog(open_store(settled.schema_uri), intake.name).append(
@@ -88,7 +94,7 @@ def before_run(
             progress.note_discovery(intake.state, found.to_json())
             last = intake.files.latest()
             spec = replace(spec, batch={"last_entry": last}) if last >= 0 else spec
-        return evolve_ahead(options, intake, settled) or settled, spec
+        return evolve_ahead(options, intake, settled, local_crew()) or settled, spec
 
 
 def before_definition(options: CloudFilesOptions, settled: SettledSchema) -> SettledSchema:
@@ -108,7 +114,7 @@ def before_definition(options: CloudFilesOptions, settled: SettledSchema) -> Set
     with closing(_opened(options, checkpoint)) as intake:
         if options.up_to_entry is None:
             intake.discover()
-        return evolve_ahead(options, intake, settled) or settled
+        return evolve_ahead(options, intake, settled, local_crew()) or settled
 
 
 def _opened(options: CloudFilesOptions, checkpoint: str) -> Intake:

@@ -24,6 +24,7 @@ from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.base import Inference, OpenedFile
 from airflow_cloudfiles.engine.formats.table import RANDOM_ACCESS, kind_of, open_inference
 from airflow_cloudfiles.engine.options import CloudFilesOptions
+from airflow_cloudfiles.engine.schema.brought import Brought
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.stream.ahead import fetched_ahead
 from airflow_cloudfiles.engine.stream.fetch import FetchCounts, fetch
@@ -113,12 +114,15 @@ class Sample:
         files: The files, newest first.
         options: The options of the source.
         known: The schema there is already.
+        brought: Takes down which file brought which column, of those that are looked at without
+            help.
     """
 
     store: ObjectStore
     files: Sequence[FileEntry]
     options: CloudFilesOptions
     known: StructType | None = None
+    brought: Brought | None = None
 
 
 def learn_sample(sample: Sample, counts: FetchCounts, crew: Crew | None = None) -> StructType:
@@ -166,6 +170,8 @@ def _begin(  # noqa: PLR0913 - private
     with closing(_looked_at(sample.store, inference, parts, sample.options, counts)) as looked_at:
         for done, part in enumerate(looked_at, start=1):
             progress.add(int(part.start == 0), part.size)
+            if sample.brought is not None:
+                sample.brought.note(inference.result, sample.store.child_uri(part.file.path))
             spent, left = spent + costs[done - 1], left - costs[done - 1]
             alone = progress.seconds * left / spent
             if crew is not None and progress.seconds >= FIRST_LOOK_SECONDS and _pays(crew, alone):

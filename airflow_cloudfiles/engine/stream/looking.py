@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +19,14 @@ from pyspark.sql.types import StructType
 from airflow_cloudfiles.engine.errors import ReadError
 from airflow_cloudfiles.engine.formats.base import Inference, OpenedFile
 from airflow_cloudfiles.engine.formats.table import fixed_schema, open_inference
-from airflow_cloudfiles.engine.schema.differences import paths_of
+from airflow_cloudfiles.engine.schema.brought import Brought
 from airflow_cloudfiles.engine.schema.evolution import diff, evolve
 from airflow_cloudfiles.engine.schema.inference import choose_sample, settle
 from airflow_cloudfiles.engine.schema.outgrown import Outgrown
 from airflow_cloudfiles.engine.schema.widening import can_widen, widen
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream.fetch import FetchCounts, fetch
+from airflow_cloudfiles.engine.stream.inference_tasks import Crew, Sample, learn_sample
 from airflow_cloudfiles.engine.stream.splits import BatchContext, FileRange, Split
 
 if TYPE_CHECKING:
@@ -46,12 +47,12 @@ class Findings:
     Attributes:
         before: The schema they were looked at with.
         after: The schema with what they have besides.
-        files: For each new or wider column or field, by its path, a file that has it.
+        brought: Which file has what is new or wider.
     """
 
     before: StructType
     after: StructType
-    files: dict[str, str] = field(default_factory=dict)
+    brought: Brought = field(default_factory=Brought)
 
     def __bool__(self) -> bool:
         return self.before != self.after
@@ -60,34 +61,28 @@ class Findings:
         """As the schema log keeps it for people."""
         changes = diff(self.before, self.after)
         new = [each.path for each in changes if each.kind == "added"]
+        files = self.brought.files
         wider = {
-            each.path: {"from": each.before, "to": each.after, "file": self.files.get(each.path)}
+            each.path: {"from": each.before, "to": each.after, "file": files.get(each.path)}
             for each in changes
             if each.kind == "retyped"
         }
         reason: dict[str, Any] = {"change": "widened" if wider else "addNewColumns"}
         if new:
             reason["fields"] = sorted({path.partition(".")[0] for path in new})
-            reason["brought"] = brought(self.files, self.before, self.after)
+            reason["brought"] = self.brought.by_file(self.after, self.before)
         return reason | ({"widened": wider} if wider else {})
 
 
-def brought(files: dict[str, str], before: StructType, after: StructType) -> dict[str, list[str]]:
-    """Which files brought which paths that are new in a schema."""
-    old = paths_of(before.jsonValue())
-    found: dict[str, list[str]] = {}
-    for path in paths_of(after.jsonValue()):
-        if path not in old and path in files:
-            found.setdefault(files[path], []).append(path)
-    return found
-
-
-def look_at(context: BatchContext, files: Iterable[FileEntry]) -> Findings:
+def look_at(
+    context: BatchContext, files: Iterable[FileEntry], crew: Crew | None = None
+) -> Findings:
     """Look at the newest of some files, within the sample limits.
 
     Args:
         context: The schema and the options; what it says of a micro-batch does not matter.
         files: Where to choose from.
+        crew: Who may help when there is much to look at; `None` for nobody.
 
     Returns:
         The schema with the new fields that they have and, in the widening mode, the wider types.
@@ -100,66 +95,37 @@ def look_at(context: BatchContext, files: Iterable[FileEntry]) -> Findings:
     sample = choose_sample(files, options.sample_files, options.sample_bytes)
     if not sample or fixed_schema(options) is not None:
         return Findings(current, current)
-    learnt, found = _learn(store, sample, options, current)
-    observed, _ = settle(learnt, options=options, paths=[file.path for file in sample])
+    noted = Brought()
+    learned = learn_sample(Sample(store, sample, options, current, noted), FetchCounts(), crew)
+    observed, _ = settle(learned, options=options, paths=[file.path for file in sample])
     evolved = evolve(current, observed)
     if options.schema_evolution_mode == WIDENING_MODE and can_widen(current, options):
         look = _widen_by_types if options.format in TYPED else _widen_by_values
-        evolved = look(context, sample, evolved, found)
-    return Findings(current, evolved, found)
+        evolved = look(context, sample, evolved, noted)
+    return Findings(current, evolved, noted)
 
 
 def _whole(options: CloudFilesOptions) -> CloudFilesOptions:
-    """The options with which nothing in a file is passed over."""
+    """The options with which nothing is passed over but what cannot be read."""
+    options = dataclasses.replace(options, ignore_corrupt_files=True)
     if not hasattr(options.format_options, "sampling_ratio"):
         return options
     own: Any = options.format_options
     return dataclasses.replace(options, format_options=dataclasses.replace(own, sampling_ratio=1.0))
 
 
-def _learn(
-    store: ObjectStore, sample: Sequence[FileEntry], options: CloudFilesOptions, known: StructType
-) -> tuple[StructType, dict[str, str]]:
-    """The fields that files have besides, and for each path the first file with it."""
-    inference = open_inference(options, known)
-    files: dict[str, str] = {}
-    before = inference.result()
-    for file in sample:
-        _use(store, file, inference)
-        after = inference.result()
-        if after != before:
-            note_new(files, before, after, store.child_uri(file.path))
-            before = after
-    return before, files
-
-
-def note_new(files: dict[str, str], before: StructType, after: StructType, uri: str) -> None:
-    """Note the file that brought what is new in a schema."""
-    old = paths_of(before.jsonValue())
-    for path in paths_of(after.jsonValue()):
-        if path not in old:
-            files.setdefault(path, uri)
-
-
 def _use(store: ObjectStore, file: FileEntry, inference: Inference) -> None:
     """Have a file looked at, unless it cannot be read."""
+
+    def learn(opened: OpenedFile) -> Iterator[None]:
+        inference.add_file(opened)
+        yield from ()
+
     try:
-        for _ in fetch(
-            store, FileRange(file), FetchCounts(), learning(inference), ignore_missing=True
-        ):
+        for _ in fetch(store, FileRange(file), FetchCounts(), learn, ignore_missing=True):
             pass
     except ReadError as error:
         _log.warning("Not looked at: %s", error)
-
-
-def learning(inference: Inference) -> Callable[[OpenedFile], Iterator[None]]:
-    """What `fetch` is to do with a file: learn from it; there is nothing to give out."""
-
-    def learn(file: OpenedFile) -> Iterator[None]:
-        inference.add_file(file)
-        yield from ()
-
-    return learn
 
 
 def types_of(context: BatchContext, file: FileEntry) -> StructType:
@@ -170,27 +136,26 @@ def types_of(context: BatchContext, file: FileEntry) -> StructType:
 
 
 def _widen_by_types(
-    context: BatchContext, sample: Sequence[FileEntry], schema: StructType, found: dict[str, str]
+    context: BatchContext, sample: Sequence[FileEntry], schema: StructType, noted: Brought
 ) -> StructType:
     """Widen to the types that files say."""
     store = open_store(context.source_uri)
     for file in sample:
         wider = widen(schema, types_of(context, file), context.options)
         for change in diff(schema, wider):
-            found.setdefault(change.path, store.child_uri(file.path))
+            noted.files[change.path] = store.child_uri(file.path)
         schema = wider
     return schema
 
 
 def _widen_by_values(
-    context: BatchContext, sample: Sequence[FileEntry], schema: StructType, found: dict[str, str]
+    context: BatchContext, sample: Sequence[FileEntry], schema: StructType, noted: Brought
 ) -> StructType:
     """Widen to the types of the values that the reader would rescue."""
     outgrown = Outgrown(schema, context.options)
     for texts in _rescued(context, sample):
         outgrown.add(texts)
-    for path, uri in outgrown.files.items():
-        found.setdefault(path, uri)
+    noted.files.update(outgrown.files)
     return outgrown.schema
 
 

@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.ledger.file_log import FileLog
-from airflow_cloudfiles.engine.options import ADDING_MODES
+from airflow_cloudfiles.engine.options import ADDING_MODES, CloudFilesOptions
 from airflow_cloudfiles.engine.schema.entries import author
 from airflow_cloudfiles.engine.schema.outgrown import FILE_KEY, Outgrown
 from airflow_cloudfiles.engine.schema.schema_log import SchemaLog, SchemaVersion
@@ -36,8 +36,6 @@ from airflow_cloudfiles.engine.stream.looking import (
     types_of,
 )
 from airflow_cloudfiles.engine.stream.splits import BatchContext
-
-__all__ = ["WIDENING_MODE", "react", "widened"]
 
 WIDER_TYPES_CLASS = "UNKNOWN_FIELD_EXCEPTION.WIDER_TYPES_IN_RECORD_WITH_FILE_PATH"
 """Ours: Databricks names no class for a type that is widened."""
@@ -61,6 +59,11 @@ def react(context: BatchContext, fields: dict[str, object], file_uri: str) -> Cl
     return UnknownFieldException.of(fields, file=file_uri, retry=True)
 
 
+def widens(options: CloudFilesOptions) -> bool:
+    """Whether rescued values may widen their columns."""
+    return options.schema_evolution_mode == WIDENING_MODE and bool(options.rescued_data_column)
+
+
 def widened(
     context: BatchContext, rescued: Iterable[str | None], file_uri: str | None = None
 ) -> CloudFilesError | None:
@@ -79,7 +82,7 @@ def widened(
         rescued: there is no wider type for them, or this is another mode.
     """
     options = context.options
-    if options.schema_evolution_mode != WIDENING_MODE or context.schema_uri is None:
+    if not widens(options) or context.schema_uri is None:
         return None
     schema = StructType.fromJson(json.loads(context.data_schema))
     if not can_widen(schema, options):

@@ -109,7 +109,7 @@ class SplitReader:
 
     def _widen_for(self, batch: pa.RecordBatch) -> None:
         """Fail when rescued values ask for wider types and the schema log has them now."""
-        if self._options.schema_evolution_mode != schema_change.WIDENING_MODE:
+        if not schema_change.widens(self._options):
             return
         rescued = batch.column(batch.num_columns - 1).drop_null()
         error = schema_change.widened(self._split.context, rescued.to_pylist())

@@ -6,13 +6,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from airflow_cloudfiles.engine.files import START, Offset
+from airflow_cloudfiles.engine.files import START, FileEntry, Offset
 from airflow_cloudfiles.engine.intake import Intake
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.stream import definition
 from airflow_cloudfiles.engine.stream.evolve_ahead import evolve_ahead
 from airflow_cloudfiles.engine.stream.split_reader import SplitCounts, SplitReader
-from airflow_cloudfiles.engine.stream.splits import BatchContext, Split, pack
+from airflow_cloudfiles.engine.stream.splits import BatchContext, FileRange, Split, pack
 
 
 class Stream:
@@ -46,6 +46,22 @@ class Stream:
         Returns:
             The rows of this run.
         """
+        context, files = self._planned()
+        can_cut = context.options.format_options.can_split()
+        packed = pack(files, parallelism=parallelism, can_cut=can_cut)
+        readers = [SplitReader(Split(context, ranges)) for ranges in packed]
+        found = [row for each in readers for batch in each.read() for row in batch.to_pylist()]
+        self.counts = [each.counts for each in readers]
+        self._at = context.end
+        self.rows += found
+        return found
+
+    def tasks(self) -> list[SplitReader]:
+        """What reads the outstanding files, one task a file; they stay outstanding."""
+        context, files = self._planned()
+        return [SplitReader(Split(context, (FileRange(file),))) for file in files]
+
+    def _planned(self) -> tuple[BatchContext, list[FileEntry]]:
         options = self.options
         settled = definition.settle_schema(options)
         intake = Intake.open(
@@ -56,7 +72,6 @@ class Stream:
         )
         with closing(intake):
             intake.discover()
-            end = intake.head()
             settled = evolve_ahead(options, intake, settled) or settled
             context = BatchContext(
                 source_uri=intake.source.uri,
@@ -67,15 +82,7 @@ class Stream:
                 data_schema=settled.data_schema.json(),
                 partition_schema=settled.partition_schema.json(),
                 start=self._at,
-                end=end,
+                end=intake.head(),
                 options=definition.obeying_pin(options, settled),
             )
-            can_cut = options.format_options.can_split()
-            files = list(intake.files.slice(self._at, end))
-            packed = pack(files, parallelism=parallelism, can_cut=can_cut)
-        readers = [SplitReader(Split(context, ranges)) for ranges in packed]
-        found = [row for each in readers for batch in each.read() for row in batch.to_pylist()]
-        self.counts = [each.counts for each in readers]
-        self._at = end
-        self.rows += found
-        return found
+            return context, list(intake.files.slice(context.start, context.end))

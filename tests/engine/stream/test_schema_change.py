@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 from airflow_cloudfiles.engine.errors import UnknownFieldException
 from airflow_cloudfiles.engine.schema.differences import paths_of
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
+from airflow_cloudfiles.engine.stream.split_reader import SplitReader
 from tests.engine.stream.test_every_format import WRITERS, Landing
 
 WIDENING = {
@@ -266,3 +269,36 @@ def test_a_pinned_schema_is_neither_evolved_nor_widened_nor_evolved_ahead(landin
     history.unpin()
     [row] = stream.run()
     assert row["new"] == "n"
+
+
+@pytest.mark.parametrize("landing", ["json", "parquet"], indirect=True)
+def test_tasks_that_meet_a_change_at_once_write_one_version(landing: Landing) -> None:  # B47
+    landing.drop("1", [{"a": 1}])
+    stream = landing.stream(**WIDENING)
+    stream.run()
+    for number in range(2, 10):
+        value = 2**70 if landing.format == "json" else 0.5
+        landing.drop(str(number), [{"a": 1, f"new{number}": value}])
+    readers = stream.tasks()
+    barrier = threading.Barrier(len(readers))
+
+    def read(reader: SplitReader) -> str:
+        barrier.wait()
+        with pytest.raises(UnknownFieldException) as caught:
+            list(reader.read())
+        assert caught.value.is_retryable
+        return caught.value.message
+
+    with ThreadPoolExecutor(len(readers)) as pool:
+        list(pool.map(read, readers))
+    assert landing.versions() == [0, 1]
+    assert len(stream.run()) == 8
+
+
+def test_fixed_columns_are_never_looked_at(tmp_path: Path) -> None:
+    landing = Landing("binaryFile", tmp_path)
+    landing.put("1", b"\x00\xff")
+    stream = landing.stream(**WIDENING)
+    [row] = stream.run()
+    assert (row["length"], row["content"]) == (2, b"\x00\xff")
+    assert landing.versions() == [0]
