@@ -51,10 +51,12 @@ class Tokenizer:
     def __init__(self, options: CsvOptions) -> None:
         self._options = options
         self._sep, self._quote, self._escape = options.sep, options.quote, options.escape
-        self._stop = re.compile(re.escape(options.sep) + "|\n")
+        self._line_end = "\n" if options.multi_line else ""
+        stops = filter(None, (options.sep, self._line_end))
+        self._stop = re.compile("|".join(map(re.escape, stops)))
         marks = {options.quote, options.escape, options.escape_of_escape} - {""}
         self._marks = re.compile("|".join(map(re.escape, sorted(marks))) or "(?!)")
-        self._blanks = BLANKS.replace("\n", "").replace(options.sep, "")
+        self._blanks = BLANKS.replace(self._line_end, "").replace(options.sep, "")
 
     def values(self, text: str) -> list[str | None]:
         """The values of a text that is one record.
@@ -70,7 +72,7 @@ class Tokenizer:
     def record(self, text: str, place: int) -> tuple[list[str | None], int]:
         r"""The values of the record that begins at a place, and where it ends.
 
-        The end is the place of a line break (`\n`) outside of quotes, or the end of the text.
+        The end is the end of the text, or with `multiLine` a line break (`\n`) outside of quotes.
         """
         values: list[str | None] = []
         while True:
@@ -101,13 +103,19 @@ class Tokenizer:
         if self._options.trims_start:
             while place < len(text) and text[place] in self._blanks:
                 place += 1
-        if place == len(text) or text[place] == "\n" or text.startswith(self._sep, place):
+        if self._is_end(text, place):
             return None, place
         if text[place] != self._quote:
             end = self._end(text, place)
             return self._trimmed(text[place:end]) or None, end
         value, end = self._quoted(_Quoted(text, place + 1))
         return value or self._options.empty_value, end
+
+    def _is_end(self, text: str, place: int) -> bool:
+        """Whether a value that reaches a place ends there."""
+        return (
+            place == len(text) or text[place] == self._line_end or text.startswith(self._sep, place)
+        )
 
     def _end(self, text: str, place: int) -> int:
         """Where the next separator or line break is, or the end."""
@@ -161,7 +169,7 @@ class Tokenizer:
         text, place = at.text, at.place
         while place < len(text) and text[place] in self._blanks:
             place += 1
-        if place == len(text) or text[place] == "\n" or text.startswith(self._sep, place):
+        if self._is_end(text, place):
             return place
         if self._options.unescaped_quotes != "STOP_AT_CLOSING_QUOTE":
             value, end = self._unescaped(at, taken)
