@@ -33,6 +33,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
+    VariantType,
 )
 
 from airflow_cloudfiles.engine.casing import fold as fold  # noqa: PLC0414 - asked for here
@@ -211,6 +212,14 @@ def to_arrow(schema: StructType) -> pa.Schema:
 _METADATA_KEY: Final = b"SPARK::metadata::json"
 """Under which Spark keeps the metadata of a field (`ArrowUtils.metadataKey`)."""
 
+VARIANT: Final = pa.struct(
+    [
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
+    ]
+)
+"""The Arrow type that Spark takes for a VARIANT."""
+
 _ARROW_LEAVES: Final[dict[type[DataType], pa.DataType]] = {
     BooleanType: pa.bool_(),
     ByteType: pa.int8(),
@@ -225,6 +234,7 @@ _ARROW_LEAVES: Final[dict[type[DataType], pa.DataType]] = {
     TimestampType: pa.timestamp("us", tz="UTC"),
     TimestampNTZType: pa.timestamp("us"),
     NullType: pa.null(),
+    VariantType: VARIANT,
 }
 
 

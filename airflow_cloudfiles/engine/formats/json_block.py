@@ -10,7 +10,6 @@ The life of one `JsonReader.read`:
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from airflow_cloudfiles.engine.formats.base import BadRecord, Piece, ReadCounts,
 from airflow_cloudfiles.engine.formats.json_columns import Finished, LeafColumn, StructColumn
 from airflow_cloudfiles.engine.formats.json_explain import Explained, Explainer, has_repeated_key
 from airflow_cloudfiles.engine.formats.json_lines import BLANK, count_quotes
+from airflow_cloudfiles.engine.formats.json_rescue import printable, quote
 from airflow_cloudfiles.engine.formats.json_shape import StructShape
 from airflow_cloudfiles.engine.formats.json_strangers import Extended, Strangers
 from airflow_cloudfiles.engine.formats.json_texts import validity
@@ -225,7 +225,7 @@ class Block:
         if self._rules.keeps_bad:
             self.counts.dropped_records += 1
             uri = self._piece_at(begin).file_uri
-            self.bad_records.append(BadRecord(uri, _printable(line), str(error)))
+            self.bad_records.append(BadRecord(uri, printable(line), str(error)))
             return
         if self._drop_or_fail(begin, str(error)):
             self.counts.dropped_records += 1
@@ -247,11 +247,11 @@ class Block:
 
     def _keep_line(self, row: int, line: bytes) -> None:
         """Put a whole line where corrupt records go."""
-        raw = _printable(line)
+        raw = printable(line)
         if self._rules.corrupt_place is not None:
             self._left.corrupt[row] = raw.encode()
         elif self._rules.rescues:
-            self._left.rescued[row] = _quote(self._rules.corrupt_name) + b":" + _quote(raw)
+            self._left.rescued[row] = quote(self._rules.corrupt_name) + b":" + quote(raw)
 
     # 2. What the columns did not take -----------------------------------------------------
 
@@ -277,7 +277,7 @@ class Block:
         explained: set[int] = set()
         for index, (column, each) in enumerate(zip(self._columns.children, finished, strict=True)):
             if self._rules.has_plain_keys and isinstance(column, LeafColumn):
-                key = _quote(self._rules.shape.names[index]) + b":"
+                key = quote(self._rules.shape.names[index]) + b":"
                 for row in each.misfits.tolist():
                     member = key + column.texts.value(row)
                     plain[row] = plain[row] + b"," + member if row in plain else member
@@ -366,13 +366,13 @@ class Block:
         """Rescued data, with the path of the file last."""
         rows = sorted(self._left.rescued)
         if len(self._pieces) == 1:
-            end = b',"_file_path":' + _quote(self._pieces[0].file_uri) + b"}"
+            end = b',"_file_path":' + quote(self._pieces[0].file_uri) + b"}"
             return {row: b"{" + self._left.rescued[row] + end for row in rows}
         begins = self._row_begins
         begins |= {
             row: begin for row, begin, _ in self._lines_of([r for r in rows if r not in begins])
         }
-        paths = [b',"_file_path":' + _quote(piece.file_uri) + b"}" for piece in self._pieces]
+        paths = [b',"_file_path":' + quote(piece.file_uri) + b"}" for piece in self._pieces]
         return {
             row: b"{"
             + self._left.rescued[row]
@@ -393,14 +393,6 @@ def _decode_lines(decoder: msgspec.json.Decoder[Any], chunk: bytes) -> list[Any]
         return decoder.decode_lines(chunk)
     except _REFUSED:
         return []
-
-
-def _printable(line: bytes) -> str:
-    return line.rstrip(b"\n").decode("utf-8", "backslashreplace")
-
-
-def _quote(text: str) -> bytes:
-    return json.dumps(text, ensure_ascii=False).encode()
 
 
 def _sparse(values: dict[int, bytes], rows: int) -> pa.Array:

@@ -23,6 +23,7 @@ from airflow_cloudfiles.engine.formats.json_infer import JsonInference
 from airflow_cloudfiles.engine.formats.json_options import json_options
 from airflow_cloudfiles.engine.formats.json_reader import JsonReader
 from airflow_cloudfiles.engine.formats.json_tokens import Grammar, NotJsonError
+from airflow_cloudfiles.engine.formats.json_variant import JsonVariantReader
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 
 if TYPE_CHECKING:
@@ -52,7 +53,12 @@ class JsonDocumentReader:
     """
 
     def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
-        self._reader = JsonReader(data_schema, options)
+        self._is_whole = options.single_variant_column is not None
+        self._reader: JsonReader | JsonVariantReader = (
+            JsonVariantReader(data_schema, options)
+            if self._is_whole
+            else JsonReader(data_schema, options)
+        )
         self._encoding = json_options(options).encoding
         self.arrow_schema = self._reader.arrow_schema
         self.counts: ReadCounts = self._reader.counts
@@ -73,7 +79,8 @@ class JsonDocumentReader:
             return
         group: list[bytes] = []
         size = 0
-        for record in _records_of(file, self._encoding, self._reader.grammar):
+        documents = _documents_in(file, self._encoding, self._reader.grammar)
+        for record in documents if self._is_whole else _records_of(documents):
             group.append(record)
             size += len(record)
             if size >= BATCH_BYTES:
@@ -94,7 +101,7 @@ class JsonDocumentInference(JsonInference):
         """Learn from one file."""
         group: list[bytes] = []
         size = 0
-        for record in _records_of(file, self._encoding, self._grammar):
+        for record in _records_of(_documents_in(file, self._encoding, self._grammar)):
             group.append(record)
             size += len(record)
             if size >= BATCH_BYTES:
@@ -103,7 +110,7 @@ class JsonDocumentInference(JsonInference):
         self.add(json_lines.as_lines(group, self._grammar, []))
 
 
-def _records_of(file: OpenedFile, encoding: str, grammar: Grammar) -> Iterator[bytes]:
+def _documents_in(file: OpenedFile, encoding: str, grammar: Grammar) -> list[bytes]:
     with file.text_stream(encoding) as stream:
         data = stream.read(MAX_DOCUMENT_BYTES + 1)
     if len(data) > MAX_DOCUMENT_BYTES:
@@ -119,6 +126,10 @@ def _records_of(file: OpenedFile, encoding: str, grammar: Grammar) -> Iterator[b
             file.uri,
             len(documents),
         )
+    return documents
+
+
+def _records_of(documents: list[bytes]) -> Iterator[bytes]:
     for document in documents:
         yield from _elements_of(document)
 

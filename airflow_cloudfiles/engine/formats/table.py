@@ -38,6 +38,7 @@ _READERS: Final = {
     "csv": ("csv_reader", "CsvReader"),
     "json": ("json_reader", "JsonReader"),
     "json document": ("json_document", "JsonDocumentReader"),
+    "json variant": ("json_variant", "JsonVariantReader"),
     "orc": ("orc_reader", "OrcReader"),
     "parquet": ("parquet_reader", "ParquetReader"),
     "text": ("text_reader", "TextReader"),
@@ -75,7 +76,10 @@ def open_reader(data_schema: StructType, options: CloudFilesOptions) -> BlockRea
         IncompatibleSchemaError: A column has a type that the format cannot be read into.
         OptionError: A package that the format needs is not installed.
     """
-    return cast("BlockReader | FileReader", _load(_READERS[kind_of(options)])(data_schema, options))
+    kind = kind_of(options)
+    if kind == "json" and options.single_variant_column is not None:
+        kind = "json variant"
+    return cast("BlockReader | FileReader", _load(_READERS[kind])(data_schema, options))
 
 
 def line_blocks(

@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.schema.widening import wider_type
-from airflow_cloudfiles.engine.types import fold
+from airflow_cloudfiles.engine.types import VARIANT, fold
 
 _COMPUTED = (
     "delta.generationExpression",
@@ -162,7 +162,7 @@ def check_columns(columns: Iterable[pa.Field], target: str, within: str = "") ->
 
     Raises:
         SchemaMismatchError: One never had a value, so that it has no type (B129), or two differ
-            only in case (B127).
+            only in case (B127), or one is a VARIANT.
     """
     seen: dict[str, str] = {}
     for column in columns:
@@ -176,6 +176,13 @@ def check_columns(columns: Iterable[pa.Field], target: str, within: str = "") ->
             raise SchemaMismatchError(
                 f"Column {within}{column.name} has no type (void), so {target} cannot take it. "
                 "Give it one with a schema hint (cloudFiles.schemaHints) or a cast."
+            )
+        if column.type.equals(VARIANT, check_metadata=True):
+            raise SchemaMismatchError(
+                f"Column {within}{column.name} is a VARIANT, which the sink `cloudfiles` does not "
+                f"write to {target}. Write the stream with a sink of Spark that does, such as "
+                'writeStream.format("delta") of delta-spark or format("parquet"), or leave '
+                "singleVariantColumn out."
             )
         if pa.types.is_nested(column.type):
             inner = [column.type.field(index) for index in range(column.type.num_fields)]

@@ -1,0 +1,215 @@
+"""How does a JSON value become a VARIANT?
+
+The binary form of Spark and Parquet (Variant Binary Encoding, version 1): a dictionary of the names
+of fields, and a value that refers to it. As Spark's `parse_json`: whole numbers are as small as can
+be, fractions are decimals with all of their digits (`1.10` stays `1.10`), numbers with an exponent,
+or of more than 38 digits, are doubles.
+
+What Spark would change is refused: a number beyond the largest double, and a name that comes twice.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from struct import pack
+from typing import Any, Final
+
+MAX_BYTES: Final = 16 * 2**20
+"""The largest value, and the largest dictionary, that every reader of the format takes."""
+
+_VERSION: Final = 1
+_NULL, _TRUE, _FALSE = b"\x00", b"\x04", b"\x08"
+_INTEGERS: Final = ((1, b"\x0c"), (2, b"\x10"), (4, b"\x14"), (8, b"\x18"))
+_DOUBLE: Final = b"\x1c"
+_DECIMALS: Final = ((9, 4, b"\x20"), (18, 8, b"\x24"), (38, 16, b"\x28"))
+_LONG_STRING: Final = b"\x40"
+_MAX_DIGITS: Final = 38
+_MAX_SHORT_STRING: Final = 63
+_MOST_IN_ONE_BYTE: Final = 255
+
+
+class NotVariantError(ValueError):
+    """The value cannot be a VARIANT without a loss; the message says why."""
+
+
+class _Number(str):
+    """The text of a number that is not whole."""
+
+    __slots__ = ()
+
+
+class _Pairs(list[tuple[str, object]]):
+    """The members of an object, in their order."""
+
+    __slots__ = ()
+
+
+def encode_json(text: bytes) -> tuple[bytes, bytes]:
+    """Encode strict JSON.
+
+    Returns:
+        Value and metadata, as `VARIANT` has them.
+
+    Raises:
+        NotVariantError: It cannot be encoded without a loss, or is larger than `MAX_BYTES`.
+    """
+    try:
+        parsed = json.loads(
+            text.decode(),
+            parse_float=_Number,
+            parse_int=_whole,
+            parse_constant=_refuse,
+            object_pairs_hook=_Pairs,
+        )
+        return encode(parsed)
+    except (RecursionError, UnicodeError) as error:
+        raise NotVariantError(
+            "nested too deeply" if isinstance(error, RecursionError) else "a text has no UTF-8"
+        ) from error
+    except ValueError as error:
+        if isinstance(error, NotVariantError):
+            raise
+        raise NotVariantError(str(error)) from error
+
+
+def encode(parsed: object) -> tuple[bytes, bytes]:
+    """Encode Python objects: dictionaries, lists, texts, numbers, booleans and `None`.
+
+    Raises:
+        NotVariantError: See `encode_json`.
+    """
+    names: dict[str, int] = {}
+    value = _value(parsed, names)
+    metadata = _metadata(list(names))
+    if max(len(value), len(metadata)) > MAX_BYTES:
+        raise NotVariantError(f"larger than {MAX_BYTES} bytes")
+    return value, metadata
+
+
+def _refuse(word: str) -> object:
+    raise NotVariantError(f"{word} is no JSON")
+
+
+def _whole(digits: str) -> object:
+    return int(digits) if len(digits) < 20 else _Number(digits)  # noqa: PLR2004 - of a long
+
+
+def _value(parsed: object, names: dict[str, int]) -> bytes:
+    scalar = _SCALARS.get(type(parsed))
+    if scalar is not None:
+        return scalar(parsed)
+    if isinstance(parsed, _Pairs):
+        return _object(parsed, names)
+    if isinstance(parsed, dict):
+        return _object(_Pairs(parsed.items()), names)
+    if isinstance(parsed, list):
+        return _container(0b11, [_value(each, names) for each in parsed], None)
+    raise NotVariantError(f"a {type(parsed).__name__} has no form in JSON")
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    if len(data) <= _MAX_SHORT_STRING:
+        return bytes([len(data) << 2 | 0b01]) + data
+    return _LONG_STRING + len(data).to_bytes(4, "little") + data
+
+
+def _integer(number: int) -> bytes:
+    for width, header in _INTEGERS:
+        if -(1 << (8 * width - 1)) <= number < 1 << (8 * width - 1):
+            return header + number.to_bytes(width, "little", signed=True)
+    return _number(str(number))
+
+
+def _number(text: str) -> bytes:
+    """A decimal with the digits of its text, or the nearest double."""
+    if "e" not in text and "E" not in text:
+        whole, _, fraction = text.lstrip("-").partition(".")
+        unscaled, scale = int(whole + fraction), len(fraction)
+        digits = max(len(str(unscaled)), scale)
+        for most, width, header in _DECIMALS:
+            if digits <= most:
+                signed = -unscaled if text[0] == "-" else unscaled
+                return header + bytes([scale]) + signed.to_bytes(width, "little", signed=True)
+    return _double(float(Decimal(text)))
+
+
+def _double(number: float) -> bytes:
+    if math.isinf(number):
+        raise NotVariantError("a number is beyond the largest double")
+    return _DOUBLE + pack("<d", number)
+
+
+def _object(members: _Pairs, names: dict[str, int]) -> bytes:
+    """An object: its fields in the order of their names, its values in the order of the source."""
+    fields: dict[str, tuple[int, int]] = {}
+    values: list[bytes] = []
+    for name, each in members:
+        if name in fields:
+            raise NotVariantError(f"the name {name!r} comes twice in an object")
+        fields[name] = (names.setdefault(name, len(names)), len(values))
+        values.append(_value(each, names))
+    # Spark looks names up by the order of Java's strings, which is that of UTF-16.
+    ordered = [fields[name] for name in sorted(fields, key=_java_order)]
+    return _container(0b10, values, ordered)
+
+
+def _java_order(name: str) -> bytes:
+    return name.encode() if name.isascii() else name.encode("utf-16-be")
+
+
+def _container(kind: int, values: list[bytes], fields: list[tuple[int, int]] | None) -> bytes:
+    """An array, or an object if there are identifiers of fields with positions of values."""
+    offsets = [0]
+    for each in values:
+        offsets.append(offsets[-1] + len(each))
+    count_width = 1 if len(values) <= _MOST_IN_ONE_BYTE else 4
+    offset_width = _width(offsets[-1])
+    header = offset_width - 1
+    identifiers = b""
+    if fields is None:
+        header |= (count_width == 4) << 2  # noqa: PLR2004 - a large array
+    else:
+        identifier_width = _width(max((each for each, _ in fields), default=0))
+        header |= (identifier_width - 1) << 2 | (count_width == 4) << 4  # noqa: PLR2004 - likewise
+        identifiers = b"".join(each.to_bytes(identifier_width, "little") for each, _ in fields)
+        offsets = [*(offsets[place] for _, place in fields), offsets[-1]]
+    return b"".join(
+        (
+            bytes([header << 2 | kind]),
+            len(values).to_bytes(count_width, "little"),
+            identifiers,
+            *(each.to_bytes(offset_width, "little") for each in offsets),
+            *values,
+        )
+    )
+
+
+def _metadata(names: list[str]) -> bytes:
+    texts = [name.encode() for name in names]
+    offsets = [0]
+    for each in texts:
+        offsets.append(offsets[-1] + len(each))
+    width = _width(max(offsets[-1], len(texts)))
+    numbers = (each.to_bytes(width, "little") for each in (len(texts), *offsets))
+    return b"".join((bytes([_VERSION | (width - 1) << 6]), *numbers, *texts))
+
+
+def _width(number: int) -> int:
+    """Bytes that hold a number."""
+    if number >= 1 << 24:
+        raise NotVariantError(f"larger than {MAX_BYTES} bytes")
+    return 1 if number < 1 << 8 else 2 if number < 1 << 16 else 3
+
+
+_SCALARS: Final[dict[type, Callable[[Any], bytes]]] = {
+    _Number: _number,
+    str: _string,
+    int: _integer,
+    float: _double,
+    bool: lambda value: _TRUE if value else _FALSE,
+    type(None): lambda _: _NULL,
+}
