@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 from pyspark.sql.types import StructType  # noqa: TC002 - read when the module is
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 64 * 1024
 """Rows that are in memory at once."""
+REPLACE_TRIES = 20
+"""How often a commit is tried at the newest version while others append."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,10 @@ class TableFile:
     size: int
     rows: int | None
     nulls: dict[str, int]
+
+    def has_only_nulls(self, column: str) -> bool:
+        """Whether the log says that a column has no value in this file."""
+        return self.rows is not None and self.nulls.get(column) == self.rows
 
 
 class Snapshot:
@@ -143,28 +150,47 @@ def replace(
 ) -> None:
     """Commit new files in the place of old ones; the columns stay.
 
+    The commit is tried at the newest version only, after a look at its files: `deltalake` (1.6),
+    left to try again by itself, removes a file a second time that was compacted meanwhile, and so
+    doubles its rows.
+
     Args:
-        snapshot: The version that the old files were read in, or a newer one that has them.
+        snapshot: The version that the old files were read in.
         removed: The old files.
         added: The new files.
         note: Goes into the commit's own metadata; keys that are nobody else's.
 
     Raises:
-        CommitFailedError: Another writer has removed an old file, or changed the columns. The
-            commit may be there nevertheless, when its answer was lost: look at the files.
+        CommitFailedError: Another writer has removed an old file, or changed the columns, or was
+            first each time. The commit may be there nevertheless, when its answer was lost: look
+            at the files.
         TargetUnreachableError: The storage failed; the commit may be there or not.
     """
-    actions = [
-        RemoveAction(each.name, True, time.time_ns() // 10**6, size=each.size, partition_values={})
-        for each in removed
+    table = snapshot.table
+    old = list(removed)
+    now_ms = time.time_ns() // 10**6
+    actions: list[AddAction | RemoveAction] = [
+        *(RemoveAction(each.name, True, now_ms, each.size, {}) for each in old),
+        *map(add_action, added),
     ]
-    with snapshot.location.speaking("may not have taken a commit"):
-        snapshot.table.create_write_transaction(
-            actions=[*actions, *map(add_action, added)],
-            mode="append",
-            schema=snapshot.table.schema(),
-            commit_properties=CommitProperties(custom_metadata=note),
-        )
+    for left in reversed(range(REPLACE_TRIES)):
+        with snapshot.location.speaking("may not have taken a commit"):
+            table.update_incremental()
+            there = names_of(table)
+            if any(each.name not in there for each in old) or schema_of(table) != snapshot.columns:
+                raise CommitFailedError("another writer has removed a file, or changed the columns")
+            try:
+                table.create_write_transaction(
+                    actions=actions,
+                    mode="append",
+                    schema=table.schema(),
+                    commit_properties=CommitProperties(custom_metadata=note, max_commit_retries=0),
+                )
+            except CommitFailedError:
+                if not left:
+                    raise
+            else:
+                return
 
 
 def replace_all(
@@ -202,7 +228,7 @@ def add_action(file: DataFile) -> AddAction:
 
 def names_of(table: DeltaTable) -> set[str]:
     """Names of the data files of a version."""
-    return {uri.rpartition("/")[2] for uri in table.file_uris()}
+    return set(pa.table(table.get_add_actions())["path"].to_pylist())
 
 
 def _table_file(action: dict[str, Any]) -> TableFile:

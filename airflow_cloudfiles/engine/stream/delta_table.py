@@ -272,6 +272,33 @@ def check(
         plan.check(target, merge_schema=merge_schema, widens=widening is not None)
 
 
+def grow(target: str, schema: pa.Schema, *, widening: WideningRule | None) -> None:
+    """Give a table columns, or wider ones, without rows; twice is harmless.
+
+    Args:
+        target: Path or URI of the table, which must be there.
+        schema: The columns.
+        widening: As for `commit`.
+
+    Raises:
+        SchemaMismatchError: A column has another type, or the table is too large to be widened.
+        SinkError: Other writers won every race, or the table has rules that are not checked here.
+        TargetUnreachableError: Its storage failed.
+    """
+    for _ in range(COMMIT_TRIES):
+        table = _load(DeltaLocation.of(target))
+        try:
+            _with_columns(table, target, schema, merge_schema=True, widening=widening)
+        except CommitFailedError as error:
+            _log.info("Another writer was first (%s); looking again", error)
+        else:
+            return
+    raise SinkError(
+        f"{target} could not be given columns: other writers won {COMMIT_TRIES} times. Run again "
+        "when fewer are writing."
+    )
+
+
 def _create(target: str, schema: pa.Schema) -> DeltaTable:
     """Create an empty table, or open the one that somebody else created meanwhile."""
     location = DeltaLocation.of(target)

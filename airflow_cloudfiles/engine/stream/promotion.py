@@ -1,0 +1,245 @@
+"""How does a field of the rescued data become a column, and get back what it missed?
+
+1. The type is settled: what was asked for, or the column there is, or what the rescued values of
+   the whole table tell, by the rules of the stream's inference.
+2. The table gets the column, then the schema log (`promotion_schema`): the stream's next run fills
+   it by itself.
+3. File by file, rows that have the field in their rescued data get it into the column, as far as it
+   fits, and out of the rescued data. Files without such a row are not touched. A commit replaces a
+   group of files; nobody sees a row with the value in both places, or in neither.
+4. Files that came meanwhile, from a run that began before step 2, are looked at as well, until a
+   whole pass finds nothing.
+
+Each step finds out by itself what is done. So a promotion can be killed anywhere and run again, run
+twice at once, and run while the stream writes: whoever commits second to one file looks again.
+It notes no application transaction in the table: the stream's batches are not its business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import DataType, StructType
+
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.errors import (
+    OptionError,
+    SinkError,
+    StateConflictError,
+    StateError,
+)
+from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.ledger.metadata import StreamMetadata, read_metadata
+from airflow_cloudfiles.engine.option_names import OF_SINK
+from airflow_cloudfiles.engine.option_values import Values
+from airflow_cloudfiles.engine.options import CloudFilesOptions
+from airflow_cloudfiles.engine.schema.schema_log import SchemaLog
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.stream import delta_table
+from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
+from airflow_cloudfiles.engine.stream.delta_read import open_existing
+from airflow_cloudfiles.engine.stream.delta_rewrite import Snapshot
+from airflow_cloudfiles.engine.stream.delta_schema import schema_of
+from airflow_cloudfiles.engine.stream.delta_widening import widening_rule
+from airflow_cloudfiles.engine.stream.promotion_backfill import Backfill, Promoted
+from airflow_cloudfiles.engine.stream.promotion_batches import PromotedField, Promoter, values_of
+from airflow_cloudfiles.engine.stream.promotion_schema import (
+    Asked,
+    kind_at,
+    parse_fields,
+    settled_kind,
+    with_column,
+    write_version,
+)
+from airflow_cloudfiles.engine.stream.promotion_values import (
+    TEXT_FORMATS,
+    TypeFinder,
+    reading_options,
+)
+from airflow_cloudfiles.engine.types import to_arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promotion:
+    """What to promote, and where.
+
+    Attributes:
+        target: Path or URI of the Delta table.
+        checkpoint_location: The state of the stream that writes it.
+        fields: Dotted paths of fields of the rescued data, each with a type in DDL, or `None` to
+            have it inferred; or a list of paths.
+        schema_location: Where the schema log is; the checkpoint location when left out.
+        options: The options of the stream, and of its sink `typeWideningMaxBytes`.
+    """
+
+    target: str
+    checkpoint_location: str
+    fields: Mapping[str, str | None] | Sequence[str]
+    schema_location: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+def promote(promotion: Promotion) -> Promoted:
+    """Turn fields of the rescued data into columns, and fill them.
+
+    Repeating it, after it was killed or for what was rescued since, does what is left to do.
+
+    Returns:
+        What this call has done.
+
+    Raises:
+        OptionError: A field that cannot be promoted, or whose type nothing tells.
+        TargetNotDeltaError: There is no table.
+        IncompatibleSchemaError: There is a column of another type.
+        SchemaMismatchError: The table is too large to be widened.
+        StateError: There is no stream in the checkpoint location.
+        StateConflictError: The schema is pinned.
+        SinkError: The table's files cannot be replaced, or other writers won every race.
+        TargetUnreachableError: The table's storage failed; run it again.
+    """
+    stream = _Stream.of(promotion)
+    asked = parse_fields(promotion.fields)
+    stream.check(asked)
+    table = open_existing(promotion.target)
+    latest = stream.log.latest()
+    if latest is not None and latest.pin is not None:
+        raise StateConflictError(
+            f"The schema is pinned at version {latest.version}, so no column is added to it. To "
+            "let it evolve again: cloudfiles schema unpin."
+        )
+    snapshot = Snapshot(table, DeltaLocation.of(promotion.target))
+    stream.check_rescued(snapshot)
+    known = StructType([]) if latest is None else latest.data_schema
+    fields = _settled(asked, snapshot, known, stream)
+    _grow_table(promotion, fields)
+    crash_point("after-promotion-columns")
+    version = write_version(stream.log, [(each.column, each.kind) for each in fields])
+    crash_point("after-promotion-schema")
+    promoted = Promoted(
+        columns={".".join(each.column): each.kind.simpleString() for each in fields},
+        schema_version=None if version is None else version.version,
+    )
+    if version is None:
+        promoted.warnings.append(
+            "The stream has no schema log: its schema was given. Add the columns to it, so that "
+            "new files fill them."
+        )
+    Backfill(promotion.target, stream.promoter(fields), promoted).run()
+    return promoted
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """The stream whose rescued data is promoted."""
+
+    metadata: StreamMetadata
+    options: CloudFilesOptions
+    reading: CloudFilesOptions
+    rescued_column: str
+    log: SchemaLog
+
+    @classmethod
+    def of(cls, promotion: Promotion) -> _Stream:
+        state = open_store(promotion.checkpoint_location)
+        metadata = read_metadata(state)
+        if metadata is None:
+            raise StateError(
+                f"There is no stream in {printable_path(state.uri)}: nothing was discovered with "
+                "it yet. Name the checkpoint location of the stream that writes the table."
+            )
+        of_sink = {name.lower() for name in OF_SINK}
+        given = {
+            name: value for name, value in promotion.options.items() if name.lower() not in of_sink
+        }
+        given["cloudFiles.format"] = metadata.format
+        options = CloudFilesOptions.parse(given, path=metadata.source)
+        rescued = options.rescued_data_column
+        if rescued is None:
+            raise OptionError(
+                "The stream has no rescued data column, so there is nothing to promote. Give its "
+                "name in options as rescuedDataColumn, as the stream has it."
+            )
+        location = promotion.schema_location or promotion.checkpoint_location
+        log = SchemaLog(open_store(location), metadata.source)
+        return cls(metadata, options, reading_options(given), rescued, log)
+
+    def promoter(self, fields: Sequence[PromotedField]) -> Promoter:
+        """What promotes its fields."""
+        return Promoter(fields, self.rescued_column, self.reading, are_texts=self.has_texts)
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether its values are texts."""
+        return self.metadata.format in TEXT_FORMATS
+
+    def check(self, asked: Sequence[Asked]) -> None:
+        """Refuse fields that are no fields of records."""
+        own = {self.rescued_column.lower(), "_file_path"}
+        for each in asked:
+            if each.path[0].lower() in own:
+                raise OptionError(
+                    f"{each.name} is part of the rescued data itself and cannot be promoted. Name "
+                    "a field of your records."
+                )
+
+    def check_rescued(self, snapshot: Snapshot) -> None:
+        """Refuse a table without rescued data."""
+        if self.rescued_column not in snapshot.schema.names:
+            raise SinkError(
+                f"{snapshot.location.target} has no column {self.rescued_column}, so there is "
+                "nothing to promote. Name the stream's rescuedDataColumn in options, or the table "
+                "that the stream writes."
+            )
+
+
+def _settled(
+    asked: Sequence[Asked], snapshot: Snapshot, known: StructType, stream: _Stream
+) -> list[PromotedField]:
+    """The fields with their columns and types; those nobody gave are inferred."""
+    columns: dict[str, tuple[str, ...]] = {}
+    kinds: dict[str, DataType | None] = {}
+    for each in asked:
+        column, in_table = kind_at(snapshot.columns, each.path)
+        spelled, in_log = kind_at(known, each.path)
+        columns[each.name] = column if in_log is None or in_table is not None else spelled
+        kinds[each.name] = settled_kind(each, in_table=in_table, in_log=in_log)
+    finders = {
+        each.name: (each, TypeFinder(stream.reading, are_texts=stream.has_texts))
+        for each in asked
+        if kinds[each.name] is None
+    }
+    if finders:
+        for batch in _rescued_batches(snapshot, stream.rescued_column):
+            for each, finder in finders.values():
+                sensitive = stream.reading.reader_case_sensitive
+                finder.add(values_of(batch.column(0), each.path, case_sensitive=sensitive))
+    fields = []
+    for each in asked:
+        kind = kinds[each.name] or finders[each.name][1].result(each.name)
+        to_arrow(StructType().add(each.path[-1], kind))  # refuses what no column can be
+        fields.append(PromotedField(each.path, columns[each.name], kind))
+    return fields
+
+
+def _rescued_batches(snapshot: Snapshot, column: str) -> Iterator[pa.RecordBatch]:
+    """The rescued data of a table, where there is any."""
+    for file in snapshot.files.values():
+        if not file.has_only_nulls(column):
+            yield from snapshot.batches(file, [column])
+
+
+def _grow_table(promotion: Promotion, fields: Sequence[PromotedField]) -> None:
+    """Give the table the columns; again is harmless."""
+    given = {name.lower(): str(value) for name, value in promotion.options.items()}
+    table = open_existing(promotion.target)
+    wanted = schema_of(table)
+    for each in fields:
+        wanted = with_column(wanted, each.column, each.kind)
+    heads = {each.column[0] for each in fields}
+    schema = to_arrow(StructType([each for each in wanted.fields if each.name in heads]))
+    delta_table.grow(promotion.target, schema, widening=widening_rule(Values(given), default=True))
