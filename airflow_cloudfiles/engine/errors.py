@@ -30,6 +30,7 @@ CloudFilesError                              is_retryable = False
 ├── SchemaError                              the shape of the data
 │   ├── UnknownFieldException                a field the schema lacks      depends on the mode
 │   ├── SchemaInferenceError                 nothing to infer from
+│   │   └── SampleGoneError                  every file of the sample was deleted meanwhile
 │   ├── SchemaHintError                      a hint that cannot be parsed or applied
 │   └── IncompatibleSchemaError              a schema that cannot serve this stream
 ├── SinkError                                the target table
@@ -169,6 +170,10 @@ class SchemaError(CloudFilesError):
 
 class SchemaInferenceError(SchemaError):
     """There is nothing to infer a schema from, or it cannot be inferred."""
+
+
+class SampleGoneError(SchemaInferenceError):
+    """Every file of a sample was deleted since it was found."""
 
 
 class SchemaHintError(SchemaError):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseOperator
 
+from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.hooks.arguments import StreamArguments, check_at_parse
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.task import set_retry_defaults, task_errors
@@ -16,6 +17,21 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Context
 
+MOST_DDL = 20_000
+"""Characters of a schema in XCom, which is no place for more."""
+MOST_LINES = 100
+_INFERRED = (
+    "schema_version",
+    "schema",
+    "schema_location",
+    "created",
+    "sampled_files",
+    "sampled_bytes",
+    "partition_columns",
+    "hints",
+    "changes",
+)
+
 
 class CloudFilesInferSchemaOperator(CloudFilesSparkJobOperator):
     """Write the first version of a stream's schema, inferred from a sample of its files.
@@ -24,19 +40,55 @@ class CloudFilesInferSchemaOperator(CloudFilesSparkJobOperator):
     Without it the first ingestion infers the schema itself; with it the schema can be looked at
     (or approved) before any row is written.
 
-    Arguments are those of `CloudFilesSparkJobOperator`.
+    The sample is the newest of the files that the stream has recorded (a `CloudFilesSensor` records
+    what it finds); where nothing is recorded yet, the source is listed. A large sample is looked at
+    by the cluster, or by several processes of this machine. The task's log shows the schema as a
+    tree. Killing the task is safe: nothing is written before all is known.
+
+    Args:
+        infer_again: Infer also when there is a schema. If what is found differs, it becomes a new
+            version, in which a column that the sample lacks is gone: the next run of the stream
+            reads with that. Data in the table stays. (templated)
+        kwargs: The arguments of `CloudFilesSparkJobOperator`.
 
     Returns:
-        XCom: `{"schema_version", "schema", "sampled_files", "sampled_bytes", "created"}`; `schema`
-        is DDL.
+        XCom: `schema_version`; `schema`, as DDL; `schema_location`; `created`, whether the version
+        is new; `sampled_files` and `sampled_bytes`, 0 when nothing was inferred;
+        `partition_columns`; `hints`, what each hint has changed; `changes`, how a version that was
+        inferred again differs from the one before.
     """
+
+    template_fields: Sequence[str] = (*CloudFilesSparkJobOperator.template_fields, "infer_again")
+    template_fields_renderers = {"options": "json"}  # noqa: RUF012 - as Airflow
+
+    def __init__(self, *, infer_again: bool | str = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.infer_again = infer_again
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Infer, log the schema and return what was found."""
-        report = self.run_job(context, "infer")
-        self.log.info("Schema version %s: %s", report["schema_version"], report["schema"])
-        names = ("schema_version", "schema", "sampled_files", "sampled_bytes", "created")
-        return {name: report[name] for name in names}
+        report = self.run_job(context, "infer", infer_again=self._again())
+        self.log.info(
+            "Schema version %s is %s: %s files, %s bytes looked at.",
+            report["schema_version"],
+            "new" if report["created"] else "what there was",
+            report["sampled_files"],
+            report["sampled_bytes"],
+        )
+        found = {name: report[name] for name in _INFERRED}
+        for name in ("hints", "changes", "partition_columns"):
+            found[name] = found[name][:MOST_LINES]
+        if len(found["schema"]) > MOST_DDL:
+            found["schema"] = f"{found['schema'][:MOST_DDL]}... (all of it: schema_location)"
+        return found
+
+    def _again(self) -> bool:
+        """`infer_again`, which a template makes a text."""
+        text = str(self.infer_again).strip().lower()
+        if text not in {"true", "false"}:
+            with task_errors():
+                raise OptionError(f"infer_again must be true or false, got {self.infer_again!r}.")
+        return text == "true"
 
 
 class CloudFilesIngestOperator(CloudFilesSparkJobOperator):

@@ -101,7 +101,12 @@ class CloudFilesSparkJobOperator(BaseOperator):
         self._run: Run | None = None
 
     def run_job(
-        self, context: Context, kind: Literal["ingest", "infer"], *, batch: object = None
+        self,
+        context: Context,
+        kind: Literal["ingest", "infer"],
+        *,
+        batch: object = None,
+        infer_again: bool = False,
     ) -> dict[str, Any]:
         """Run a job to its end, with its log in the task's log.
 
@@ -134,6 +139,7 @@ class CloudFilesSparkJobOperator(BaseOperator):
                 options=stream.engine_options(),
                 batch=check_batch(batch, stream.checkpoint_location),
                 run_id=run_id_of(context),
+                infer_again=infer_again,
             )
             self._run = hook.launch(spec, self.spark, on_log=self._log_line)
             return self._run.wait()

@@ -6,27 +6,31 @@ when a query starts. A definition older than the schema log is refused, not sile
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql.types import StructField, StructType
 
 from airflow_cloudfiles.engine.casing import compare_case
-from airflow_cloudfiles.engine.discovery.filters import FileFilter
-from airflow_cloudfiles.engine.discovery.listing import DirectoryListing
-from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, OptionError
+from airflow_cloudfiles.engine.errors import (
+    IncompatibleSchemaError,
+    OptionError,
+    StateConflictError,
+)
 from airflow_cloudfiles.engine.intake import Intake
 from airflow_cloudfiles.engine.ledger.run_lock import RunLock
 from airflow_cloudfiles.engine.options import ADDING_MODES, CloudFilesOptions, EvolutionMode
 from airflow_cloudfiles.engine.place import Place, locate
+from airflow_cloudfiles.engine.schema.differences import SchemaChange, diff_json
 from airflow_cloudfiles.engine.schema.entries import NewFields, author
-from airflow_cloudfiles.engine.schema.schema_log import SchemaLog, full_schema
+from airflow_cloudfiles.engine.schema.partitions import beside
+from airflow_cloudfiles.engine.schema.schema_log import SchemaLog, SchemaVersion, full_schema
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.stream.handoff import QueryLocations
-from airflow_cloudfiles.engine.stream.inference import Inferred, infer_files
+from airflow_cloudfiles.engine.stream.inference import Inferred
+from airflow_cloudfiles.engine.stream.inference_tasks import Crew
+from airflow_cloudfiles.engine.stream.sampled import infer_source
 
-_log = logging.getLogger(__name__)
 GIVEN = -1
 """Schema version of a schema that the user gave."""
 
@@ -43,6 +47,8 @@ class SettledSchema:
         created: Whether the version was written by this definition.
         sampled_files: Files the schema was inferred from, when it was inferred now.
         sampled_bytes: Their bytes.
+        hints: What each hint has changed, in words, when the schema was inferred now.
+        changes: How it differs from the version before, in words, when it was inferred again.
         pin: What new fields do while the schema is pinned; `None` when it may evolve.
     """
 
@@ -53,6 +59,8 @@ class SettledSchema:
     created: bool = False
     sampled_files: int = 0
     sampled_bytes: int = 0
+    hints: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
     pin: NewFields | None = None
 
     def full_schema(self, rescued_data_column: str | None) -> StructType:
@@ -60,36 +68,43 @@ class SettledSchema:
         return full_schema(self.data_schema, self.partition_schema, rescued_data_column)
 
 
-def settle_schema(options: CloudFilesOptions) -> SettledSchema:
+def settle_schema(
+    options: CloudFilesOptions, *, crew: Crew | None = None, again: bool = False
+) -> SettledSchema:
     """Read the newest schema version, or infer the first and write it.
 
     A second start reads the log and samples nothing (B21). Two definitions at once write one
     version: the loser reads the winner's.
 
+    Args:
+        options: The options of the source.
+        crew: Who may help to look at a large sample; `None` for nobody.
+        again: Infer also where there is a schema, and write what differs from it as a new version.
+
     Raises:
         SchemaInferenceError: No schema yet and no file with a record to infer it from (B4).
-        StateConflictError: The schema location belongs to another source (B22).
+        StateConflictError: The schema location belongs to another source (B22), or the schema is
+            pinned and is to be inferred again.
     """
     compare_case(sensitive=options.case_sensitive)
     location = options.schema_location or options.checkpoint_location
     if location is None:
-        inferred = _infer(options)
-        return _settled(0, None, inferred)
+        return _unlogged(_infer(options, crew))
     uri = normalize_uri(location)
     log = SchemaLog(open_store(uri), _place(options, options.checkpoint_location).name)
     latest = log.latest()
-    if latest is None:
-        inferred = _infer(options)
-        written = log.append(
-            0,
-            data_schema=inferred.data_schema,
-            partition_schema=inferred.partition_schema,
-            reason=_reason(inferred.files, inferred.bytes),
+    if latest is not None and not again:
+        return _as_logged(latest, uri)
+    if latest is not None and latest.pin is not None:
+        raise StateConflictError(
+            f"The schema in {uri} is pinned at version {latest.version}. Unpin it before it is "
+            "inferred again."
         )
-        settled = _settled(written.version, uri, inferred)
-        return replace(
-            settled, data_schema=written.data_schema, partition_schema=written.partition_schema
-        )
+    inferred = _infer(options, crew)
+    return _written(log, uri, latest, inferred)
+
+
+def _as_logged(latest: SchemaVersion, uri: str) -> SettledSchema:
     return SettledSchema(
         version=latest.version,
         schema_uri=uri,
@@ -97,6 +112,54 @@ def settle_schema(options: CloudFilesOptions) -> SettledSchema:
         partition_schema=latest.partition_schema,
         pin=latest.pin,
     )
+
+
+def _written(
+    log: SchemaLog, uri: str, latest: SchemaVersion | None, inferred: Inferred
+) -> SettledSchema:
+    """What was inferred, as the next version; the latest where there is no difference."""
+    changes = _changes(latest, inferred)
+    if latest is not None and not changes:
+        return _with_sample(_as_logged(latest, uri), inferred)
+    reason = _reason(inferred.files, inferred.bytes)
+    if latest is not None:
+        reason |= {"change": "inferredAgain", "differences": list(changes)}
+    written = log.append(
+        0 if latest is None else latest.version + 1,
+        data_schema=inferred.data_schema,
+        partition_schema=inferred.partition_schema,
+        reason=reason,
+    )
+    settled = replace(_as_logged(written, uri), created=True, changes=changes)
+    return _with_sample(settled, inferred)
+
+
+def _with_sample(settled: SettledSchema, inferred: Inferred) -> SettledSchema:
+    """The schema with what it was inferred from."""
+    return replace(
+        settled,
+        sampled_files=inferred.files,
+        sampled_bytes=inferred.bytes,
+        hints=inferred.hints,
+    )
+
+
+def _changes(latest: SchemaVersion | None, inferred: Inferred) -> tuple[str, ...]:
+    """How what was inferred differs from a version, in words."""
+    if latest is None:
+        return ()
+    before = full_schema(latest.data_schema, latest.partition_schema, None)
+    partitions = beside(inferred.data_schema, inferred.partition_schema)
+    after = full_schema(inferred.data_schema, partitions, None)
+    return tuple(map(_in_words, diff_json(before.jsonValue(), after.jsonValue())))
+
+
+def _in_words(change: SchemaChange) -> str:
+    if change.kind == "added":
+        return f"{change.path} {change.after} added"
+    if change.kind == "removed":
+        return f"{change.path} {change.before} removed"
+    return f"{change.path} {change.kind} from {change.before} to {change.after}"
 
 
 def given_schema(schema: StructType, options: CloudFilesOptions) -> SettledSchema:
@@ -197,25 +260,21 @@ def _place(options: CloudFilesOptions, checkpoint: str | None) -> Place:
     return locate(options.path, open_store(checkpoint) if checkpoint else None)
 
 
-def _infer(options: CloudFilesOptions) -> Inferred:
+def _infer(options: CloudFilesOptions, crew: Crew | None) -> Inferred:
     place = _place(options, options.checkpoint_location)
-    store = open_store(place.root)
-    own = [store.key_of(location) for location in own_locations(options)]
-    _log.info("Listing %s to infer its schema", store.uri)
-    wanted = FileFilter(store.uri, place.pattern, options.discovery, own)
-    return infer_files(store, DirectoryListing(store, wanted).discover(), options)
+    return infer_source(options, place, own_locations(options), crew)
 
 
-def _settled(version: int, uri: str | None, inferred: Inferred) -> SettledSchema:
-    return SettledSchema(
-        version=version,
-        schema_uri=uri,
+def _unlogged(inferred: Inferred) -> SettledSchema:
+    """A schema that no log has yet: its query's checkpoint will."""
+    settled = SettledSchema(
+        version=0,
+        schema_uri=None,
         data_schema=inferred.data_schema,
         partition_schema=inferred.partition_schema,
         created=True,
-        sampled_files=inferred.files,
-        sampled_bytes=inferred.bytes,
     )
+    return _with_sample(settled, inferred)
 
 
 def _reason(files: int, size: int) -> dict[str, object]:

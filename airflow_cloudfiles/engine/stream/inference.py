@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import StructType  # noqa: TC002 - a field of a dataclass
 
-from airflow_cloudfiles.engine.errors import SchemaInferenceError
+from airflow_cloudfiles.engine.errors import SampleGoneError, SchemaInferenceError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.table import fixed_schema
 from airflow_cloudfiles.engine.options import CloudFilesOptions
@@ -67,6 +67,7 @@ def infer_files(
 
     Raises:
         SchemaInferenceError: There is no file, or none holds a record (B4).
+        SampleGoneError: All files of the sample were deleted meanwhile.
         ReadError: A file cannot be read. One that is gone is passed over, and a damaged one with
             `ignoreCorruptFiles`.
         SchemaHintError: `cloudFiles.schemaHints` does not fit.
@@ -78,6 +79,11 @@ def infer_files(
     counts = FetchCounts()
     began = time.monotonic()
     observed = fixed or learn_sample(Sample(store, sample, options, known), counts, crew)
+    if sample and counts.missing_files == len(sample):
+        raise SampleGoneError(
+            f"All {len(sample)} sampled files of {store.uri} are gone. Give a schema with "
+            ".schema(...), or start when files have arrived."
+        )
     paths = [file.path for file in sample]
     data, partitions = settle(observed, options=options, paths=paths)
     if not data.fields:

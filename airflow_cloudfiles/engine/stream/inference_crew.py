@@ -93,6 +93,7 @@ class SparkCrew:
         self, session: Callable[[], SparkSession], *, workers: int, start_seconds: float
     ) -> None:
         self._session = session
+        self._asked: SparkSession | None = None
         self.workers = workers
         self.start_seconds = start_seconds
 
@@ -100,7 +101,8 @@ class SparkCrew:
         self, tasks: Sequence[SampleTask], on_done: Callable[[int, int], None]
     ) -> Iterator[Learned]:
         """Carry out tasks in one Spark job; interrupting it cancels the job."""
-        context = self._session().sparkContext
+        self._asked = self._session()
+        context = self._asked.sparkContext
         files, size = context.accumulator(0), context.accumulator(0)
         carried_out = context.parallelize(tasks, len(tasks)).map(_Counted(files, size))
         tag = f"cloudfiles-infer-{uuid.uuid4().hex}"
@@ -116,6 +118,12 @@ class SparkCrew:
             context.removeJobTag(tag)
             context.setJobDescription(None)  # type: ignore[arg-type]
         yield from results
+
+    def stop(self) -> None:
+        """Stop the session, if it was asked for."""
+        if self._asked is not None:
+            self._asked.stop()
+            self._asked = None
 
 
 class _Counted:

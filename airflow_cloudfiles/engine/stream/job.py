@@ -13,11 +13,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import threading
 import time
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine import errors
@@ -29,6 +31,7 @@ from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.stream import definition, delta_table, evolve_ahead, progress
 from airflow_cloudfiles.engine.stream.delta_widening import WideningRule, widening_rule
+from airflow_cloudfiles.engine.stream.inference_crew import SparkCrew, local_crew
 from airflow_cloudfiles.engine.stream.launch import COORDINATOR_JVM, DEFAULT_CONF, LAUNCHED
 from airflow_cloudfiles.engine.stream.source import LOCK_PATIENCE_SECONDS
 from airflow_cloudfiles.engine.stream.spec import JobSpec
@@ -38,7 +41,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from airflow_cloudfiles.engine.stream.inference_tasks import Crew
+
 PROGRESS_SECONDS = 10
+ASSUMED_WORKERS = 8
+"""Tasks at a time on a cluster of which nothing is known before its session is there."""
 _log = logging.getLogger(__name__)
 
 
@@ -96,18 +103,38 @@ def _as_ours(error: Exception) -> CloudFilesError:
 
 
 def _infer(spec: JobSpec) -> dict[str, Any]:
-    """Write the first schema version, unless there is one."""
+    """Write the first schema version, unless there is one; or a new one when asked to."""
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
-    settled = definition.settle_schema(options)
+    crew = _crew(spec)
+    try:
+        settled = definition.settle_schema(options, crew=crew, again=spec.infer_again)
+    finally:
+        if isinstance(crew, SparkCrew):
+            crew.stop()
     schema = settled.full_schema(options.rescued_data_column)
     _log.info("Schema version %s:\n%s", settled.version, schema.treeString())
+    for line in (*settled.hints, *settled.changes):
+        _log.info("%s: %s", "Hint" if line in settled.hints else "Changed", line)
     return {
         "schema_version": settled.version,
         "schema": simple_ddl(schema),
+        "schema_location": settled.schema_uri,
         "created": settled.created,
         "sampled_files": settled.sampled_files,
         "sampled_bytes": settled.sampled_bytes,
+        "partition_columns": settled.partition_schema.names,
+        "hints": list(settled.hints),
+        "changes": list(settled.changes),
     }
+
+
+def _crew(spec: JobSpec) -> Crew | None:
+    """Who may help to look at a large sample: the cluster if there is one, else this machine."""
+    if os.environ.get(LAUNCHED) == "submit":
+        return SparkCrew(partial(session, spec), workers=ASSUMED_WORKERS, start_seconds=15.0)
+    said = f"{spec.spark_conf.get('spark.master')} {os.environ.get('PYSPARK_SUBMIT_ARGS')}"
+    limit = re.search(r"local\[(\d+)", said)
+    return local_crew(int(limit[1]) if limit else None)
 
 
 def _ingest(spec: JobSpec, report: dict[str, Any], durations: dict[str, float]) -> None:
@@ -120,7 +147,7 @@ def _ingest(spec: JobSpec, report: dict[str, Any], durations: dict[str, float]) 
     lock.acquire(timeout_seconds=LOCK_PATIENCE_SECONDS)
     with lock:
         began = time.time()
-        settled = definition.settle_schema(options)
+        settled = definition.settle_schema(options, crew=_crew(spec))
         if options.evolve_ahead:
             settled, spec = evolve_ahead.before_run(options, settled, spec)
         report["schema_version"] = settled.version

@@ -3,7 +3,8 @@
 `register(spark)` adds the data source and the Delta sink, and four small things around PySpark's
 own reader and writer that Spark's Python data sources cannot do by themselves:
 
-1. `load()` raises our errors as themselves, not as a Java stack trace.
+1. `load()` raises our errors as themselves, not as a Java stack trace, and infers the first schema
+   version itself, with Spark's help when the sample is large.
 2. `load()` adds the rescued data column to a given schema in mode `rescue`, and passes on the
    sample limits that Databricks keeps in SQL configurations.
 3. `start()` tells the source the query's `checkpointLocation` (see `handoff`), and where no
@@ -29,6 +30,7 @@ from pyspark.errors.exceptions.base import PySparkException
 from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_cloudfiles.engine import errors
+from airflow_cloudfiles.engine.casing import comparing_case
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.stream import checkpoint_mirror, handoff
@@ -205,6 +207,8 @@ def _load(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs
             self.option(option, value)
     self.option("cloudFiles.internal.parallelism", self._spark.sparkContext.defaultParallelism)
     self.option(CASE_SENSITIVE, self._spark.conf.get("spark.sql.caseSensitive", "false"))
+    if schema is None and (options.schema_location or options.checkpoint_location):
+        _settle_first(self, given, options.path)
     self.option(STATE_HANDOFF, handoff.new_token())
     try:
         frame = original(self, **call)
@@ -215,6 +219,19 @@ def _load(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs
         # Only this very frame, not one derived from it, can be defined again in `_start`.
         frame._cloudfiles_reader = (self, call)  # noqa: SLF001
     return frame
+
+
+def _settle_first(reader: Any, given: dict[str, Any], path: str) -> None:
+    """Write the first schema version from here, where Spark can help to look at a large sample.
+
+    The source, which runs in a process of its own without a session, then finds it in the log.
+    """
+    from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
+    from airflow_cloudfiles.engine.stream.inference_crew import spark_crew  # noqa: PLC0415
+
+    options = CloudFilesOptions.parse(_options_of(reader, given), path=path)
+    with comparing_case(sensitive=options.case_sensitive):
+        definition.settle_schema(options, crew=spark_crew(reader._spark))  # noqa: SLF001
 
 
 def _with_rescued(schema: Any, column: str | None) -> Any:

@@ -45,6 +45,7 @@ class JobSpec:
         batch: The sensor's reference to a batch: ingest the file log up to its `last_entry` and
             discover nothing. `None`: discover first, then ingest all that is outstanding.
         spark_conf: Spark configuration of the run.
+        infer_again: Of `infer`: also where there is a schema; what differs is a new version.
     """
 
     kind: Literal["ingest", "infer"]
@@ -57,6 +58,7 @@ class JobSpec:
     options: Mapping[str, str] = field(default_factory=dict)
     batch: Mapping[str, Any] | None = None
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    infer_again: bool = False
 
     def __post_init__(self) -> None:
         if not _RUN_ID.fullmatch(self.run_id):
