@@ -28,7 +28,7 @@ from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, fold
 
 MAX_DEPTH: Final = 100
 """A schema nested deeper is refused, as a column of that depth is in other formats."""
-_MAX_NODES: Final = 200_000
+_MAX_NODES: Final = 100_000
 """A schema that is larger when all its named types are written out is refused."""
 VALUE: Final = "v"
 KEY: Final = "k"
