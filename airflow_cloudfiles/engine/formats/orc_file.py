@@ -57,9 +57,11 @@ class OrcFile:
         wanted = columns or [0]
         names = names_of(self._found, wanted)
         places = wanted if names is None else range(len(wanted))
+        total = 0
         for part in parts:
             batch = self._file.read_stripe(part, columns=names)
             batch.validate()
+            total += batch.num_rows
             rows = max(_FEWEST_ROWS, BATCH_BYTES * batch.num_rows // max(1, batch.nbytes))
             for begin in range(0, batch.num_rows, rows):
                 piece = batch.slice(begin, rows)
@@ -68,6 +70,8 @@ class OrcFile:
                     for place, column in zip(places, wanted, strict=True)
                 ]
                 yield Chunk(piece.num_rows, found if columns else [])
+        if len(parts) == self._file.nstripes and total != self._file.nrows:
+            raise OSError(f"it has {total} rows, not {self._file.nrows} as it says")
 
     def _corrected_array(self, array: pa.Array, column: int) -> pa.Array:
         """The array with the type that `schema` tells."""

@@ -83,10 +83,14 @@ class ParquetFile:
     def parts(self, start: int, end: int | None) -> list[int]:
         """The row groups whose first byte is in `[start, end)`."""
         found = []
+        total = 0
         for number in range(self._metadata.num_row_groups):
-            first = _first_byte(self._metadata.row_group(number))
-            if start <= first and (end is None or first < end):
+            group = self._metadata.row_group(number)
+            total += group.num_rows
+            if start <= _first_byte(group) and (end is None or _first_byte(group) < end):
                 found.append(number)
+        if total != self._metadata.num_rows:
+            raise OSError(f"its row groups have {total} rows, not {self._metadata.num_rows}")
         return found
 
     def chunks(self, parts: list[int], columns: list[int]) -> Iterator[Chunk]:
