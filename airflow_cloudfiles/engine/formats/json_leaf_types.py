@@ -75,12 +75,8 @@ class LeafTypes:
             found = _text_type(decimal_text(text, self._patterns.locale))
             if found is not None:
                 return found
-        if self._timestamps:
-            patterns = self._patterns
-            if patterns.local_micros(text) is not None or (
-                patterns.timestamp_micros(text) is not None
-            ):
-                return _TIMESTAMP
+        if self._timestamps and self._patterns.timestamp_micros(text) is not None:
+            return _TIMESTAMP
         return STRING
 
 

@@ -200,9 +200,10 @@ def decimal_text(text: str, locale: Locale) -> str:
     """A decimal of a language as Java writes one; an empty text when it is none."""
     if locale is ENGLISH:
         return text.replace(",", "")
-    plain = text.replace(locale.group, "").replace(locale.decimal, ".")
+    whole, mark, fraction = text.partition(locale.decimal)
+    plain = whole.replace(locale.group, "") + mark.replace(locale.decimal, ".") + fraction
     # Other languages are parsed by Java's `DecimalFormat`, which is stricter than `BigDecimal`.
-    usual = text.count(locale.decimal) <= 1 and _PLAIN_DECIMAL.fullmatch(plain)
+    usual = _PLAIN_DECIMAL.fullmatch(plain) and (mark or not text.endswith(locale.group))
     return plain if usual else ""
 
 

@@ -26,7 +26,7 @@ _INTEGERS: Final = ((1, b"\x0c"), (2, b"\x10"), (4, b"\x14"), (8, b"\x18"))
 _DOUBLE: Final = b"\x1c"
 _DECIMALS: Final = ((9, 4, b"\x20"), (18, 8, b"\x24"), (38, 16, b"\x28"))
 _LONG_STRING: Final = b"\x40"
-_MAX_DIGITS: Final = 38
+_LONG_CHARACTERS: Final = 20
 _MAX_SHORT_STRING: Final = 63
 _MOST_IN_ONE_BYTE: Final = 255
 
@@ -94,7 +94,8 @@ def _refuse(word: str) -> object:
 
 
 def _whole(digits: str) -> object:
-    return int(digits) if len(digits) < 20 else _Number(digits)  # noqa: PLR2004 - of a long
+    # A number of so many digits need not be made one to see that it is too large.
+    return int(digits) if len(digits) <= _LONG_CHARACTERS else _Number(digits)
 
 
 def _value(parsed: object, names: dict[str, int]) -> bytes:

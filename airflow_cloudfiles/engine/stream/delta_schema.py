@@ -179,9 +179,9 @@ def check_columns(columns: Iterable[pa.Field], target: str, within: str = "") ->
             )
         if column.type.equals(VARIANT, check_metadata=True):
             raise SchemaMismatchError(
-                f"Column {within}{column.name} is a VARIANT, which the sink `cloudfiles` does not "
+                f"Column {within}{column.name} is a VARIANT, which the sink `deltalake` does not "
                 f"write to {target}. Write the stream with a sink of Spark that does, such as "
-                'writeStream.format("delta") of delta-spark or format("parquet"), or leave '
+                'writeStream.format("parquet") or the one of delta-spark, or leave '
                 "singleVariantColumn out."
             )
         if pa.types.is_nested(column.type):
