@@ -121,7 +121,7 @@ def _written(
     changes = _changes(latest, inferred)
     if latest is not None and not changes:
         return _with_sample(_as_logged(latest, uri), inferred)
-    reason = _reason(inferred.files, inferred.bytes)
+    reason = {**_reason(inferred.files, inferred.bytes), "brought": inferred.brought}
     if latest is not None:
         reason |= {"change": "inferredAgain", "differences": list(changes)}
     written = log.append(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql.types import StructType  # noqa: TC002 - a field of a dataclass
 
@@ -18,6 +18,7 @@ from airflow_cloudfiles.engine.errors import SampleGoneError, SchemaInferenceErr
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.table import fixed_schema
 from airflow_cloudfiles.engine.options import CloudFilesOptions
+from airflow_cloudfiles.engine.schema.brought import Brought
 from airflow_cloudfiles.engine.schema.inference import choose_sample, settle
 from airflow_cloudfiles.engine.storage import ObjectStore
 from airflow_cloudfiles.engine.stream.fetch import FetchCounts
@@ -37,6 +38,7 @@ class Inferred:
         files: Files that were looked at.
         bytes: Their size.
         hints: What each hint has changed, in words.
+        brought: For files the columns they were the first to have, as far as that was noted.
     """
 
     data_schema: StructType
@@ -44,6 +46,7 @@ class Inferred:
     files: int
     bytes: int
     hints: tuple[str, ...] = ()
+    brought: dict[str, list[str]] = field(default_factory=dict)
 
 
 def infer_files(
@@ -78,7 +81,8 @@ def infer_files(
         raise SchemaInferenceError(_nothing(store, options, has_columns=fixed is not None))
     counts = FetchCounts()
     began = time.monotonic()
-    observed = fixed or learn_sample(Sample(store, sample, options, known), counts, crew)
+    brought = Brought()
+    observed = fixed or learn_sample(Sample(store, sample, options, known, brought), counts, crew)
     if sample and counts.missing_files == len(sample):
         raise SampleGoneError(
             f"All {len(sample)} sampled files of {store.uri} are gone. Give a schema with "
@@ -102,7 +106,9 @@ def infer_files(
     for warning in warnings_of(paths, observed, partitions, options, counts):
         _log.warning("%s", warning)
     hints = applied_hints(observed, partitions, options)
-    return Inferred(data, partitions, counts.files, counts.bytes, hints)
+    return Inferred(
+        data, partitions, counts.files, counts.bytes, hints, brought=brought.by_file(data)
+    )
 
 
 def _nothing(store: ObjectStore, options: CloudFilesOptions, *, has_columns: bool) -> str:

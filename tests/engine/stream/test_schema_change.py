@@ -46,9 +46,11 @@ def parquet(landing: Landing, name: str, **columns: tuple[pa.DataType, list[Any]
 
 
 def test_the_error_names_the_new_fields_the_file_and_that_a_retry_helps(landing: Landing) -> None:
-    landing.drop("1", [{"a": "x"}])
+    first = landing.drop("1", [{"a": "x"}])
     stream = landing.stream()
     stream.run()
+    [origin] = SchemaHistory(str(landing.state)).blame()
+    assert (origin.path, origin.version, origin.file) == ("a", 0, first.as_uri())
     path = landing.drop("2", [{"a": "y", "currency": "USD"}])
     with pytest.raises(UnknownFieldException) as caught:
         stream.run()
