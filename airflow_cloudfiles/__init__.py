@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         CloudFilesIngestOperator,
         CloudFilesReconcileOperator,
     )
+    from airflow_cloudfiles.operators.promote import CloudFilesPromoteOperator
     from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
     from airflow_cloudfiles.triggers.cloud_files import CloudFilesTrigger
 
@@ -29,6 +30,7 @@ __all__ = [
     "CloudFilesHook",
     "CloudFilesInferSchemaOperator",
     "CloudFilesIngestOperator",
+    "CloudFilesPromoteOperator",
     "CloudFilesReconcileOperator",
     "CloudFilesSensor",
     "CloudFilesTrigger",
@@ -42,6 +44,7 @@ _HOMES = {
     "CloudFilesHook": "airflow_cloudfiles.hooks.cloud_files",
     "CloudFilesInferSchemaOperator": "airflow_cloudfiles.operators.cloud_files",
     "CloudFilesIngestOperator": "airflow_cloudfiles.operators.cloud_files",
+    "CloudFilesPromoteOperator": "airflow_cloudfiles.operators.promote",
     "CloudFilesReconcileOperator": "airflow_cloudfiles.operators.cloud_files",
     "CloudFilesSensor": "airflow_cloudfiles.sensors.cloud_files",
     "CloudFilesTrigger": "airflow_cloudfiles.triggers.cloud_files",

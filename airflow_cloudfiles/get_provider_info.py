@@ -27,7 +27,10 @@ def get_provider_info() -> dict[str, object]:
         "operators": [
             {
                 "integration-name": integration,
-                "python-modules": ["airflow_cloudfiles.operators.cloud_files"],
+                "python-modules": [
+                    "airflow_cloudfiles.operators.cloud_files",
+                    "airflow_cloudfiles.operators.promote",
+                ],
             }
         ],
         "sensors": [

@@ -121,6 +121,30 @@ def check_at_parse(*, source: object, format: str, options: object) -> None:  # 
     _parse({"cloudFiles.format": format, **plain}, str(source))
 
 
+def check_fields(fields: object) -> dict[str, str | None]:
+    """Read which fields a task is to promote.
+
+    Args:
+        fields: A mapping from path to type, a list of paths, or what a template makes of either.
+
+    Raises:
+        OptionError: It is something else.
+    """
+    if isinstance(fields, str):
+        fields = _from_template(fields)
+    if isinstance(fields, list | tuple):
+        fields = dict.fromkeys(fields)
+    if isinstance(fields, Mapping) and all(
+        isinstance(path, str) and (kind is None or isinstance(kind, str))
+        for path, kind in fields.items()
+    ):
+        return dict(fields)
+    raise OptionError(
+        "fields must be paths, or paths with types, such as ['user.zip'] or "
+        f"{{'user.zip': 'STRING', 'price': None}}; got {fields!r}."
+    )
+
+
 def check_batch(batch: object, checkpoint_location: str) -> dict[str, object] | None:
     """Read the reference to a batch that a sensor left in XCom.
 

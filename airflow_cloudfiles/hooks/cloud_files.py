@@ -14,12 +14,19 @@ from airflow_cloudfiles.engine.discovery import services
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.intake import Arrivals, Intake
-from airflow_cloudfiles.engine.stream.launch import JobSpec, LocalSpark, Run, launch
+from airflow_cloudfiles.engine.stream.launch import (
+    JobSpec,
+    LocalPython,
+    LocalSpark,
+    Run,
+    launch,
+)
 from airflow_cloudfiles.hooks.access import access_of
+from airflow_cloudfiles.hooks.arguments import check_fields
 from airflow_cloudfiles.hooks.spark import SparkArguments, submission
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow_cloudfiles.engine.storage.access import Access
     from airflow_cloudfiles.hooks.arguments import StreamArguments
@@ -181,6 +188,36 @@ class CloudFilesHook(BaseHook):
         if isinstance(how, LocalSpark):  # a cluster's goes to spark-submit, not into the state
             spec = replace(spec, spark_conf=dict(spark.conf))
         return launch(spec, how, on_log=on_log, access=self.access)
+
+    def promote(
+        self,
+        stream: StreamArguments,
+        fields: Mapping[str, str | None] | Sequence[str],
+        *,
+        run_id: str,
+        on_log: Callable[[str], Any],
+    ) -> Run:
+        """Start to turn fields of the rescued data into columns, in a process on this machine.
+
+        Args:
+            stream: The stream; its target is the table.
+            fields: Dotted paths, each with a type in DDL or `None`; or a list of paths.
+            run_id: Names the report.
+            on_log: Called with each line of the process' log as it comes.
+        """
+        located = self.locate(stream)
+        spec = JobSpec(
+            kind="promote",
+            source=located.source,
+            format=located.format,
+            checkpoint_location=located.checkpoint_location,
+            schema_location=located.schema_location,
+            target=located.target,
+            options=located.engine_options(),
+            promote=check_fields(fields),
+            run_id=run_id,
+        )
+        return launch(spec, LocalPython(), on_log=on_log, access=self.access)
 
     def _intake(self, located: StreamArguments, **changes: Any) -> Intake:
         """Open the state of a stream."""

@@ -33,6 +33,7 @@ from airflow_cloudfiles.engine.stream import definition, delta_table, evolve_ahe
 from airflow_cloudfiles.engine.stream.delta_widening import WideningRule, widening_rule
 from airflow_cloudfiles.engine.stream.inference_crew import SparkCrew, local_crew
 from airflow_cloudfiles.engine.stream.launch import COORDINATOR_JVM, DEFAULT_CONF, LAUNCHED
+from airflow_cloudfiles.engine.stream.promotion import Promotion, promote
 from airflow_cloudfiles.engine.stream.source import LOCK_PATIENCE_SECONDS
 from airflow_cloudfiles.engine.stream.spec import JobSpec
 from airflow_cloudfiles.engine.types import simple_ddl, to_arrow
@@ -62,6 +63,8 @@ def run(spec: JobSpec) -> dict[str, Any]:
     try:
         if spec.kind == "infer":
             report |= _infer(spec)
+        elif spec.kind == "promote":
+            report |= promote(Promotion.of(spec)).to_json()
         else:
             _ingest(spec, report, durations)
         report["outcome"] = "succeeded"

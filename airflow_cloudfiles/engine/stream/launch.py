@@ -39,7 +39,7 @@ from airflow_cloudfiles.engine.storage import (
 from airflow_cloudfiles.engine.storage.access import Access, to_environment
 from airflow_cloudfiles.engine.stream.spec import JobSpec, refuse_secrets
 
-__all__ = ["JobSpec", "LocalSpark", "Run", "SparkSubmit", "launch"]
+__all__ = ["JobSpec", "LocalPython", "LocalSpark", "Run", "SparkSubmit", "launch"]
 
 JAVA_MINIMUM = 17
 DEFAULT_CONF = {
@@ -98,6 +98,19 @@ class LocalSpark:
             LAUNCHED: "local",
             **({"JAVA_HOME": java_home} if java_home else {}),
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalPython:
+    """A process of this Python, for jobs that need no Spark."""
+
+    def command(self, state: str, run_id: str) -> list[str]:
+        """Python runs the job."""
+        return [sys.executable, "-m", _MODULE, state, run_id]
+
+    def environment(self) -> dict[str, str]:
+        """Nothing is added."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +267,7 @@ def launch(
 
     Args:
         spec: What to do.
-        how: `LocalSpark` or `SparkSubmit`.
+        how: `LocalSpark`, `SparkSubmit` or `LocalPython`.
         on_log: Called with every line the driver prints, in the thread that calls `wait`.
         access: How source, state and target are reached, for this process and for the driver,
             which gets it in its environment. The executors of a cluster, and a driver that is

@@ -58,6 +58,7 @@ from airflow_cloudfiles.engine.stream.promotion_values import (
     TypeFinder,
     reading_options,
 )
+from airflow_cloudfiles.engine.stream.spec import JobSpec
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
@@ -82,6 +83,17 @@ class Promotion:
     fields: Mapping[str, str | None] | Sequence[str]
     schema_location: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, spec: JobSpec) -> Promotion:
+        """What a job is asked to promote."""
+        return cls(
+            target=str(spec.target),
+            checkpoint_location=spec.checkpoint_location,
+            fields=spec.promote,
+            schema_location=spec.schema_location,
+            options=spec.options,
+        )
 
 
 def promote(promotion: Promotion) -> Promoted:

@@ -34,7 +34,8 @@ class JobSpec:
     """One run.
 
     Attributes:
-        kind: `ingest` files into the target, or `infer` the schema and write the schema log.
+        kind: `ingest` files into the target, `infer` the schema and write the schema log, or
+            `promote` fields of the rescued data of the target.
         source: Folder the files land in.
         format: `cloudFiles.format`.
         checkpoint_location: State of the stream.
@@ -45,10 +46,11 @@ class JobSpec:
         batch: The sensor's reference to a batch: ingest the file log up to its `last_entry` and
             discover nothing. `None`: discover first, then ingest all that is outstanding.
         spark_conf: Spark configuration of the run.
+        promote: Of `promote`: dotted paths of fields, each with a type in DDL or `None`.
         infer_again: Of `infer`: also where there is a schema; what differs is a new version.
     """
 
-    kind: Literal["ingest", "infer"]
+    kind: Literal["ingest", "infer", "promote"]
     source: str
     format: str
     checkpoint_location: str
@@ -58,6 +60,7 @@ class JobSpec:
     options: Mapping[str, str] = field(default_factory=dict)
     batch: Mapping[str, Any] | None = None
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    promote: Mapping[str, str | None] = field(default_factory=dict)
     infer_again: bool = False
 
     def __post_init__(self) -> None:
@@ -66,8 +69,8 @@ class JobSpec:
                 f"run_id must be 1 to 200 letters, digits or _.=+-, got {self.run_id!r}."
             )
         refuse_secrets(self.spark_conf)
-        if self.kind == "ingest" and not self.target:
-            raise OptionError("target is required to ingest: the folder of a Delta table.")
+        if self.kind != "infer" and not self.target:
+            raise OptionError(f"target is required to {self.kind}: the folder of a Delta table.")
 
     @property
     def report_key(self) -> str:

@@ -1,0 +1,94 @@
+"""`cloudfiles promote`: turn fields of a table's rescued data into columns, and fill them."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+import uuid
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text, pair
+from airflow_cloudfiles.engine.errors import StateError
+from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.ledger.metadata import read_metadata
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.stream.launch import JobSpec, LocalPython, launch
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.commands.outcome import Commands
+
+_FIELD = re.compile(r"((?:`(?:[^`]|``)*`|[^=`])+)(?:=(.+))?", re.DOTALL)
+_TOLD = (
+    "columns",
+    "rows",
+    "values",
+    "files_rewritten",
+    "bytes_rewritten",
+    "schema_version",
+    "target_version",
+    "warnings",
+)
+logger = logging.getLogger(__name__)
+
+
+def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    """Add the command."""
+    help_text = "turn fields of the rescued data of a table into columns, and fill them"
+    found = add_command(commands, "promote", _promote, help=help_text, parents=[shared])
+    found.add_argument(
+        "--checkpoint-location", required=True, metavar="URI", help="the state of the stream"
+    )
+    found.add_argument("--target", required=True, metavar="URI", help="the Delta table")
+    found.add_argument(
+        "--field",
+        type=_field,
+        action="append",
+        required=True,
+        dest="fields",
+        metavar="PATH[=TYPE]",
+        help="a dotted path, such as user.zip=STRING; without a type, the rescued values tell it; "
+        "may be repeated",
+    )
+    found.add_argument(
+        "--schema-location", metavar="URI", help="the folder that has _schemas/, if it is another"
+    )
+    found.add_argument(
+        "--option",
+        type=pair,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of the stream, such as cloudFiles.inferColumnTypes=true; may be repeated",
+    )
+
+
+def _promote(given: argparse.Namespace) -> Outcome:
+    state = open_store(given.checkpoint_location)
+    stream = read_metadata(state)
+    if stream is None:
+        raise StateError(
+            f"There is no state in {printable_path(state.uri)}: nothing was discovered with it yet."
+        )
+    spec = JobSpec(
+        kind="promote",
+        source=stream.source,
+        format=stream.format,
+        checkpoint_location=given.checkpoint_location,
+        schema_location=given.schema_location,
+        target=given.target,
+        options=dict(given.option),
+        promote=dict(given.fields),
+        run_id=f"promote-{uuid.uuid4().hex}",
+    )
+    report = launch(spec, LocalPython(), on_log=lambda line: logger.info("%s", line)).wait()
+    return Outcome(report, as_text({name: report[name] for name in _TOLD}))
+
+
+def _field(text: str) -> tuple[str, str | None]:
+    """Read a path with or without a type."""
+    found = _FIELD.fullmatch(text)
+    if found is None:
+        msg = f"{text!r} is not written PATH or PATH=TYPE"
+        raise argparse.ArgumentTypeError(msg)
+    return found[1], found[2]
