@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from airflow_cloudfiles.engine.errors import CorruptRecordError
 from airflow_cloudfiles.engine.formats.base import BadRecord, ReadCounts
-from airflow_cloudfiles.engine.formats.xml_columns import Columns, Taken
+from airflow_cloudfiles.engine.formats.xml_columns import NONE_TAKEN, Columns, Taken
 from airflow_cloudfiles.engine.formats.xml_explain import Explainer
 from airflow_cloudfiles.engine.formats.xml_pieces import Positions
 from airflow_cloudfiles.engine.formats.xml_rows import Rows
@@ -75,7 +75,7 @@ class Block:
     """
 
     def __init__(
-        self, rules: Rules, columns: Columns, explainer: Explainer, rows: Rows, file_uri: str
+        self, rules: Rules, columns: Columns | None, explainer: Explainer, rows: Rows, file_uri: str
     ) -> None:
         self._rules = rules
         self._columns = columns
@@ -89,7 +89,7 @@ class Block:
 
     def read(self) -> pa.RecordBatch:
         """Read everything."""
-        taken = self._columns.read(self._rows)
+        taken = NONE_TAKEN if self._columns is None else self._columns.read(self._rows)
         odd = np.setdiff1d(np.arange(len(self._rows.texts)), taken.rows, assume_unique=True)
         for row in odd.tolist():
             self._read_odd_row(row)

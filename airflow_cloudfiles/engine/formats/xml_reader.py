@@ -43,6 +43,7 @@ class XmlReader:
         data_schema: The columns to fill: without partition columns and rescued data column. A
             column named as `columnNameOfCorruptRecord` takes corrupt records.
         options: Mode, evolution mode, case sensitivity, names of the special columns, `rowTag`.
+        is_thorough: Whether every row is explained one by one, which is slow and gives the same.
 
     Attributes:
         arrow_schema: Of the batches: the data columns, then the rescued data column if any.
@@ -54,7 +55,9 @@ class XmlReader:
         OptionError: A date pattern, a time zone or a locale is none; the extra `xml` is missing.
     """
 
-    def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
+    def __init__(
+        self, data_schema: StructType, options: CloudFilesOptions, *, is_thorough: bool = False
+    ) -> None:
         own = cast("XmlOptions", options.format_options)
         rescued, corrupt = options.rescued_data_column, options.corrupt_record_column
         _check_corrupt_column(data_schema, corrupt)
@@ -85,13 +88,17 @@ class XmlReader:
             and rescued is None
             and options.reader_case_sensitive
         )
-        self._columns = Columns(
-            self._shape,
-            self._rules.parsed_type,
-            own,
-            casts,
-            case_sensitive=options.reader_case_sensitive,
-            ignores_unknown=ignores,
+        self._columns = (
+            None
+            if is_thorough
+            else Columns(
+                self._shape,
+                self._rules.parsed_type,
+                own,
+                casts,
+                case_sensitive=options.reader_case_sensitive,
+                ignores_unknown=ignores,
+            )
         )
         self._scanner = RowScanner(own.row_tag, ignore_namespace=own.ignore_namespace)
         self._reserved = frozenset(map(fold, filter(None, (corrupt, rescued))))

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 from xml.parsers import expat
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import escape
 
 MAX_DEPTH: Final = 200
 """A row that is nested deeper is a corrupt record."""
+
+
+_IN_ATTRIBUTES: Final = {'"': "&quot;", "\n": "&#10;", "\t": "&#9;", "\r": "&#13;"}
 
 
 class NotXmlError(ValueError):
@@ -60,7 +63,9 @@ class Node:
 
     def outer(self) -> str:
         """The whole element as XML."""
-        attributes = "".join(f" {name}={quoteattr(value)}" for name, value in self.attributes)
+        attributes = "".join(
+            f' {name}="{escape(value, _IN_ATTRIBUTES)}"' for name, value in self.attributes
+        )
         return f"<{self.name}{attributes}>{self.inner()}</{self.name}>"
 
 
