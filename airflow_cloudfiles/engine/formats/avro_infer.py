@@ -6,6 +6,7 @@ first file that has a field, which is the newest of a sample, says its type.
 
 from __future__ import annotations
 
+import pickle
 from typing import cast
 
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
@@ -42,11 +43,24 @@ class AvroInference:
             return
         with reading(file, "Avro"), file.random_access() as content:
             schema = StructType(column_types(AvroFile(content, self._options).schema))
-        self._found = schema if self._found is None else _merge_fields(self._found, schema)
+        self._add(schema)
 
     def result(self) -> StructType:
         """Every field, in order of appearance."""
         return self._found or StructType()
+
+    def evidence(self) -> bytes:
+        """All that is known, for `absorb`."""
+        return pickle.dumps(self._found)
+
+    def absorb(self, evidence: bytes) -> None:
+        """Learn what another process learned from the files after those of this one."""
+        found = pickle.loads(evidence)  # noqa: S301 - from a worker of ours
+        if found is not None and (self._found is None or self._learns_all):
+            self._add(found)
+
+    def _add(self, schema: StructType) -> None:
+        self._found = schema if self._found is None else _merge_fields(self._found, schema)
 
 
 def _merge(left: DataType, right: DataType) -> DataType:

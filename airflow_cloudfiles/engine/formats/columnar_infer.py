@@ -9,6 +9,7 @@ reader rescues it.
 from __future__ import annotations
 
 import logging
+import pickle
 from abc import ABC, abstractmethod
 from typing import IO, TYPE_CHECKING
 
@@ -66,20 +67,32 @@ class ColumnarInference(ABC):
             return
         with reading(file, self.format), file.random_access() as content:
             found = StructType(column_types(self.open(content).schema))
+        self._add(found, file.uri)
         self._files += 1
-        if self._known is None:
-            self._tell_clashes(self._found, found, "", file)
-            self._found = merge_columns(self._found, found)  # type: ignore[assignment]
-        else:
-            self._found = _add_new(self._found, found)
 
     def result(self) -> StructType:
         """The columns of all files, in order of first appearance."""
         return self._found
 
-    def _tell_clashes(
-        self, left: StructType, right: StructType, within: str, file: OpenedFile
-    ) -> None:
+    def evidence(self) -> bytes:
+        """All that is known, for `absorb`."""
+        return pickle.dumps((self._files, self._found))
+
+    def absorb(self, evidence: bytes) -> None:
+        """Learn what another process learned from the files after those of this one."""
+        files, found = pickle.loads(evidence)  # noqa: S301 - from a worker of ours
+        if files and (self._merges or self._known is not None or not self._files):
+            self._add(found, "others")
+            self._files += files
+
+    def _add(self, found: StructType, where: str) -> None:
+        if self._known is None:
+            self._tell_clashes(self._found, found, "", where)
+            self._found = merge_columns(self._found, found)  # type: ignore[assignment]
+        else:
+            self._found = _add_new(self._found, found)
+
+    def _tell_clashes(self, left: StructType, right: StructType, within: str, where: str) -> None:
         positions = field_positions(left)
         for field in right.fields:
             place = positions.get(fold(field.name))
@@ -88,7 +101,7 @@ class ColumnarInference(ABC):
             before = left.fields[place].dataType
             name = f"{within}{field.name}"
             if isinstance(before, StructType) and isinstance(field.dataType, StructType):
-                self._tell_clashes(before, field.dataType, f"{name}.", file)
+                self._tell_clashes(before, field.dataType, f"{name}.", where)
             elif clashes(before, field.dataType):
                 _log.warning(
                     "Column %s is %s in %s but %s in other files of the sample, which have no "
@@ -96,7 +109,7 @@ class ColumnarInference(ABC):
                     "rescued. Say which type it has with cloudFiles.schemaHints",
                     name,
                     field.dataType.simpleString(),
-                    file.uri,
+                    where,
                     before.simpleString(),
                 )
 

@@ -8,6 +8,7 @@ as long as a column is not a string already.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
@@ -76,6 +77,18 @@ class CsvInference:
         """What is known: `NullType` where no value told the type."""
         new = [StructField(name, self._types[key]) for key, name in self._names.items()]
         return StructType([*self._known.fields, *new])
+
+    def evidence(self) -> bytes:
+        """All that is known, for `absorb`."""
+        return pickle.dumps((self._names, self._types))
+
+    def absorb(self, evidence: bytes) -> None:
+        """Learn what another process learned from the files after those of this one."""
+        names, types = pickle.loads(evidence)  # noqa: S301 - from a worker of ours
+        self._learn_names(list(names.values()))
+        if self._finder is not None:
+            for key, kind in types.items():
+                self._types[key] = self._finder.merge(self._types[key], kind)
 
     def _learn_names(self, names: list[str]) -> None:
         for name in names:

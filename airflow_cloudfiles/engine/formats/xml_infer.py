@@ -13,6 +13,7 @@ not depend on the order of the rows, but for the order and the spelling of the f
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
@@ -122,6 +123,14 @@ class XmlInference:
         """What is known: `NullType` where no value told the type."""
         return _struct_type(self._root, self._own.value_tag)
 
+    def evidence(self) -> bytes:
+        """All that is known, for `absorb`."""
+        return pickle.dumps(self._root)
+
+    def absorb(self, evidence: bytes) -> None:
+        """Learn what another process learned from the files after those of this one."""
+        _add(self._root, pickle.loads(evidence))  # noqa: S301 - from a worker of ours
+
     def _sample(self, rows: Rows) -> Iterator[bytes]:
         for position, text in enumerate(rows.texts):
             if position in rows.broken:
@@ -206,6 +215,18 @@ class XmlInference:
             if precision <= MAX_DECIMAL_PRECISION:
                 return DecimalType(precision, scale)
         return DoubleType()
+
+
+def _add(known: _Spot, other: _Spot) -> None:
+    """Add what another process knows of the same place."""
+    if not known.is_fixed:
+        known.text = _merge(known.text, other.text)
+        known.is_list = known.is_list or other.is_list
+    if known.entries is not None and other.entries is not None:
+        _add(known.entries, other.entries)
+    if known.fields is not None:
+        for key, field in (other.fields or {}).items():
+            _add(known.fields.setdefault(key, _Spot(field.name)), field)
 
 
 def _merge(left: DataType, right: DataType) -> DataType:

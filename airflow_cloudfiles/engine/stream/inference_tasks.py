@@ -142,7 +142,7 @@ def learn_sample(sample: Sample, counts: FetchCounts, crew: Crew | None = None) 
         RunFailedError: A worker has died.
     """
     inference = open_inference(sample.options, sample.known)
-    if crew is not None and not isinstance(inference, TravellingInference):
+    if not _can_travel(inference, sample.options):
         crew = None
     groups = _cut(sample, crew)
     with Progress(sample.files) as progress:
@@ -152,6 +152,12 @@ def learn_sample(sample: Sample, counts: FetchCounts, crew: Crew | None = None) 
             travels = cast("TravellingInference", inference)
             _share(sample, travels, rest, counts=counts, progress=progress, crew=crew)
     return inference.result()
+
+
+def _can_travel(inference: Inference, options: CloudFilesOptions) -> bool:
+    """Whether others may look at a part; `samplingRatio` counts the records of all files."""
+    ratio = getattr(options.format_options, "sampling_ratio", 1.0)
+    return isinstance(inference, TravellingInference) and ratio == 1.0
 
 
 def _begin(  # noqa: PLR0913 - private
