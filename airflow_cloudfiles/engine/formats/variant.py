@@ -154,12 +154,13 @@ def _object(members: _Pairs, names: dict[str, int]) -> bytes:
         fields[name] = (names.setdefault(name, len(names)), len(values))
         values.append(_value(each, names))
     # Spark looks names up by the order of Java's strings, which is that of UTF-16.
-    ordered = [fields[name] for name in sorted(fields, key=_java_order)]
+    order = None if "".join(fields).isascii() else _utf_16
+    ordered = [fields[name] for name in sorted(fields, key=order)]
     return _container(0b10, values, ordered)
 
 
-def _java_order(name: str) -> bytes:
-    return name.encode() if name.isascii() else name.encode("utf-16-be")
+def _utf_16(name: str) -> bytes:
+    return name.encode("utf-16-be")
 
 
 def _container(kind: int, values: list[bytes], fields: list[tuple[int, int]] | None) -> bytes:
