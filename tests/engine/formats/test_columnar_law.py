@@ -36,6 +36,7 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.formats.columnar_types import column_type, is_bytes
 from tests.engine.formats.columnar_files import MemoryFile, options, orc_file, parquet, reader
+from tests.engine.formats.columnar_records import numeric, table
 
 ROWS = 300
 EXAMPLES = 340
@@ -102,67 +103,6 @@ def columns_for(rng: random.Random, fields: list[pa.Field]) -> StructType:
     return StructType(list(found.values()))
 
 
-def value(kind: pa.DataType, rng: random.Random) -> Any:  # noqa: C901, PLR0911 - one return a kind
-    """A value of a type; small ones and the largest are as likely as any."""
-    if rng.random() < 0.15:
-        return None
-    if pa.types.is_struct(kind):
-        return {each.name: value(each.type, rng) for each in kind}
-    if pa.types.is_list(kind):
-        return [value(kind.value_type, rng) for _ in range(rng.choice([0, 1, 1, 3]))]
-    if pa.types.is_map(kind):
-        keys = {json.dumps(key): key for key in (_key(kind.key_type, rng) for _ in range(2))}
-        return [(key, value(kind.item_type, rng)) for key in keys.values()]
-    if pa.types.is_dictionary(kind):
-        return rng.choice(["x", "yy", "é"])
-    if pa.types.is_boolean(kind):
-        return rng.random() < 0.5
-    if pa.types.is_integer(kind):
-        low = 0 if pa.types.is_unsigned_integer(kind) else -(2 ** (kind.bit_width - 1))
-        high = low + 2**kind.bit_width - 1
-        return rng.choice([low, high, 0, rng.randint(low, high), min(high, rng.randint(0, 300))])
-    if pa.types.is_floating(kind):
-        found = rng.choice([0.0, 0.5, rng.uniform(-6e4, 9e4), 1.0, float("inf"), 0.1])
-        return np.float16(min(found, 6e4)) if pa.types.is_float16(kind) else found
-    if pa.types.is_decimal(kind):
-        digits = rng.choice([1, kind.scale, kind.precision])
-        return Decimal(rng.randint(-(10**digits) + 1, 10**digits - 1)).scaleb(-kind.scale)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return rng.choice(["", "x", 'q"\\', "é😀", "12", "\n\0", "x" * 40])
-    if pa.types.is_fixed_size_binary(kind):
-        return rng.randbytes(kind.byte_width)
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return rng.choice([b"", b"abc", b"\xff\x00", rng.randbytes(5)])
-    return _moment(kind, rng)
-
-
-def _key(kind: pa.DataType, rng: random.Random) -> Any:
-    return rng.choice(["k", "K", "", "é"]) if pa.types.is_string(kind) else rng.choice([1, 70000])
-
-
-def _moment(kind: pa.DataType, rng: random.Random) -> int:
-    """Dates, timestamps and times as numbers of their unit."""
-    if pa.types.is_date32(kind):
-        return rng.choice([0, -1, rng.randint(-90000, 100000)])
-    if pa.types.is_date64(kind):
-        return rng.randint(-90000, 100000) * 86_400_000
-    if pa.types.is_time(kind):
-        unit = {"ms": 10**3, "ns": 10**9}[kind.unit]
-        return rng.choice([0, rng.randrange(86400), rng.randrange(86400) * unit])
-    unit = {"ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
-    seconds = rng.randint(-8 * 10**9, 9 * 10**9)
-    return rng.choice([0, seconds * unit, seconds * unit + 7, seconds * unit + unit // 1000])
-
-
-def table(source: pa.Schema, rng: random.Random) -> pa.Table:
-    """Records of a schema."""
-    columns = []
-    for field in source:
-        values = [value(field.type, rng) for _ in range(ROWS)]
-        columns.append(pa.array(values, field.type))
-    return pa.Table.from_arrays(columns, schema=source)
-
-
 @pytest.mark.parametrize("name", ["parquet", "orc"])
 def test_columns_and_rescued_data_give_back_every_record(name: str) -> None:
     """B49, B50, B54, B71, B72, B80."""
@@ -177,7 +117,7 @@ def test_columns_and_rescued_data_give_back_every_record(name: str) -> None:
         names = rng.sample(NAMES, rng.randint(1, 5))
         source = pa.schema([(each, file_type(rng, leaves)) for each in names])
         columns = columns_for(rng, list(source))
-        given_table = table(source, rng)
+        given_table = table(source, rng, ROWS)
         file = (parquet if name == "parquet" else orc_file)(given_table)
         read = read_back(file, columns, name, case_sensitive=case_sensitive)
         assert len(read) == ROWS
@@ -224,24 +164,10 @@ def records(of: pa.Table) -> list[dict[str, Any]]:
 
 def as_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Moments as numbers, at any depth: Python's own hold less."""
-    kind = _numeric(column.type)
+    kind = numeric(column.type)
     if pa.types.is_dictionary(column.type):
         return column.cast(pa.string())
     return pa.chunked_array([chunk.view(kind) for chunk in column.chunks], kind)
-
-
-def _numeric(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(each.name, _numeric(each.type)) for each in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(_numeric(kind.value_type))
-    if pa.types.is_map(kind):
-        return pa.map_(_numeric(kind.key_type), _numeric(kind.item_type))
-    if pa.types.is_dictionary(kind):
-        return kind
-    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
-        return pa.int32()
-    return pa.int64() if pa.types.is_temporal(kind) else kind
 
 
 def plain_value(found: Any, kind: pa.DataType) -> Any:  # noqa: PLR0911 - one return a kind
