@@ -120,7 +120,7 @@ def test_what_is_no_valid_file_is_refused_with_the_reason(data: bytes, why: str)
 def test_rows_before_a_damaged_block_are_given_out_and_then_the_error() -> None:
     reader = AvroReader(infer(TWO), options())
     batches = reader.read_file(Opened(encode(INT, [{"a": 1}] * 20_000) + b"\x02"))
-    assert next(batches).num_rows == 2**14
+    assert next(batches).num_rows + next(batches).num_rows == 20_000
     with pytest.raises(FileUnreadableError, match="ends in the middle"):
         list(batches)
 
