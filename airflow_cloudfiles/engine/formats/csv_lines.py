@@ -210,8 +210,6 @@ class Shape:
         if self._doubles:
             opens_well |= (before == self.quote[0]) & ~begins
             closes_well |= after == self.quote[0]
-        elif self._escape:
-            closes_well &= before != self._escape[0]
         well = np.where(closes, closes_well, opens_well)
         if self._trims:
             well &= np.where(closes, before, after) > _SPACE

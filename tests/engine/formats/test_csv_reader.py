@@ -194,8 +194,11 @@ def test_line_ends_marks_and_blank_lines(read: Read) -> None:
     assert values(read("a,b||1,2||3,4", "a INT, b INT", lineSep="||"))[1] == (3, 4, None)
 
 
-def test_a_byte_order_mark_inside_a_file_is_text(read: Read) -> None:
+def test_a_byte_order_mark_inside_a_file_is_text(read: Read, tmp_path: Path) -> None:
     assert values(read("a\nx\n\ufeffy\n", "a STRING")) == [("x", None), ("\ufeffy", None)]
+    file = written(tmp_path, "a\nx\n\ufeffy\n")
+    (batch,) = reader("a STRING").read_file(file, 4, file.entry.size)
+    assert batch.column("a").to_pylist() == ["\ufeffy"]
 
 
 def test_comments_and_skipped_rows_come_before_the_header(read: Read) -> None:
