@@ -175,6 +175,27 @@ def test_avro_that_spark_wrote_is_read(spark: SparkSession, tmp_path: Path, code
     assert _sorted(ours.drop(["_rescued_data"]), "id") == _sorted(theirs, "id")
 
 
+def test_old_calendars_are_told_from_the_header(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.range(0, 400, 1, 1).selectExpr(
+        "id number", "date_add(date'1582-10-04', cast(id as int) * 400 - 130000) d",
+        "array(timestamp_micros(-12219292800000000 - id * 1000000000000)) t",
+    )  # fmt: skip
+    for mode in ("CORRECTED", "LEGACY"):
+        spark.conf.set("spark.sql.avro.datetimeRebaseModeInWrite", mode)
+        zone = spark.conf.get("spark.sql.session.timeZone")
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        try:
+            frame.write.format(SPARK_AVRO).save(str(tmp_path / mode))
+        finally:
+            spark.conf.unset("spark.sql.avro.datetimeRebaseModeInWrite")
+            spark.conf.set("spark.sql.session.timeZone", zone)
+        [path] = (tmp_path / mode).glob("part-*")
+        for option in ("CORRECTED", "EXCEPTION"):  # the file says it: no option matters
+            ours = read(path.read_bytes(), datetimeRebaseMode=option).drop(["_rescued_data"])
+            _assert_same(ours, _spark_avro(spark, tmp_path / mode).toArrow())
+    assert pc.min(ours["d"]).as_py().year < 1300
+
+
 # Text and binary files -----------------------------------------------------------------------
 
 LINES = [

@@ -6,16 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from airflow_cloudfiles.engine.errors import UnsupportedOptionError
+from airflow_cloudfiles.engine.format_options.parquet import REBASE_MODES, RebaseMode
 from airflow_cloudfiles.engine.option_values import Values
-
-_REBASE_MODES = ("CORRECTED", "EXCEPTION", "LEGACY")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvroOptions:
     """The validated options of Avro."""
 
+    datetime_rebase_mode: RebaseMode = "CORRECTED"
+    """`datetimeRebaseMode`: dates before 1582-10-15 and timestamps before 1900 in files that do not
+    tell their calendar (those of Spark 3 and later do): `CORRECTED` reads them as they are,
+    `LEGACY` takes them for the hybrid calendar of Hive and Spark 2, `EXCEPTION` refuses the
+    file."""
     merge_schema: bool = True
     """`mergeSchema`: whether the schema is inferred from all files of the sample; false takes the
     columns of the newest file alone, and others are new columns later. Types are never relaxed:
@@ -47,13 +50,8 @@ class AvroOptions:
     @classmethod
     def parse(cls, read: Values) -> Self:
         """Validate."""
-        mode = read.choice("datetimeRebaseMode", _REBASE_MODES, "CORRECTED")
-        if mode != "CORRECTED":
-            raise UnsupportedOptionError(
-                f"datetimeRebaseMode={mode} is not in this version for Avro, which reads dates and "
-                "timestamps as they are (CORRECTED). Remove it."
-            )
         return cls(
+            datetime_rebase_mode=read.choice("datetimeRebaseMode", REBASE_MODES, "CORRECTED"),
             merge_schema=read.boolean("mergeSchema", default=True),
             stable_union_names=read.boolean("enableStableIdentifiersForUnionType", default=False),
             stable_union_prefix=_or(read.raw("stableIdentifierPrefixForUnionType"), "member_"),

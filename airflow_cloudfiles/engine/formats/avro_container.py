@@ -57,6 +57,7 @@ class Container:
         stream: The file's own bytes, seekable.
 
     Attributes:
+        metadata: What its header says besides the schema.
         schema: Its schema, as JSON.
 
     Raises:
@@ -68,7 +69,7 @@ class Container:
         self._bytes = _Bytes(stream, 0)
         if self._bytes.take(len(MAGIC)) != MAGIC:
             raise AvroDamagedError("it does not begin as an Avro file does")
-        metadata = self._bytes.metadata()
+        metadata = self.metadata = self._bytes.metadata()
         self._sync = self._bytes.take(_SYNC_BYTES)
         self._first = self._bytes.position
         if "avro.schema" not in metadata:

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import repeat
 from operator import itemgetter
 from typing import IO, Any, Final, cast
 
@@ -21,10 +22,12 @@ import pyarrow as pa
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.format_options.avro import AvroOptions
+from airflow_cloudfiles.engine.format_options.parquet import ParquetOptions
 from airflow_cloudfiles.engine.formats.avro_columns import to_array
 from airflow_cloudfiles.engine.formats.avro_container import AvroDamagedError, Block, Container
 from airflow_cloudfiles.engine.formats.avro_schema import Node, parse_schema
 from airflow_cloudfiles.engine.formats.columnar_reader import Chunk, ColumnarFile, ColumnarReader
+from airflow_cloudfiles.engine.formats.parquet_calendar import Calendar
 
 try:
     import fastavro
@@ -64,7 +67,7 @@ class AvroFile:
 
     Args:
         content: Its bytes, seekable.
-        options: How the branches of unions are named.
+        options: How the branches of unions are named, and which calendar dates follow.
 
     Attributes:
         schema: Its columns, with the types its values have for Spark.
@@ -77,6 +80,10 @@ class AvroFile:
         self._container = Container(content)
         self.node, self._decode = _compiled(self._container.schema, options)
         self.schema = pa.schema(list(self.node.arrow))
+        metadata = {key.encode(): value for key, value in self._container.metadata.items()}
+        self._calendar = Calendar.of(
+            metadata, ParquetOptions(datetime_rebase_mode=options.datetime_rebase_mode)
+        )
         self._end: int | None = None
 
     def parts(self, start: int, end: int | None) -> list[int]:
@@ -137,6 +144,8 @@ class AvroFile:
             to_array(self.node.children[place], list(map(itemgetter(f"f{place}"), rows)))
             for place in columns
         ]
+        if not self._calendar.is_ours:
+            arrays = [self._calendar.convert(array, repeat(False)) for array in arrays]
         return Chunk(len(rows), arrays)
 
 

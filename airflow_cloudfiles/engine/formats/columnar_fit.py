@@ -124,9 +124,10 @@ class StructFit:
         array = json_texts.plain(array)
         arrays, bads = self.fit_fields(array.flatten(), len(array))
         bads += [there(child) for child in self._strange(array.flatten())]
-        found = pa.StructArray.from_arrays(
-            arrays, fields=list(self.target), mask=array.is_null() if array.null_count else None
-        )
+        valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
+        buffers = [None if valid is None else validity(valid)]
+        # Not by `from_arrays`, which takes a struct without fields for one without rows.
+        found = pa.Array.from_buffers(self.target, len(array), buffers, children=arrays)
         return found, any_of(bads)
 
     def fit_fields(

@@ -162,7 +162,7 @@ def _changed(array: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.Arra
     """The array with its leaves changed, in the order of its type."""
     kind = array.type
     nulls = array.is_null() if array.null_count else None
-    if pa.types.is_struct(kind):
+    if pa.types.is_struct(kind) and kind.num_fields:
         children = [_changed(child, change) for child in array.flatten()]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=nulls)
     if pa.types.is_map(kind):

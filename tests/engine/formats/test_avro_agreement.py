@@ -53,7 +53,6 @@ LEAVES: list[DataType] = [
     TimestampNTZType(),
     TimestampType(),
 ]
-_OTHER = StructType([StructField("a", LongType())])
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -61,7 +60,7 @@ def _changed(kind: DataType, generator: random.Random) -> DataType:
     """A type, changed somewhere or nowhere."""
     chance = generator.random()
     if chance < 0.15:
-        return generator.choice([*LEAVES, ArrayType(LongType()), _OTHER])
+        return generator.choice([*LEAVES, ArrayType(LongType()), StructType()])
     if isinstance(kind, StructType):
         return _changed_struct(kind, generator)
     if isinstance(kind, ArrayType):
@@ -79,7 +78,7 @@ def _changed_struct(kind: StructType, generator: random.Random) -> StructType:
             continue
         name = field.name.swapcase() if chance < 0.2 else field.name
         fields.append(StructField(name, _changed(field.dataType, generator)))
-    if not fields or generator.random() < 0.1:
+    if generator.random() < 0.1:
         fields.append(StructField("absent", generator.choice(LEAVES)))
     return StructType(fields)
 
