@@ -308,12 +308,14 @@ def assert_gives_back(line: bytes, row: dict[str, object], schema: StructType) -
     assert not columns
 
 
-def means(value: object, piece: object) -> bool:  # noqa: PLR0911 - one return a type
+def means(value: object, piece: object) -> bool:  # noqa: C901, PLR0911 - one return a type
     """Whether a column's value says what a piece of the source said."""
     if isinstance(value, str):
         return piece == value if type(piece) is str else _parse(value) == piece
     if isinstance(value, bool) or isinstance(piece, bool):
         return value is piece
+    if isinstance(value, datetime):
+        value = (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     if isinstance(value, int):
         if not isinstance(piece, _Number):
             return value == _micros(piece)
