@@ -12,6 +12,7 @@ import logging
 from contextlib import closing
 from dataclasses import replace
 
+from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.intake import Intake
 from airflow_cloudfiles.engine.ledger.metadata import read_metadata
@@ -64,12 +65,14 @@ def evolve_ahead(
     findings = look_at(_context(options, intake, settled), intake.files.slice(start, end), crew)
     if not findings:
         return None
+    crash_point("before-schema-append")
     written = SchemaLog(open_store(settled.schema_uri), intake.name).append(
         settled.version + 1,
         data_schema=findings.after,
         partition_schema=settled.partition_schema,
         reason={**findings.reason(), "ahead": True, "by": author()},
     )
+    crash_point("after-schema-append")
     _log.warning("Schema version %s: evolved ahead of the run", written.version)
     return replace(
         settled,
