@@ -117,7 +117,7 @@ def test_what_cannot_be_done_ends_with_1_and_a_sentence(landing, capsys):
     assert "Traceback" not in said
 
 
-def test_a_state_is_told_and_not_touched(landing, capsys):
+def test_a_state_is_told_and_not_touched(landing, capsys):  # B117
     discover(landing)
     checkpoint = landing.parent / "checkpoint"
     before = {path: path.stat().st_mtime_ns for path in checkpoint.rglob("*")}

@@ -313,7 +313,7 @@ def test_a_checkpoint_that_cannot_be_understood_is_named(opened, content, error)
         intake.committed()
 
 
-def test_outstanding_is_what_was_recorded_and_not_committed(zone, opened):
+def test_outstanding_is_what_was_recorded_and_not_committed(zone, opened):  # B116
     for number in range(4):
         zone.write(f"a{number}", "x" * (number + 1))
     intake = opened()

@@ -48,6 +48,7 @@ def _ids(driver: Driver) -> list[str]:
     return [row["id"] for row in rows(driver.target)] if driver.target.exists() else []
 
 
+# B106
 def test_a_driver_killed_between_any_two_steps_lands_every_row_once(tmp_path: Path) -> None:
     driver = Driver(tmp_path, **{"cloudFiles.maxFilesPerTrigger": "2"})
     dropped: list[str] = []
@@ -108,7 +109,7 @@ def test_a_lost_spark_checkpoint_repeats_no_batch_with_other_files(tmp_path: Pat
     assert sorted(_ids(driver)) == sorted(dropped)
 
 
-def test_two_runs_at_once_land_every_row_once(tmp_path: Path) -> None:
+def test_two_runs_at_once_land_every_row_once(tmp_path: Path) -> None:  # B148
     driver = Driver(tmp_path, **{"cloudFiles.maxFilesPerTrigger": "1"})
     dropped = _arrive(driver, 0)
     both = [(driver.start(), driver.run_id) for _ in range(2)]

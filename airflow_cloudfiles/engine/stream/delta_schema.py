@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.schema.widening import wider_type
-from airflow_cloudfiles.engine.types import VARIANT, fold
+from airflow_cloudfiles.engine.types import VARIANT
 
 _COMPUTED = (
     "delta.generationExpression",
@@ -164,9 +164,10 @@ def check_columns(columns: Iterable[pa.Field], target: str, within: str = "") ->
         SchemaMismatchError: One never had a value, so that it has no type (B129), or two differ
             only in case (B127), or one is a VARIANT.
     """
+    # Whatever a session says of case: to Delta, two spellings are always one column.
     seen: dict[str, str] = {}
     for column in columns:
-        twin = seen.setdefault(fold(column.name), column.name)
+        twin = seen.setdefault(column.name.lower(), column.name)
         if twin != column.name:
             raise SchemaMismatchError(
                 f"Columns {within}{twin} and {within}{column.name} differ only in case, so "
@@ -205,9 +206,9 @@ class _Comparison:
     def struct(self, have: StructType, want: StructType, at: tuple[str, ...]) -> StructType:
         """The columns of `have`, wide enough for `want`."""
         by_name = {each.name: each for each in want.fields}
-        spelled = {fold(each.name): each.name for each in have.fields}
+        spelled = {each.name.lower(): each.name for each in have.fields}
         for name in by_name:
-            twin = spelled.setdefault(fold(name), name)
+            twin = spelled.setdefault(name.lower(), name)
             if twin != name:
                 raise SchemaMismatchError(
                     f"Column {'.'.join((*at, name))} differs only in case from {twin} of "

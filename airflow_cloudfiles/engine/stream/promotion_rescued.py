@@ -15,7 +15,6 @@ import msgspec
 from msgspec import Raw
 
 from airflow_cloudfiles.engine.formats import json_tokens
-from airflow_cloudfiles.engine.types import fold
 
 FILE_PATH: Final = "_file_path"
 """The member that says which file a row is from; without any other, nothing is rescued."""
@@ -95,7 +94,7 @@ def as_object(found: Sequence[tuple[bytes, bytes]]) -> bytes:
 def _place(found: list[tuple[bytes, bytes]], name: str, *, case_sensitive: bool) -> int | None:
     for place in range(len(found) - 1, -1, -1):
         other = key_name(found[place][0])
-        if other == name or (not case_sensitive and fold(other) == fold(name)):
+        if other == name or (not case_sensitive and other.lower() == name.lower()):
             return place
     return None
 

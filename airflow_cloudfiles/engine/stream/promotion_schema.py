@@ -23,7 +23,6 @@ from airflow_cloudfiles.engine.schema.ddl import parse_columns
 from airflow_cloudfiles.engine.schema.entries import author
 from airflow_cloudfiles.engine.schema.schema_log import SchemaLog, SchemaVersion
 from airflow_cloudfiles.engine.schema.widening import wider_type
-from airflow_cloudfiles.engine.types import fold
 
 LOG_TRIES = 20
 """How often a version is tried for that other writers take."""
@@ -62,7 +61,7 @@ def parse_fields(fields: Mapping[str, str | None] | Sequence[str]) -> list[Asked
     for path, kind in given.items():
         asked = _parse(str(path), kind)
         for other in found:
-            if all(fold(a) == fold(b) for a, b in zip(asked.path, other.path, strict=False)):
+            if all(a.lower() == b.lower() for a, b in zip(asked.path, other.path, strict=False)):
                 raise OptionError(
                     f"The fields to promote, {other.name} and {asked.name}, are the same or one "
                     "inside the other. Promote the outer one, or the inner one."
@@ -106,9 +105,8 @@ def kind_at(schema: StructType, path: Sequence[str]) -> tuple[tuple[str, ...], D
                 f"{kind.simpleString()}, and only what is inside structs is promoted. Promote "
                 f"{'.'.join(spelled)} as a whole, or handle it in a query."
             )
-        same = (
-            [] if kind is None else [each for each in kind.fields if fold(each.name) == fold(name)]
-        )
+        fields = [] if kind is None else kind.fields
+        same = [each for each in fields if each.name.lower() == name.lower()]
         spelled.append(same[0].name if same else name)
         kind = same[0].dataType if same else None
     return tuple(spelled), kind
@@ -161,7 +159,7 @@ def with_column(schema: StructType, path: Sequence[str], kind: DataType) -> Stru
     head, *rest = path
     fields = list(schema.fields)
     for place, known in enumerate(fields):
-        if fold(known.name) != fold(head):
+        if known.name.lower() != head.lower():
             continue
         inner = kind
         if rest and isinstance(known.dataType, StructType):

@@ -49,7 +49,7 @@ def holder(tmp_path):
     process.communicate()
 
 
-def test_a_second_run_is_refused_while_the_first_one_runs(state):
+def test_a_second_run_is_refused_while_the_first_one_runs(state):  # B148
     with RunLock(state), pytest.raises(StateLockedError, match="Another run"):
         RunLock(state).acquire()
     with RunLock(state):

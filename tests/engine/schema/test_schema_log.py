@@ -111,7 +111,7 @@ def test_a_file_that_is_no_schema_is_named(store, body):
         SchemaLog(store, _SOURCE).latest()
 
 
-def test_a_torn_file_is_named(store):
+def test_a_torn_file_is_named(store):  # B136
     _append(SchemaLog(store, _SOURCE), 0, _FIRST)
     store.put("_schemas/0", store.get("_schemas/0")[:-40])
     with pytest.raises(CorruptedStateError, match=r"_schemas/0 cannot be read"):

@@ -46,7 +46,7 @@ def _rows(target: Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_batch_committed_twice_is_in_the_table_once(tmp_path: Path) -> None:
+def test_a_batch_committed_twice_is_in_the_table_once(tmp_path: Path) -> None:  # B140
     target = tmp_path / "t"
     assert _commit(target, 0, A, {"a": 1}).is_new
     again = _commit(target, 0, A, {"a": 1})

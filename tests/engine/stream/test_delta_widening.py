@@ -103,7 +103,7 @@ def test_a_wider_column_widens_the_table_and_every_row_keeps_its_value(
     assert len(_rows(target)) == 4
 
 
-def test_what_is_inside_grows_and_widens_at_once(tmp_path: Path) -> None:
+def test_what_is_inside_grows_and_widens_at_once(tmp_path: Path) -> None:  # B131
     target = tmp_path / "t"
     fields = ("st", "li", "ma")
 
