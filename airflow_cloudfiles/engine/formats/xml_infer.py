@@ -42,6 +42,7 @@ from airflow_cloudfiles.engine.formats.xml_explain import MAX_COLUMN_DEPTH
 from airflow_cloudfiles.engine.formats.xml_fields import SPACE, Fields, Item
 from airflow_cloudfiles.engine.formats.xml_rows import Rows, RowScanner
 from airflow_cloudfiles.engine.formats.xml_tree import Node, NotXmlError, parse
+from airflow_cloudfiles.engine.formats.xml_validate import RowValidator
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, fold, merge_types
 
@@ -99,6 +100,8 @@ class XmlInference:
         self._cascade = [
             (kind, casts.converter(kind)) for kind in (DateType(), TimestampType(), BooleanType())
         ]
+        path = own.row_validation_xsd_path
+        self._validator = None if path is None else RowValidator(path)
         self._root = _Spot("")
         if known is not None:
             _fix(self._root, known)
@@ -112,6 +115,8 @@ class XmlInference:
             FileUnreadableError: The file is damaged, or has a row that is too large.
         """
         for rows in self._scanner.rows(file, self._own.encoding):
+            if self._validator is not None:
+                self._validator.check(rows)
             for text in self._sample(rows):
                 try:
                     node = parse(text)

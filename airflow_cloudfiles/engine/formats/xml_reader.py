@@ -29,6 +29,7 @@ from airflow_cloudfiles.engine.formats.xml_explain import Explainer
 from airflow_cloudfiles.engine.formats.xml_fields import Fields
 from airflow_cloudfiles.engine.formats.xml_rows import Rows, RowScanner
 from airflow_cloudfiles.engine.formats.xml_shape import compile_struct
+from airflow_cloudfiles.engine.formats.xml_validate import RowValidator
 from airflow_cloudfiles.engine.options import WATCHING_MODES, CloudFilesOptions
 from airflow_cloudfiles.engine.types import fold, to_arrow
 
@@ -101,6 +102,8 @@ class XmlReader:
             )
         )
         self._scanner = RowScanner(own.row_tag, ignore_namespace=own.ignore_namespace)
+        path = own.row_validation_xsd_path
+        self._validator = None if path is None else RowValidator(path)
         self._reserved = frozenset(map(fold, filter(None, (corrupt, rescued))))
 
     def read_file(
@@ -123,6 +126,8 @@ class XmlReader:
         if start or end is not None:
             raise ValueError("an XML file is read whole")
         for rows in self._scanner.rows(file, self._own.encoding):
+            if self._validator is not None:
+                self._validator.check(rows)
             for part in rows.parts(_LARGEST_BATCH):
                 yield self._read(part, file.uri)
 

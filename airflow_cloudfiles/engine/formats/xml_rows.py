@@ -34,6 +34,7 @@ _BLANK: Final = b" \t\n"
 _NO_END: Final = "the row has no end"
 _NO_BEGIN: Final = "an end tag without a row"
 _NO_XML: Final = "text where XML should begin"
+_NAMESPACE: Final = re.compile(rb"\s(xmlns(?::[^\s=<>/]+)?\s*=\s*(?:\"[^\"<]*\"|'[^'<]*'))")
 _DECLARATION: Final = re.compile(rb"<\?xml\s[^?]*\?>")
 _DOCUMENT_TYPE: Final = (
     rb"<!DOCTYPE(?:[^\[\]\"'<>]++|\"[^\"]*\"|'[^']*'|"
@@ -48,10 +49,12 @@ class Rows:
     Attributes:
         texts: The source of each, from `<` to `>`.
         broken: Why some of them are no rows, by position.
+        namespaces: The declarations (`xmlns:x="..."`) of the elements around the first row.
     """
 
     texts: list[bytes] = field(default_factory=list)
     broken: dict[int, str] = field(default_factory=dict)
+    namespaces: list[bytes] = field(default_factory=list)
 
     def parts(self, size: int) -> Iterator[Rows]:
         """The same rows, at most so many at a time."""
@@ -60,7 +63,7 @@ class Rows:
             broken = {
                 row - begin: reason for row, reason in self.broken.items() if begin <= row < end
             }
-            yield Rows(self.texts[begin:end], broken)
+            yield Rows(self.texts[begin:end], broken, self.namespaces)
 
     def add_broken(self, text: bytes, reason: str) -> None:
         """Add what is no row, if it is anything at all."""
@@ -109,6 +112,7 @@ class RowScanner:
         """
         held = b""
         has_begun = False
+        namespaces: list[bytes] = []
         sizes = iter(lambda: max(CHUNK_BYTES, len(held)), 0)
         for chunk in Source(file, encoding).chunks(sizes):
             held = held + chunk if held else chunk
@@ -116,6 +120,9 @@ class RowScanner:
                 held, found = _without_garbage(held)
                 yield found
             found, used = self._scan(held, final=False)
+            if found.texts and not namespaces:
+                namespaces += _NAMESPACE.findall(held, 0, held.find(found.texts[0]))
+            found.namespaces = namespaces
             yield found
             held = held[used:]
             if len(held) > MAX_ROW_BYTES:
@@ -125,7 +132,9 @@ class RowScanner:
         if not has_begun:
             held, found = _without_garbage(held)
             yield found
-        yield self._scan(held, final=True)[0]
+        found, _ = self._scan(held, final=True)
+        found.namespaces = namespaces
+        yield found
 
     def _scan(self, text: bytes, *, final: bool) -> tuple[Rows, int]:
         """Rows of a text, and how much of it is done with."""
