@@ -93,7 +93,7 @@ def read_entry(log: NumberedLog, version: int) -> SchemaEntry:
             _struct(body["dataSchemaJson"]),
             _struct(body["partitionSchemaJson"]),
         )
-    except (ValueError, LookupError, TypeError) as failure:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as failure:
         raise not_a_version(log.name(version), failure) from failure
 
 
@@ -145,8 +145,25 @@ def _of(kind: type, value: Any) -> Any:
 
 
 def _struct(value: Any) -> Any:
-    """Check that a value looks like a struct of Spark's schema JSON."""
-    _of(dict, value)
+    """Check that a value is a struct of Spark's schema JSON, all through."""
+    if _of(dict, value).get("type") != "struct":
+        raise ValueError("it has no schema that is a struct")
     for field in _of(list, value["fields"]):
-        _of(str, field["name"]), field["type"]
+        _of(str, field["name"])
+        _kind(field["type"])
     return value
+
+
+def _kind(value: Any) -> None:
+    """Check that a value is a type of Spark's schema JSON."""
+    if isinstance(value, str):
+        return
+    if _of(dict, value).get("type") == "struct":
+        _struct(value)
+    elif value.get("type") == "array":
+        _kind(value["elementType"])
+    elif value.get("type") == "map":
+        _kind(value["keyType"])
+        _kind(value["valueType"])
+    else:
+        raise ValueError(f"{value.get('type')!r} is not a type")

@@ -137,7 +137,8 @@ class SchemaHistory:
         origins: dict[str, ColumnOrigin] = {}
         for number in (each for each in self._log.numbers() if each <= last):
             entry = self._entry(number)
-            returned = known.get(entry.reason.get("to", -1), {})
+            to = entry.reason.get("to")
+            returned = known.get(to, {}) if isinstance(to, int) else {}
             origins = known[number] = _originated(entry, {**returned, **origins})
         return list(origins.values())
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.types import StructField, StructType
 
-from airflow_cloudfiles.engine.casing import compare_case
+from airflow_cloudfiles.engine.casing import compare_case, fold
 from airflow_cloudfiles.engine.errors import (
     IncompatibleSchemaError,
     OptionError,
@@ -164,15 +164,16 @@ def _in_words(change: SchemaChange) -> str:
 
 def given_schema(schema: StructType, options: CloudFilesOptions) -> SettledSchema:
     """Take apart a schema that the user gave: data, partition and rescued data columns."""
-    partitions = {name.lower() for name in options.partition_columns or ()}
+    compare_case(sensitive=options.case_sensitive)
+    partitions = {fold(name) for name in options.partition_columns or ()}
     rescued = options.rescued_data_column
     data: list[StructField] = []
     partition: list[StructField] = []
     for column in schema.fields:
         if column.name == rescued:
             continue
-        (partition if column.name.lower() in partitions else data).append(column)
-    missing = partitions - {column.name.lower() for column in partition}
+        (partition if fold(column.name) in partitions else data).append(column)
+    missing = partitions - {fold(column.name) for column in partition}
     if missing:
         raise OptionError(
             f"cloudFiles.partitionColumns names {', '.join(sorted(missing))}, which the given "

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import threading
+import uuid
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import airflow_cloudfiles
 from airflow_cloudfiles.engine.errors import (
@@ -224,6 +229,45 @@ def test_what_is_no_version_is_named(tmp_path, body: bytes) -> None:
     open_store(str(tmp_path)).put("_schemas/0", encode_entry({"id": "x"}, body, format_version=1))
     with pytest.raises(CorruptedStateError, match=r"_schemas/0 is not a schema version"):
         SchemaHistory(str(tmp_path)).show()
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(["struct", "array", "map", "long"]),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.sampled_from(
+                ["type", "fields", "name", "elementType", "keyType", "valueType", "newFields", "to"]
+            ),
+            inner,
+            max_size=4,
+        ),
+    ),
+    max_leaves=12,
+)
+_BODIES = st.fixed_dictionaries(
+    {"source": st.just("s"), "reason": _JSON | st.just({})},
+    optional={
+        "pin": _JSON,
+        "dataSchemaJson": _JSON
+        | st.fixed_dictionaries({"type": st.just("struct"), "fields": _JSON}),
+        "partitionSchemaJson": st.just({"type": "struct", "fields": []}),
+    },
+)
+
+
+@given(_BODIES)
+def test_any_damage_is_told_and_never_a_mistake_of_the_program(body: dict[str, object]) -> None:
+    location = f"memory://{uuid.uuid4().hex}"
+    text = json.dumps(body).encode()
+    open_store(location).put("_schemas/0", encode_entry({"id": "x"}, text, format_version=1))
+    history = SchemaHistory(location)
+    found = None
+    with contextlib.suppress(CorruptedStateError):
+        found = history.show()
+    if found is not None:
+        assert {each.path for each in history.blame()} == set(paths_of(found.data_schema))
+        assert len(history.diff()) <= len(found.data_schema["fields"])
 
 
 @pytest.mark.parametrize(
