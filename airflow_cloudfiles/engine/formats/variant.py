@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from decimal import Decimal
 from struct import pack
 from typing import Any, Final
 
@@ -135,7 +134,7 @@ def _number(text: str) -> bytes:
             if digits <= most:
                 signed = -unscaled if text[0] == "-" else unscaled
                 return header + bytes([scale]) + signed.to_bytes(width, "little", signed=True)
-    return _double(float(Decimal(text)))
+    return _double(float(text))
 
 
 def _double(number: float) -> bytes:
