@@ -172,12 +172,11 @@ def _rescued(context: BatchContext, sample: Sequence[FileEntry]) -> Iterator[lis
         ignore_corrupt_files=True,
     )
     reading = dataclasses.replace(context, options=lenient)
-    for file in sample:
-        try:
-            for batch in SplitReader(Split(reading, (FileRange(file),))).read():
-                yield batch.column(batch.num_columns - 1).drop_null().to_pylist()
-        except ReadError as error:
-            _log.warning("Not looked at: %s", error)
+    try:
+        for batch in SplitReader(Split(reading, tuple(map(FileRange, sample)))).read():
+            yield batch.column(batch.num_columns - 1).drop_null().to_pylist()
+    except ReadError as error:
+        _log.warning("Looked no further for wider types: %s", error)
 
 
 def described(changes: Findings) -> dict[str, str]:
