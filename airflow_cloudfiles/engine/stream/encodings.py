@@ -67,7 +67,7 @@ def without_mark(chunk: bytes, uri: str) -> bytes:
 
 def _codec_of(head: bytes, encoding: str) -> tuple[str, int]:
     """The codec of a text, and the length of its mark."""
-    codec = UTF8 if encoding.lower() in {"utf-8", "utf8"} else encoding
+    codec = UTF8 if encoding.lower() in {"utf-8", "utf8", "utf-8-sig"} else encoding
     for mark, of_mark in _MARKS:
         # A mark counts where the name allows for it, and everywhere in what is said to be UTF-8.
         if head.startswith(mark) and (codec == UTF8 or of_mark.startswith(codec)):
