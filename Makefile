@@ -11,7 +11,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --no-config --universal --python-version
 	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup emulators demo bench bench-discovery test test-unit test-spark test-airflow fmt lint types walls lock dist ci clean
+.PHONY: help setup emulators demo bench bench-discovery bench-formats test test-unit test-spark test-airflow fmt lint types walls lock dist ci clean
 
 help:
 	@echo 'airflow-provider-cloudfiles: files landing in storage go into tables'
@@ -20,6 +20,7 @@ help:
 	@echo '  make demo          files arrive, Airflow notices, Spark puts them into a Delta table'
 	@echo '  make bench         measure it against the file source of Spark'
 	@echo '  make bench-discovery  the same for finding files'
+	@echo '  make bench-formats    the same for each format, and for inference'
 	@echo
 	@echo 'Change it'
 	@echo '  make setup         .venv from requirements/dev.lock (done by every other target, once)'
@@ -72,6 +73,9 @@ test-airflow: setup
 
 bench-discovery: setup
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.discovery $(ARGS)
+
+bench-formats: setup
+	@$(WITH_JAVA) $(BIN)/python -m benchmarks.formats $(ARGS)
 
 fmt: setup
 	$(BIN)/ruff check --fix-only --quiet .

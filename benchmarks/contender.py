@@ -43,17 +43,17 @@ def main() -> None:
     if task["engine"] == "ingest":
         os.environ[LAUNCHED] = "local"  # as the operator starts it: a JVM that only coordinates
     spark = job.session(spec)
-    cpu, clock = _tree_cpu(), time.monotonic()
+    cpu, clock = tree_cpu(), time.monotonic()
     query = _query(spark, spec, task)
     query.awaitTermination()
-    seconds, total_cpu = time.monotonic() - clock, _tree_cpu()
+    seconds, total_cpu = time.monotonic() - clock, tree_cpu()
     figures = {
         "query_seconds": seconds,
         "query_cpu_seconds": total_cpu - cpu,
         "cpu_seconds": total_cpu,
         "batches": len([p for p in query.recentProgress if p["numInputRows"]]),
     }
-    figures["rows"] = _rows(task)
+    figures["rows"] = row_count(task["target"], is_delta=task["engine"] != "spark")
     print("FIGURES " + json.dumps(figures), flush=True)
     spark.stop()
 
@@ -94,14 +94,14 @@ def _query(spark: SparkSession, spec: JobSpec, task: dict[str, Any]) -> Streamin
     return writer.start(task["target"])
 
 
-def _rows(task: dict[str, Any]) -> int:
-    """Count the rows in the target without Spark, so that counting costs all the same."""
-    if task["engine"] == "spark":
-        return int(dataset(task["target"], format="parquet").count_rows())
-    return int(DeltaTable(task["target"]).to_pyarrow_dataset().count_rows())
+def row_count(target: str, *, is_delta: bool) -> int:
+    """Count the rows in a target without Spark, so that counting costs all the same."""
+    if not is_delta:
+        return int(dataset(target, format="parquet").count_rows())
+    return int(DeltaTable(target).to_pyarrow_dataset().count_rows())
 
 
-def _tree_cpu() -> float:
+def tree_cpu() -> float:
     """CPU seconds of this process and everything below it, ended children included."""
     me = psutil.Process()
     total = 0.0

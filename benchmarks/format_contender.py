@@ -1,0 +1,234 @@
+"""One measured run of the format benchmark: `python -m benchmarks.format_contender '<json>'`.
+
+Prints one line of JSON like `benchmarks.contender`, and in place of figures why there are none when
+an engine does not read a format.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_cloudfiles.engine.errors import CloudFilesError
+from airflow_cloudfiles.engine.files import START
+from airflow_cloudfiles.engine.intake import Intake
+from airflow_cloudfiles.engine.options import CloudFilesOptions
+from airflow_cloudfiles.engine.stream import job
+from airflow_cloudfiles.engine.stream.definition import settle_schema
+from airflow_cloudfiles.engine.stream.launch import LAUNCHED
+from airflow_cloudfiles.engine.stream.spec import JobSpec
+from airflow_cloudfiles.engine.stream.split_reader import SplitReader
+from airflow_cloudfiles.engine.stream.splits import BatchContext, Split, pack
+from benchmarks.contender import STRINGS, TYPES, row_count, tree_cpu
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+FIXED = {
+    "text": "value string",
+    "binaryFile": "path string, modificationTime timestamp, length long, content binary",
+}
+READ_OPTIONS = {"csv": {"header": "true"}, "xml": {"rowTag": "row"}}
+
+
+class NotReadError(Exception):
+    """An engine does not read a format."""
+
+
+@contextmanager
+def _unless_not_read() -> Iterator[None]:
+    """Take for what it is that Spark lacks a jar."""
+    try:
+        yield
+    except Exception as error:
+        if "AVRO_NOT_LOADED" in str(error) or "Failed to find data source" in str(error):
+            raise NotReadError("Spark needs a jar for it") from None
+        raise
+
+
+def main() -> None:
+    """Run what the argument describes and print its figures."""
+    task = json.loads(sys.argv[1])
+    try:
+        figures = _ENGINES[task["engine"]](task)
+    except (NotReadError, ImportError) as reason:
+        figures = {"not_read": f"{type(reason).__name__}: {reason}", "cpu_seconds": 0.0}
+    print("FIGURES " + json.dumps(figures), flush=True)
+
+
+def _spec(task: dict[str, Any], kind: str = "ingest") -> JobSpec:
+    options = dict(READ_OPTIONS.get(task["format"], {}))
+    if task["types"] == "typed":
+        options["cloudFiles.inferColumnTypes"] = "true"
+    return JobSpec(
+        kind=kind,  # type: ignore[arg-type]
+        source=task["source"],
+        format=task["format"],
+        checkpoint_location=task["state"],
+        target=task["target"],
+        run_id=f"bench-{kind}",
+        options=options,
+        spark_conf={"spark.master": task["master"], "spark.driver.memory": "4g"},
+    )
+
+
+def _ingest(task: dict[str, Any]) -> dict[str, Any]:
+    """Our job: files to Delta, with rescued data and evolution as they are by default."""
+    _must_succeed(job.run(_spec(task, "infer")))
+    os.environ[LAUNCHED] = "local"  # as the operator starts it: a JVM that only coordinates
+    spec = _spec(task)
+    spark = job.session(spec)
+    return _query_figures(task, spark, lambda: job.start(spark, spec), is_delta=True)
+
+
+def _spark(task: dict[str, Any]) -> dict[str, Any]:
+    """Spark's file source to Parquet, with the schema given, and nothing rescued."""
+    spark = job.session(_spec(task))
+
+    def start() -> StreamingQuery:
+        reader = spark.readStream.format(task["format"]).schema(_schema(task))
+        frame = reader.options(**READ_OPTIONS.get(task["format"], {})).load(task["source"])
+        writer = frame.writeStream.format("parquet").option("checkpointLocation", task["state"])
+        return writer.trigger(availableNow=True).start(task["target"])
+
+    return _query_figures(task, spark, start, is_delta=False)
+
+
+def _query_figures(
+    task: dict[str, Any],
+    spark: SparkSession,
+    start: Callable[[], StreamingQuery],
+    *,
+    is_delta: bool,
+) -> dict[str, Any]:
+    cpu, clock = tree_cpu(), time.monotonic()
+    with _unless_not_read():
+        query = start()
+    query.awaitTermination()
+    seconds, total = time.monotonic() - clock, tree_cpu()
+    figures = {
+        "seconds": seconds,
+        "work_cpu_seconds": total - cpu,
+        "cpu_seconds": total,
+        "rows": row_count(task["target"], is_delta=is_delta),
+    }
+    spark.stop()
+    return figures
+
+
+def _reader(task: dict[str, Any]) -> dict[str, Any]:
+    """Our reader alone, in this one process: files to Arrow, with rescued data and evolution."""
+    _must_succeed(job.run(_spec(task, "infer")))
+    spec = _spec(task)
+    options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
+    settled = settle_schema(options)
+    opened = Intake.open(
+        source=spec.source, format=spec.format, checkpoint_location=spec.checkpoint_location
+    )
+    with closing(opened) as intake:
+        intake.discover()
+        context = BatchContext(
+            source_uri=intake.source.uri,
+            source_name=intake.name,
+            state_uri=intake.state.uri,
+            schema_uri=settled.schema_uri,
+            schema_version=settled.version,
+            data_schema=settled.data_schema.json(),
+            partition_schema=settled.partition_schema.json(),
+            start=START,
+            end=intake.head(),
+            options=options,
+        )
+        files = list(intake.files.slice(START, intake.head()))
+    groups = pack(files, parallelism=2, can_cut=options.format_options.can_split())
+    cpu, clock, rows = tree_cpu(), time.monotonic(), 0
+    for group in groups:
+        rows += sum(batch.num_rows for batch in SplitReader(Split(context, group)).read())
+    return _figures(cpu, clock, rows)
+
+
+def _spark_reader(task: dict[str, Any]) -> dict[str, Any]:
+    """Spark's batch reader into its sink that does nothing, once cold and once warm."""
+    spark = job.session(_spec(task))
+    reader = spark.read.format(task["format"]).schema(_schema(task))
+    with _unless_not_read():
+        frame = reader.options(**READ_OPTIONS.get(task["format"], {})).load(task["source"])
+    figures: dict[str, Any] = {}
+    for _ in range(2):
+        cpu, clock = tree_cpu(), time.monotonic()
+        frame.write.format("noop").mode("overwrite").save()
+        figures = {**_figures(cpu, clock, 0), "cold": figures}
+    figures["rows"] = frame.count()
+    spark.stop()
+    return figures
+
+
+def _infer(task: dict[str, Any]) -> dict[str, Any]:
+    """Our inference, listing and schema log included."""
+    cpu, clock = tree_cpu(), time.monotonic()
+    report = job.run(_spec(task, "infer"))
+    _must_succeed(report)
+    return {**_figures(cpu, clock, 0), "files": report["sampled_files"], "ddl": report["schema"]}
+
+
+def _spark_infer(task: dict[str, Any]) -> dict[str, Any]:
+    """Spark's inference of the same files, the first in a new JVM, as when a stream starts."""
+    spark = job.session(_spec(task))
+    typed = task["types"] == "typed"
+    reader = spark.read.options(**READ_OPTIONS.get(task["format"], {}))
+    if task["format"] == "json":
+        reader = reader.option("primitivesAsString", not typed)
+    elif task["format"] == "parquet":
+        reader = reader.option("mergeSchema", "true")
+    else:
+        reader = reader.option("inferSchema", typed)
+    cpu, clock = tree_cpu(), time.monotonic()
+    schema = reader.format(task["format"]).load(task["source"]).schema
+    figures = _figures(cpu, clock, 0)
+    files = len(list(Path(task["source"]).glob("part-*")))
+    figures |= {"files": files, "ddl": schema.simpleString()}
+    spark.stop()
+    return figures
+
+
+_ENGINES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "ingest": _ingest,
+    "spark": _spark,
+    "reader": _reader,
+    "spark reader": _spark_reader,
+    "infer": _infer,
+    "spark infer": _spark_infer,
+}
+
+
+def _figures(cpu: float, clock: float, rows: int) -> dict[str, Any]:
+    total = tree_cpu()
+    return {
+        "seconds": time.monotonic() - clock,
+        "work_cpu_seconds": total - cpu,
+        "cpu_seconds": total,
+        "rows": rows,
+    }
+
+
+def _schema(task: dict[str, Any]) -> str:
+    return FIXED.get(task["format"], TYPES if task["types"] == "typed" else STRINGS)
+
+
+def _must_succeed(report: dict[str, Any]) -> None:
+    if report["outcome"] != "succeeded":
+        error = report["error"]
+        if "No module named" in error["message"] or error["class"] == "UnsupportedOptionError":
+            raise NotReadError(error["message"])
+        raise CloudFilesError(f"{report['kind']} failed: {error}")
+
+
+if __name__ == "__main__":
+    main()
