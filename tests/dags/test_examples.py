@@ -11,6 +11,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +24,7 @@ from airflow_cloudfiles.hooks.arguments import StreamArguments
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
 from airflow_cloudfiles.triggers.cloud_files import CloudFilesTrigger
+from tests.engine.stream.promoted import Landed
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -218,3 +220,18 @@ def test_the_list_of_streams_is_complete() -> None:
     assert sorted(made) == sorted(f"example_stream_{name}" for name in names)
     for dag in made.values():
         dag.validate()
+
+
+def test_the_promotion_example_makes_columns_of_what_its_stream_rescued(root: Path) -> None:
+    landed = Landed.create(root, "id BIGINT")
+    (root / "state").rename(root / "checkpoint")
+    landed.land({"id": 1, "customer": {"zip": "01", "name": "a"}})
+    dag = _dag("example_promote_rescued")
+    ingest, promote = dag.get_task("ingest"), dag.get_task("promote")
+    assert ingest.downstream_task_ids == {"promote"}
+    ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1, try_number=1)
+    report = promote.execute({"ti": ti})  # type: ignore[attr-defined]
+    assert report["columns"] == {"customer.zip": "string"}
+    [row] = landed.rows()
+    assert row["customer"] == {"zip": "01"}
+    assert row["_rescued_data"]["customer"] == {"name": "a"}
