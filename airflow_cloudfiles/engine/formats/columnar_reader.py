@@ -206,6 +206,8 @@ def names_of(schema: pa.Schema, columns: list[int]) -> list[str] | None:
 def reading(file: OpenedFile, format_name: str) -> Iterator[None]:
     """Turn what the library raises into an error that names the file.
 
+    What fetching the bytes raises passes: the stream knows what to do about it.
+
     Raises:
         FileUnreadableError: The file is not of this format, damaged, or not readable here.
     """
@@ -213,7 +215,11 @@ def reading(file: OpenedFile, format_name: str) -> Iterator[None]:
         yield
     except (CloudFilesError, UnknownFields):
         raise
-    except (pa.ArrowException, OSError, MemoryError, ValueError) as error:
+    except (pa.ArrowException, MemoryError, ValueError) as error:
+        raise unreadable(file, format_name, str(error)) from error
+    except OSError as error:
+        if type(error) is not OSError or error.errno is not None:
+            raise  # the system's, or the store's; the library raises nothing but the bare class
         raise unreadable(file, format_name, str(error)) from error
 
 
