@@ -8,8 +8,8 @@ reader rescues it.
 
 from __future__ import annotations
 
+import json
 import logging
-import pickle
 from abc import ABC, abstractmethod
 from typing import IO, TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.formats.columnar_reader import ColumnarFile, read
 from airflow_cloudfiles.engine.formats.columnar_types import (
     clashes,
     column_types,
-    merge_columns,
+    merge_fields,
 )
 from airflow_cloudfiles.engine.types import field_positions, fold
 
@@ -63,32 +63,37 @@ class ColumnarInference(ABC):
         Raises:
             FileUnreadableError: The file is not of this format, or damaged.
         """
-        if self._files and not self._merges and self._known is None:
+        if self._is_settled:
             return
         with reading(file, self.format), file.random_access() as content:
             found = StructType(column_types(self.open(content).schema))
-        self._add(found, file.uri)
-        self._files += 1
+        self._learn(found, 1, file.uri)
+
+    def evidence(self) -> bytes:
+        """All that it knows, for `absorb`."""
+        return json.dumps({"files": self._files, "found": self._found.jsonValue()}).encode()
+
+    def absorb(self, evidence: bytes) -> None:
+        """Learn what another process learned from the files after those of this one."""
+        learned = json.loads(evidence)
+        if learned["files"] and not self._is_settled:
+            found = StructType.fromJson(learned["found"])
+            self._learn(found, learned["files"], "some files")
 
     def result(self) -> StructType:
         """The columns of all files, in order of first appearance."""
         return self._found
 
-    def evidence(self) -> bytes:
-        """All that is known, for `absorb`."""
-        return pickle.dumps((self._files, self._found))
+    @property
+    def _is_settled(self) -> bool:
+        """Whether no more file is looked at, because one tells it all."""
+        return bool(self._files) and not self._merges and self._known is None
 
-    def absorb(self, evidence: bytes) -> None:
-        """Learn what another process learned from the files after those of this one."""
-        files, found = pickle.loads(evidence)  # noqa: S301 - from a worker of ours
-        if files and (self._merges or self._known is not None or not self._files):
-            self._add(found, "others")
-            self._files += files
-
-    def _add(self, found: StructType, where: str) -> None:
+    def _learn(self, found: StructType, files: int, where: str) -> None:
+        self._files += files
         if self._known is None:
             self._tell_clashes(self._found, found, "", where)
-            self._found = merge_columns(self._found, found)  # type: ignore[assignment]
+            self._found = merge_fields(self._found, found)
         else:
             self._found = _add_new(self._found, found)
 

@@ -74,15 +74,19 @@ def reader(schema: StructType, given: CloudFilesOptions) -> FileReader:
     return (ParquetReader if given.format == "parquet" else OrcReader)(schema, given)
 
 
+def inference(given: CloudFilesOptions, known: StructType | None = None) -> ColumnarInference:
+    """The inference of the format."""
+    return (ParquetInference if given.format == "parquet" else OrcInference)(given, known)
+
+
 def infer(
     files: Sequence[MemoryFile], given: CloudFilesOptions, known: StructType | None = None
 ) -> StructType:
     """The schema of some files."""
-    made = ParquetInference if given.format == "parquet" else OrcInference
-    inference: ColumnarInference = made(given, known)
+    made = inference(given, known)
     for file in files:
-        inference.add_file(file)
-    return inference.result()
+        made.add_file(file)
+    return made.result()
 
 
 def rows(
