@@ -182,7 +182,10 @@ def _without_collector() -> Iterator[None]:
 def _compiled(schema: bytes, options: AvroOptions) -> tuple[Node, Decode]:
     """A schema and what decodes a record by it; most files of a stream have the same."""
     node = parse_schema(schema, options)
-    wire = fastavro.parse_schema(node.wire)
+    try:
+        wire = fastavro.parse_schema(node.wire)
+    except fastavro.schema.SchemaParseException as error:
+        raise AvroDamagedError(f"its schema is not valid ({error})") from error
 
     def decode(stream: io.BytesIO) -> dict[str, Any]:
         return fastavro.schemaless_reader(stream, wire, None)  # type: ignore[return-value]

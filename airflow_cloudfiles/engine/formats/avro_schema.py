@@ -30,6 +30,9 @@ MAX_DEPTH: Final = 100
 """A schema nested deeper is refused, as a column of that depth is in other formats."""
 _MAX_NODES: Final = 100_000
 """A schema that is larger when all its named types are written out is refused."""
+_MAX_FIXED_BYTES: Final = 2**30
+_DECIMAL_BYTES: Final = 16
+"""A decimal of more bytes has room for more digits than a column can take."""
 VALUE: Final = "v"
 KEY: Final = "k"
 
@@ -203,7 +206,7 @@ class _Parser:
 
     def _fixed(self, schema: Mapping[str, Any]) -> Node:
         size = schema["size"]
-        if not isinstance(size, int) or size < 0:
+        if not isinstance(size, int) or not 0 <= size <= _MAX_FIXED_BYTES:
             raise AvroSchemaError(f"its schema has a fixed type of {size!r} bytes")
         wire = {"type": "fixed", "name": self._name(), "size": size}
         kind = _decimal(schema, size) or pa.binary(size)
@@ -235,11 +238,11 @@ class _Parser:
             raise AvroSchemaError("its schema has a union of nothing, or of unions")
         branches = [self.parse(each, namespace, depth + 1) for each in schema]
         there = [branch for branch in branches if branch.kind != "null"]
+        if len(branches) - len(there) > 1:
+            raise AvroSchemaError("its schema has a union with two nulls")
         if len(there) <= 1:
             wire = [branch.wire for branch in branches]
             only = there[0] if there else branches[0]
-            if len(branches) - len(there) > 1:
-                raise AvroSchemaError("its schema has a union with two nulls")
             return Node(only.kind, only.arrow, wire, only.children, only.symbols)
         kinds = {branch.kind for branch in there}
         for numbers, kind in _WIDER:
@@ -276,8 +279,8 @@ def _decimal(schema: Mapping[str, Any], size: int | None) -> pa.DataType | None:
     if not isinstance(precision, int) or not isinstance(scale, int):
         return None
     most = MAX_DECIMAL_PRECISION
-    if size is not None:
-        most = min(most, len(str(2 ** (8 * size - 1) - 1)) - 1) if size else 0
+    if size is not None and size < _DECIMAL_BYTES:
+        most = len(str(2 ** (8 * size - 1) - 1)) - 1 if size else 0
     if not 0 <= scale <= precision <= most or precision == 0:
         return None
     return pa.decimal128(precision, scale)

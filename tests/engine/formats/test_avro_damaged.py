@@ -110,6 +110,9 @@ def test_a_file_written_by_hand_is_read() -> None:
         (_header(record(("a", ["null", ["int"]]))), "of unions"),
         (_header(record(("a", {"type": "array", "items": "null"}))), "take no bytes"),
         (_header(record(("a", {"type": "fixed", "name": "F", "size": -1}))), "-1 bytes"),
+        (_header(record(("a", {"type": "fixed", "name": "F", "size": 2**40}))), "fixed type"),
+        (_header(record(("a", ["null", "int", "null"]))), "two nulls"),
+        (_header(record(("a", ["null", "int", "string", "null"]))), "two nulls"),
         (_header(record(("a", "int"))) + _block(2**40, b""), "claims"),
     ],
 )

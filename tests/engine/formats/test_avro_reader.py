@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import random
+import sys
 from decimal import Decimal
 from typing import Any
 
@@ -301,6 +303,13 @@ def test_recursive_types_are_refused() -> None:
 def test_an_unknown_mode_of_dates_is_refused() -> None:
     with pytest.raises(OptionError, match="datetimeRebaseMode"):
         options(datetimeRebaseMode="PROLEPTIC")
+
+
+def test_a_missing_package_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    monkeypatch.delitem(sys.modules, "airflow_cloudfiles.engine.formats.avro_reader")
+    with pytest.raises(OptionError, match=r"pip install 'airflow-provider-cloudfiles\[avro\]'"):
+        importlib.import_module("airflow_cloudfiles.engine.formats.avro_reader")
 
 
 def test_no_schema_at_all_is_no_schema() -> None:
