@@ -15,6 +15,7 @@ from airflow_cloudfiles.operators.cloud_files import (
     CloudFilesInferSchemaOperator,
     CloudFilesIngestOperator,
 )
+from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,6 +89,40 @@ def test_an_empty_folder_without_a_schema_fails_for_good_and_says_what_to_do(
     task = CloudFilesInferSchemaOperator(task_id="t", **_stream(tmp_path))
     with pytest.raises(AirflowFailException, match="schema"):
         task.execute(_context())
+
+
+@pytest.mark.parametrize("said", ["yes", "", None])
+def test_infer_again_is_true_or_false(tmp_path: Path, said: Any) -> None:
+    task = CloudFilesInferSchemaOperator(task_id="t", **_stream(tmp_path), infer_again=said)
+    with pytest.raises(AirflowFailException, match="infer_again must be true or false"):
+        task.execute(_context())
+
+
+def test_a_schema_is_inferred_from_what_a_sensor_recorded_and_again_when_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # it starts no JVM
+    stream = _stream(tmp_path, options={"cloudFiles.schemaHints": "id INT"})
+    landing = tmp_path / "in" / "day=1"
+    landing.mkdir(parents=True)
+    (landing / "1.json").write_text('{"id": 1}\n')
+    CloudFilesSensor(task_id="sensor", **stream).poke(_context())
+    (landing / "2.json").write_text('{"later": 1}\n')
+
+    infer = CloudFilesInferSchemaOperator(task_id="infer", **stream)
+    found = infer.execute(_context())
+    assert json.loads(json.dumps(found)) == found
+    assert found["schema"] == "id INT, day STRING, _rescued_data STRING"
+    assert (found["created"], found["sampled_files"]) == (True, 1)
+    assert (found["partition_columns"], found["hints"]) == (["day"], ["id INT (was STRING)"])
+    assert " |-- id: integer (nullable = true)" in capsys.readouterr().out  # as a tree
+
+    CloudFilesSensor(task_id="sensor", **stream).poke(_context())
+    assert infer.execute(_context())["created"] is False
+    again = CloudFilesInferSchemaOperator(task_id="again", **stream, infer_again="True")
+    found = again.execute(_context())
+    assert (found["schema_version"], found["created"]) == (1, True)
+    assert found["changes"] == ["later string added"]
+    assert again.execute(_context())["created"] is False
 
 
 @pytest.mark.spark
