@@ -71,18 +71,12 @@ class BadRecordWriter:
     """
 
     def __init__(self, split: Split) -> None:
+        self._split = split
         self._context = split.context
         self._store: ObjectStore | None = None
         self._folder = ""
         self._waiting = 0
-        source = open_store(split.context.source_uri)
         self._sources: dict[str, _Source] = {}
-        for part in split.ranges:
-            uri = source.child_uri(part.file.path)
-            known = self._sources.setdefault(uri, _Source(_name(part.file), part.start, part.end))
-            known.start = min(known.start, part.start)
-            is_open = known.end is None or part.end is None
-            known.end = None if is_open else max(known.end or 0, part.end or 0)
 
     def write(self, records: Iterable[BadRecord]) -> None:
         """Take records; they are durable when `finish` returns.
@@ -91,6 +85,8 @@ class BadRecordWriter:
             TargetUnreachableError: The place failed, or refused us.
             CorruptedStateError: The stream's state is gone.
         """
+        if not self._sources:
+            self._sources = _sources(self._split)
         for record in records:
             line = json.dumps(
                 {"path": record.file_uri, "record": record.record, "reason": record.reason}
@@ -152,6 +148,19 @@ class BadRecordWriter:
             begins_before = source.end is None or int(found["start"]) < source.end
             return begins_before and (found["end"] == "end" or int(found["end"]) > source.start)
         return False
+
+
+def _sources(split: Split) -> dict[str, _Source]:
+    """What a split reads of each file, by the URI that records are told with."""
+    store = open_store(split.context.source_uri)
+    found: dict[str, _Source] = {}
+    for part in split.ranges:
+        uri = store.child_uri(part.file.path)
+        known = found.setdefault(uri, _Source(_name(part.file), part.start, part.end))
+        known.start = min(known.start, part.start)
+        is_open = known.end is None or part.end is None
+        known.end = None if is_open else max(known.end or 0, part.end or 0)
+    return found
 
 
 def _name(file: FileEntry) -> str:

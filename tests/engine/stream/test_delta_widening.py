@@ -24,6 +24,7 @@ from airflow_cloudfiles.engine.stream import delta_rewrite, delta_table
 from airflow_cloudfiles.engine.stream.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.stream.delta_table import BatchId
 from airflow_cloudfiles.engine.stream.delta_widening import WideningRule, widening_rule
+from airflow_cloudfiles.engine.stream.spec import JobSpec
 
 ANY_SIZE = WideningRule()
 LOCAL = datetime(2024, 1, 31)  # noqa: DTZ001 - of no zone
@@ -259,6 +260,21 @@ def test_names_that_differ_in_case_only_are_refused(tmp_path: Path) -> None:  # 
     inside = pa.schema([("a", pa.struct([("X", pa.int32())]))])
     with pytest.raises(SchemaMismatchError, match=r"a\.X differs only in case from x of"):
         _commit(target, 1, inside, {"a": None})
+
+
+def test_a_job_widens_when_its_stream_does_unless_told_otherwise() -> None:
+    def sink(**options: str) -> dict[str, str]:
+        where = {"source": "s", "checkpoint_location": "c", "target": "t", "run_id": "r"}
+        return JobSpec(kind="ingest", format="json", options=options, **where).sink_options()
+
+    mode = {"cloudfiles.schemaevolutionmode": "addNewColumnsWithTypeWidening"}
+    assert sink() == {"mergeSchema": "true", "typeWidening": "false"}
+    assert sink(**mode)["typeWidening"] == "true"
+    assert sink(**mode, TypeWidening="false", typeWideningMaxBytes="1g") == {
+        "mergeSchema": "true",
+        "typeWidening": "false",
+        "typeWideningMaxBytes": "1g",
+    }
 
 
 def test_the_options_of_the_sink_are_read() -> None:
