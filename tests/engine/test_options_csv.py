@@ -62,6 +62,7 @@ def test_every_option_has_an_effect_on_what_is_parsed() -> None:
         ("parserCaseSensitive", "true", "readerCaseSensitive"),
         ("enableDateTimeParsingFallback", "true", "pattern"),
         ("inputBufferSize", "1", "no such buffer"),
+        ("singleVariantColumn", "v", "has columns"),
         ("mergeSchema", "false", "merged"),
         ("unescapedQuoteHandling", "SKIP_VALUE", "drops"),
         ("unescapedQuoteHandling", "BACK_TO_DELIMITER", "drops"),

@@ -139,6 +139,8 @@ class CsvOptions:
         "parserCaseSensitive": "its name is readerCaseSensitive today. Set that.",
         "enableDateTimeParsingFallback": "without a pattern dates and timestamps are read as "
         "Spark's cast reads them, with a pattern only by the pattern. Remove it.",
+        "singleVariantColumn": "a CSV record has columns. Read them as strings, or as JSON or XML "
+        "files into one VARIANT column.",
         "inputBufferSize": "the reader here has no such buffer. Remove it.",
     }
 

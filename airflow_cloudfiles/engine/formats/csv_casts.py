@@ -17,11 +17,14 @@ import pyarrow.compute as pc
 from airflow_cloudfiles.engine.formats.csv_scalars import Convert
 from airflow_cloudfiles.engine.formats.json_scalars import MISFIT
 from airflow_cloudfiles.engine.formats.patterns import TimePatterns
+from airflow_cloudfiles.engine.formats.patterns_names import ENGLISH
 
 Positions = np.ndarray[Any, np.dtype[np.int64]]
 NONE: Final[Positions] = np.empty(0, np.int64)
 
 _MAX_DIGITS: Final = 38
+_DATE_LENGTH: Final = len("2024-01-31")
+_MOMENT_LENGTH: Final = len("2024-01-31T12:30:59")
 _SAFE_DIGITS: Final = {8: 2, 16: 4, 32: 9, 64: 18}
 """Numbers of so many digits fit so many bits."""
 
@@ -46,19 +49,25 @@ class Cast:
         Returns:
             The array, and the positions of the texts that do not fit, which are null in it.
         """
-        if pa.types.is_string(self.kind):
-            return texts, NONE
-        if pa.types.is_binary(self.kind):
+        if pa.types.is_string(self.kind) or pa.types.is_binary(self.kind):
             return texts.cast(self.kind), NONE
         if pa.types.is_temporal(self.kind):
-            array, misfits = self.times.cast(texts, self.kind)
-            return array, np.flatnonzero(misfits.to_numpy(zero_copy_only=False))
+            return self._times(texts)
+        if pa.types.is_decimal(self.kind) and self.times.locale is not ENGLISH:
+            return self.one_by_one(texts)
         array = _easily(texts, self.kind)
-        hard = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
         if array.null_count == texts.null_count:
             return array, NONE
+        hard = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
         there = texts.is_valid().to_numpy(zero_copy_only=False)
         return self._one_by_one(texts, array, hard[there[hard]])
+
+    def _times(self, texts: pa.StringArray) -> tuple[pa.Array, Positions]:
+        array = _usual_times(texts, self.kind) if self.times.are_default else None
+        if array is not None:
+            return array, NONE
+        array, misfits = self.times.cast(texts, self.kind)
+        return array, np.flatnonzero(misfits.to_numpy(zero_copy_only=False))
 
     def one_by_one(self, texts: pa.StringArray) -> tuple[pa.Array, Positions]:
         """Convert a column by the reference alone."""
@@ -120,6 +129,23 @@ def _decimals(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
     whole, scale = kind.precision - kind.scale, kind.scale
     fraction = rf"(\.[0-9]{{1,{scale}}})?" if scale else ""
     return _where(texts, rf"^-?[0-9]{{1,{whole}}}{fraction}$" if whole else r"^$", kind)
+
+
+def _usual_times(texts: pa.StringArray, kind: pa.DataType) -> pa.Array | None:
+    """Dates or timestamps to the second and beyond, if all are written in one of the usual ways."""
+    lengths = pc.min_max(pc.binary_length(texts)).as_py()
+    shortest = lengths["min"] or 0
+    if pa.types.is_date(kind):
+        usual = shortest == lengths["max"] == _DATE_LENGTH and only_has(texts, b"-0123456789")
+        return _cast(texts, kind) if usual else None
+    if shortest > _MOMENT_LENGTH and kind.tz is not None:
+        usual = only_has(texts, b"-0123456789:T .Z") and pc.all(pc.ends_with(texts, "Z")).as_py()
+        if usual:
+            return _cast(texts, kind)
+    if shortest < _MOMENT_LENGTH or not only_has(texts, b"-0123456789:T ."):
+        return None
+    local = _cast(texts, pa.timestamp("us"))
+    return None if local is None else local.cast(pa.int64()).cast(kind)
 
 
 def only_has(texts: pa.StringArray, characters: bytes) -> bool:

@@ -213,7 +213,8 @@ class Shape:
         well = np.where(closes, closes_well, opens_well)
         if self._trims:
             well &= np.where(closes, before, after) > _SPACE
-        return ~well
+        strange: Bools = ~well
+        return strange
 
     def _beside_separators(
         self, text: bytes, quotes: Positions, begins: Bools, opens: Bools, closes: Bools

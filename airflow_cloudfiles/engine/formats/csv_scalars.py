@@ -34,6 +34,7 @@ from airflow_cloudfiles.engine.format_options.csv import CsvOptions
 from airflow_cloudfiles.engine.formats import json_scalars
 from airflow_cloudfiles.engine.formats.json_scalars import INTEGER_BITS, MISFIT
 from airflow_cloudfiles.engine.formats.patterns import TimePatterns
+from airflow_cloudfiles.engine.formats.patterns_names import Locale
 
 Convert = Callable[[str], object]
 """From a text that is not null to the value Arrow stores, or `MISFIT`.
@@ -91,7 +92,7 @@ class Converters:
         if bits is not None:
             return _to_integer(bits)
         if isinstance(kind, DecimalType):
-            return _to_decimal(kind)
+            return _to_decimal(kind, self.times.locale)
         found = {
             StringType: _to_string,
             BinaryType: _to_binary,
@@ -184,13 +185,16 @@ def _to_integer(bits: int) -> Convert:
     return convert
 
 
-def _to_decimal(kind: DecimalType) -> Convert:
+def _to_decimal(kind: DecimalType, locale: Locale) -> Convert:
     fit = json_scalars.converter(kind)
 
     def convert(text: str) -> object:
-        plain = text.replace(",", "")
-        if not plain.isascii():
-            plain = _DIGIT.sub(lambda found: str(int(found[0])), plain)
+        plain = ascii_digits(json_scalars.decimal_text(text, locale))
         return fit(b'"' + plain.encode() + b'"') if _NUMBER.fullmatch(plain) else MISFIT
 
     return convert
+
+
+def ascii_digits(text: str) -> str:
+    """The text with the digits of any script as those of ours."""
+    return text if text.isascii() else _DIGIT.sub(lambda found: str(int(found[0])), text)

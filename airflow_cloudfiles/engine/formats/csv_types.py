@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import (
@@ -26,9 +27,10 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.format_options.csv import CsvOptions
-from airflow_cloudfiles.engine.formats.csv_casts import Cast
+from airflow_cloudfiles.engine.formats.csv_casts import Cast, data_of, only_has
 from airflow_cloudfiles.engine.formats.csv_scalars import Converters, java_double
-from airflow_cloudfiles.engine.formats.json_scalars import MISFIT
+from airflow_cloudfiles.engine.formats.json_scalars import MISFIT, decimal_text
+from airflow_cloudfiles.engine.formats.patterns_names import ENGLISH
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, merge_types
 
 _SAMPLE: Final = 100
@@ -36,7 +38,8 @@ _SAMPLE: Final = 100
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _ISO_DATE: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
-_PLAIN_FRACTIONS: Final = r"^-?[0-9]+\.[0-9]+$"
+_ISO_LENGTH: Final = 10
+_ISO_DASHES: Final = (4, 7)
 _DATES_AS_TIMESTAMPS: Final = frozenset(
     {"yyyy-MM-dd", "yyyy-M-d", "yyyy-M-dd", "yyyy-MM-d", "yyyy-MM", "yyyy-M", "yyyy"}
 )
@@ -62,6 +65,7 @@ class TypeFinder:
     def __init__(self, options: CsvOptions) -> None:
         self._options = options
         self._converters = Converters(options)
+        self._locale = self._converters.times.locale
         self._words = {options.nan_value, options.positive_inf, options.negative_inf}
         self._iso_date = re.compile(_ISO_DATE) if options.date_format is None else None
         self._merges_dates = (
@@ -95,9 +99,7 @@ class TypeFinder:
 
     def _unlike(self, texts: pa.StringArray, kind: DataType) -> pa.StringArray:
         """The texts that may not be of a type, at least."""
-        if isinstance(kind, DoubleType):
-            texts = texts.filter(pc.invert(pc.match_substring_regex(texts, _PLAIN_FRACTIONS)))
-        if isinstance(kind, DateType) and self._iso_date is not None:
+        if isinstance(kind, DateType) and self._iso_date is not None and not _are_iso(texts):
             like = pc.match_substring_regex(texts, _ISO_DATE)
             if not pc.all(like).as_py():
                 return texts.filter(pc.invert(like))
@@ -112,12 +114,15 @@ class TypeFinder:
         """The type of one text that is neither null nor empty."""
         if _INTEGER.fullmatch(text) and len(text) <= MAX_DECIMAL_PRECISION + 1:
             return _integer_type(int(text))
-        number = _NUMBER.fullmatch(text)
-        if number is not None:
+        # As in Spark: a comma between thousands is no number of English here.
+        plain = text if self._locale is ENGLISH else decimal_text(text, self._locale)
+        number = _NUMBER.fullmatch(plain)
+        if number is not None and number[2] is None:
             digits = number[1].removesuffix(".").lstrip("0")
-            is_whole = number[2] is None and "." not in digits
-            fits = is_whole and len(digits) <= MAX_DECIMAL_PRECISION
-            return DecimalType(max(1, len(digits)), 0) if fits else DoubleType()
+            if "." not in digits and len(digits) <= MAX_DECIMAL_PRECISION:
+                return DecimalType(max(1, len(digits)), 0)
+        if _NUMBER.fullmatch(text) is not None:
+            return DoubleType()
         if text in self._words or java_double(text) is not None:
             return DoubleType()
         return self._time_type(text) or self._word_type(text)
@@ -142,6 +147,15 @@ class TypeFinder:
         if isinstance(left, NullType):
             return right
         return merge_types(left, right)
+
+
+def _are_iso(texts: pa.StringArray) -> bool:
+    """Whether all texts have the shape of `2024-01-31`, if they are dates at all."""
+    ends = pc.min_max(pc.binary_length(texts)).as_py()
+    if set(ends.values()) != {_ISO_LENGTH} or not only_has(texts, b"-0123456789"):
+        return False
+    characters = np.frombuffer(data_of(texts), np.uint8).reshape(-1, _ISO_LENGTH)
+    return bool((characters[:, _ISO_DASHES] == ord("-")).all())
 
 
 def _integer_type(number: int) -> DataType:

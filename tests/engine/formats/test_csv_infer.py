@@ -18,7 +18,7 @@ from tests.engine.formats.csv_files import inferred, written
 TEXTS = [
     "1", "-5", "+3", "2147483648", "9223372036854775808", "1" * 38, "1" * 39, "1.5", "1.", "1e5",
     "1e400", "NaN", "Inf", "0x1p3", "2024-01-31", "2024-1-31", "2024", "2024-01-31T12:30:59Z",
-    "true", "False", "x", "12:30:59", "", " 1",
+    "true", "False", "x", "12:30:59", "", " 1", "1,234",
 ]  # fmt: skip
 
 
@@ -88,6 +88,13 @@ def test_what_is_known_stays_and_is_not_looked_at(tmp_path: Path) -> None:
     file = written(tmp_path, "A,b,c\nx,1,2.5\n")
     found = inferred(file, typed=True, known="a INT, z DATE")
     assert found == {"a": "int", "z": "date", "b": "int", "c": "double"}
+
+
+def test_numbers_are_written_as_the_language_has_them(tmp_path: Path) -> None:
+    file = written(tmp_path, "a;b\n1.234;1,234\n")
+    assert inferred(file, typed=True, sep=";") == {"a": "double", "b": "string"}
+    found = inferred(file, typed=True, sep=";", locale="de-DE")
+    assert found == {"a": "decimal(4,0)", "b": "string"}
 
 
 def test_empty_files_and_headers_alone(tmp_path: Path) -> None:

@@ -15,10 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.errors import CloudFilesError
+from airflow_cloudfiles.engine.formats.csv_casts import Cast
 from airflow_cloudfiles.engine.formats.csv_header import safe_names
 from airflow_cloudfiles.engine.formats.csv_reader import CsvReader
 from airflow_cloudfiles.engine.formats.csv_scalars import Converters
 from airflow_cloudfiles.engine.formats.json_scalars import MISFIT
+from airflow_cloudfiles.engine.types import to_arrow
 from tests.engine.formats.csv_files import columns, opened, options, rows_of, written
 
 RECORDS = 400
@@ -229,6 +231,34 @@ def test_both_ways_of_reading_agree_whatever_the_bytes(
         assert counts[0].rows in {len(records) - 1, 0}
 
 
+MOMENTS = [
+    date + between + clock + fraction + zone
+    for date in ("2024-01-31", "2023-02-29", "2024-1-31", "0001-01-01", "9999-12-31", "12345-01-31")
+    for between in ("T", " ", "  ")
+    for clock in ("12:30:59", "24:00:00", "23:59:60", "1:2:3", "12:30")
+    for fraction in ("", ".", ".1", ".123456", ".1234567")
+    for zone in ("", "Z", "ZZ", " Z", "+01:00")
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_column_of_one_kind_of_text_is_converted_as_each_text(kind: str) -> None:
+    (column,) = columns(f"a {kind}").fields
+    converters = Converters(options().format_options)
+    cast = Cast(to_arrow(columns(f"a {kind}")).field(0).type, converters.to(column.dataType, ""),
+        converters.times)  # fmt: skip
+    dates = ["2024-01-31", "2023-02-29", "2024-1-031", "12345-1-31", "1234567-01", "20-4-01-31"]
+    generator = random.Random(kind)
+    digits = ["".join(generator.choices("0123456789.-+eE", k=k % 9 + 1)) for k in range(300)]
+    texts = [*dates, *MOMENTS[:: 5 if "TIME" in kind else 20]]
+    for text in [*TEXTS, *texts, *(digits[:50] if "TIME" in kind or kind == "DATE" else digits)]:
+        array = pa.array([text, None, text], pa.string())
+        ours, lost = cast(array)
+        reference, lost_by_it = cast.one_by_one(array)
+        assert str(ours) == str(reference), text
+        assert lost.tolist() == lost_by_it.tolist(), text
+
+
 def test_ten_thousand_columns(tmp_path: Path) -> None:
     names = [f"c{place}" for place in range(10_000)]
     text = ",".join(names) + "\n" + ",".join("1" for _ in names) + "\n"
@@ -249,7 +279,7 @@ def test_values_of_many_megabytes(tmp_path: Path) -> None:
 
 
 def test_quotes_without_end_take_no_time_without_end(tmp_path: Path) -> None:
-    for text in ('"' * 300_000, '"\n' * 150_000, '"a" b\n' * 100_000, '"a""\n' * 100_000):
+    for text in ('"' * 90_000, '"\n' * 45_000, '"a" b\n' * 30_000, '"a""\n' * 30_000):
         for multi_line in (False, True):
             found = CsvReader(columns("a STRING"), options(header=False, multiLine=multi_line))
             assert rows_of(written(tmp_path, text), found)

@@ -256,6 +256,8 @@ def test_patterns_zones_and_languages(read: Read) -> None:
         "timeZone": "Europe/Berlin",
         "locale": "de-DE",
     }
+    rows = read('n\n"1.234,5"\n', "n DECIMAL(6, 1)", **given)
+    assert [str(row["n"]) for row in rows] == ["1234.5"]
     (row,) = read("d,t\n3. März 2024,31/01/2024 12:30\n", "d DATE, t TIMESTAMP", **given)
     assert row["d"].isoformat() == "2024-03-03"
     assert row["t"].isoformat() == "2024-01-31T11:30:00+00:00"
