@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import lzma
@@ -233,3 +234,39 @@ def test_any_bytes_behind_a_header_end_in_rows_or_in_our_error() -> None:
             assert _read_all(data) == count
         except CloudFilesError as error:
             assert "file:///in/f.avro" in error.message  # noqa: PT017 - either is right
+
+
+ODD: list[Any] = [
+    *(None, 1, -1, 2**70, 1.5, True, "", "int", "null", "record", "array", "enum", "fixed", "x.y"),
+    *([], {}, ["null"], {"type": "int"}, ["null", "string"], {"type": "array", "items": "int"}),
+    *({"type": "record", "name": "T5", "fields": []}, {"type": "enum", "name": "Z", "symbols": []}),
+]
+KEYS = ["logicalType", "precision", "scale", "size", "namespace", "aliases", "default", "name"]
+
+
+def _mutated(schema: Any, generator: random.Random) -> Any:
+    if generator.random() < 0.05:
+        return generator.choice(ODD)
+    if isinstance(schema, list):
+        return [_mutated(each, generator) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: _mutated(each, generator) for key, each in schema.items()}
+    if generator.random() < 0.05:
+        found.pop(generator.choice([*found]))
+    if generator.random() < 0.1:
+        odd = [*ODD, "decimal", "date", "timestamp-micros", "uuid", "time-millis"]
+        found[generator.choice([*KEYS, "type"])] = generator.choice(odd)
+    return found
+
+
+def test_any_schema_ends_in_rows_or_in_our_error() -> None:
+    read_whole = 0
+    for seed in range(2000):
+        generator = random.Random(seed)
+        schema = _mutated(some_record(generator, 3)[0], generator)
+        data = _header(schema) + _block(generator.randrange(3), generator.randbytes(seed % 3))
+        with contextlib.suppress(CloudFilesError):
+            _read_all(data)
+            read_whole += 1
+    assert read_whole > 50
