@@ -174,30 +174,31 @@ def _decimal_to_double(array: pa.Array) -> Cast:
 
 
 def _to_decimal(source: pa.DataType, target: pa.DataType) -> Rule | None:
-    if source == target:
-        return _same
-    before_point = target.precision - target.scale
     if pa.types.is_integer(source):
         return lambda array: _integer_to_decimal(array, target)
     if not pa.types.is_decimal(source):
         return None
-    fits_before = before_point >= source.precision - source.scale
-    if fits_before and target.scale >= source.scale:
-        return _simple(target)
+    # A damaged file can hold numbers of more digits than its own type has.
+    before_point = target.precision - target.scale
+    limit = _largest(source)
+    if before_point < source.precision - source.scale:
+        limit = Decimal(10**before_point - 1) + _largest_fraction(source)
 
     def rule(array: pa.Array) -> Cast:
-        bad = None
-        if not fits_before:
-            limit = Decimal(10**before_point - 1) + _largest_fraction(source)
-            bad = _outside(array, -limit, limit)
+        bad = _outside(array, -limit, limit)
         rest = without(array, bad)
-        if target.scale >= source.scale:
-            return rest.cast(target), bad
-        cut = pc.not_equal(pc.round(rest, ndigits=target.scale, round_mode="towards_zero"), rest)
-        bad = _any_of(bad, _bad(cut))
-        return without(array, bad).cast(target), bad
+        if target.scale < source.scale:
+            short = pc.round(rest, ndigits=target.scale, round_mode="towards_zero")
+            bad = _any_of(bad, _bad(pc.not_equal(short, rest)))
+            rest = without(array, bad)
+        return (rest if source == target else rest.cast(target)), bad
 
     return rule
+
+
+def _largest(kind: pa.DataType) -> Decimal:
+    """The largest number of a decimal type."""
+    return Decimal((0, (9,) * kind.precision, -kind.scale))
 
 
 def _largest_fraction(kind: pa.DataType) -> Decimal:

@@ -7,7 +7,9 @@ some writers add) never changes a value; see `columnar_types.plain_type`.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import IO, Final
 
 import pyarrow as pa
@@ -21,7 +23,7 @@ from airflow_cloudfiles.engine.formats.parquet_int96 import has_nanos, in_nanos
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 
 _BUFFERED_BYTES: Final = 64 * 2**20
-"""The columns of a row group that takes more, compressed, are fetched piece by piece."""
+"""The columns of a row group that takes more, decompressed, are fetched piece by piece."""
 _BUFFER_BYTES: Final = 2**20
 _MOST_ROWS: Final = 2**16
 """Values that share a dictionary take more in memory than the file tells, so rows are limited."""
@@ -49,8 +51,9 @@ class ParquetFile:
         self._content = content
         self._file = self._opened(None, is_large=False)
         self._metadata = self._file.metadata
-        groups = (self._metadata.row_group(each) for each in range(self._metadata.num_row_groups))
-        self._is_large = any(_compressed_bytes(each) > _BUFFERED_BYTES for each in groups)
+        groups = range(self._metadata.num_row_groups)
+        self._groups = [self._metadata.row_group(each) for each in groups]
+        self._is_large = any(each.total_byte_size > _BUFFERED_BYTES for each in self._groups)
         if self._is_large:
             self._file = self._opened(self._metadata, is_large=True)
         self._found = self._file.schema_arrow
@@ -81,22 +84,27 @@ class ParquetFile:
         )
 
     def parts(self, start: int, end: int | None) -> list[int]:
-        """The row groups whose first byte is in `[start, end)`."""
-        found = []
-        total = 0
-        for number in range(self._metadata.num_row_groups):
-            group = self._metadata.row_group(number)
-            total += group.num_rows
-            if start <= _first_byte(group) and (end is None or _first_byte(group) < end):
-                found.append(number)
-        if total != self._metadata.num_rows:
-            raise OSError(f"its row groups have {total} rows, not {self._metadata.num_rows}")
-        return found
+        """The row groups of a range of bytes.
+
+        Where they begin is told by their columns, and the library ends the process when what a
+        damaged file says of a column contradicts itself. So they are taken to begin where their
+        sizes in memory, before and after, put them: each of them is in one range, too.
+        """
+        if sum(group.num_rows for group in self._groups) != self._metadata.num_rows:
+            raise OSError("its row groups do not have as many rows together as it says")
+        sizes = [max(1, group.total_byte_size) for group in self._groups]
+        file_size = self._content.seek(0, io.SEEK_END)
+        places = (before * file_size // sum(sizes) for before in accumulate([0, *sizes[:-1]]))
+        return [
+            number
+            for number, place in zip(range(len(sizes)), places, strict=False)
+            if start <= place and (end is None or place < end)
+        ]
 
     def chunks(self, parts: list[int], columns: list[int]) -> Iterator[Chunk]:
         """The rows of some row groups, in order."""
         for part in parts:
-            group = self._metadata.row_group(part)
+            group = self._groups[part]
             if not columns:
                 yield Chunk(group.num_rows, [])
                 continue
@@ -164,26 +172,12 @@ def _batches(
         yield [batch.column(place) for place in places]
 
 
-def _compressed_bytes(group: pq.RowGroupMetaData) -> int:
-    columns = (group.column(each) for each in range(group.num_columns))
-    return int(sum(each.total_compressed_size for each in columns))
-
-
 def _rows_at_once(group: pq.RowGroupMetaData) -> int:
     """How many rows take about `BATCH_BYTES`."""
     if not group.num_rows:
         return _FEWEST_ROWS
     row_bytes = max(1, group.total_byte_size // group.num_rows)
     return int(min(_MOST_ROWS, max(_FEWEST_ROWS, BATCH_BYTES // row_bytes)))
-
-
-def _first_byte(group: pq.RowGroupMetaData) -> int:
-    """Where a row group begins; 0 for one without columns, which has no place."""
-    if not group.num_columns:
-        return 0
-    column = group.column(0)
-    pages = column.data_page_offset, column.dictionary_page_offset
-    return int(max(0, min(each for each in pages if each is not None)))
 
 
 class _Seen:
