@@ -29,7 +29,9 @@ from airflow_cloudfiles.engine.formats.xml_source import CHUNK_BYTES, Source
 MAX_ROW_BYTES: Final = 128 * 2**20
 """A larger row is refused. So far an end tag is looked for before a row counts as cut."""
 
+_LARGEST_CHUNK: Final = 16 * 2**20
 _STARTS, _ENDS, _WHOLE = range(3)
+_PART_ENDS: Final = {b"!--": b"-->", b"![CDATA[": b"]]>", b"?": b"?>"}
 _BLANK: Final = b" \t\n"
 _NO_END: Final = "the row has no end"
 _NO_BEGIN: Final = "an end tag without a row"
@@ -96,11 +98,9 @@ class RowScanner:
         self._end = re.compile(rb"</" + name + rb"\s*>")
         self._empty = re.compile(rb"<" + name + rb"(?:\s[^<>]*)?/>")
         self._token = re.compile(
-            rb"<(?:(?P<skipped>!--.*?-->|!\[CDATA\[.*?\]\]>|\?.*?\?>)"
+            rb"<(?:(?P<part>!--|!\[CDATA\[|\?|!DOCTYPE)"
             rb"|(?P<tag>/?" + name + rb"(?=[\s/>])(?:[^<>\"']++|\"[^\"<]*\"|'[^'<]*')*+>)"
-            rb"|(?P<document>!DOCTYPE)"
-            rb"|(?P<open>!--|!\[CDATA\[|\?|/?" + name + rb"(?=[\s/>])))",
-            re.DOTALL,
+            rb"|(?P<open>/?" + name + rb"(?=[\s/>])))"
         )
         self._document = re.compile(_DOCUMENT_TYPE, re.DOTALL)
 
@@ -113,7 +113,7 @@ class RowScanner:
         held = b""
         has_begun = False
         namespaces: list[bytes] = []
-        sizes = iter(lambda: max(CHUNK_BYTES, len(held)), 0)
+        sizes = iter(lambda: min(max(CHUNK_BYTES, len(held)), _LARGEST_CHUNK), 0)
         for chunk in Source(file, encoding).chunks(sizes):
             held = held + chunk if held else chunk
             if not has_begun and (has_begun := b"<" in held):
@@ -142,7 +142,8 @@ class RowScanner:
             plain = self._scan_plain(text)
             if plain is not None and not (final and self._start.search(text, plain[1])):
                 return plain
-        return _match(text, self._tags(text, final=final), final=final)
+        tags = list(self._tags(text, final=final))
+        return _match(text, tags, cut_before=len(text) if final else 0)
 
     def _scan_plain(self, text: bytes) -> tuple[Rows, int] | None:
         """The usual case: rows one after the other, none in another, none without content."""
@@ -163,37 +164,42 @@ class RowScanner:
     def _tags(self, text: bytes, *, final: bool) -> Iterator[_Tag]:
         """The tags of rows; as far as they are complete, unless this is all."""
         position = 0
+        endless: set[bytes] = set()
         while (found := self._token.search(text, position)) is not None:
             position = found.end()
-            if found["tag"] is not None:
-                yield _Tag(found.start(), position, _kind(found["tag"]))
-            elif found["document"] is not None:
-                whole = self._document.match(text, found.start())
-                if whole is None and not final:
+            if (part := found["part"]) is not None:
+                end = -1 if part in endless else self._end_of(part, text, position)
+                if end < 0 and not final:
                     return
-                position = position if whole is None else whole.end()
-            elif (opened := found["open"]) is not None:
-                # A comment without an end, for instance, is text, once it is known to have none.
-                is_tag = opened[:1] not in b"!?"
-                if not final and not (is_tag and text.find(b"<", position) >= 0):
-                    return
-                if is_tag:
-                    yield _Tag(found.start(), position, _kind(opened))
+                if end < 0:
+                    endless.add(part)  # a comment without an end, for instance, is text
+                position = max(position, end)
+                continue
+            # A tag that is not closed before the next one is one all the same.
+            if not (final or found["tag"] or text.find(b"<", position) >= 0):
+                return
+            yield _Tag(found.start(), position, _kind(found["tag"] or found["open"]))
+
+    def _end_of(self, part: bytes, text: bytes, position: int) -> int:
+        """Where a comment, a section, an instruction or the document type ends; -1: nowhere."""
+        if part == b"!DOCTYPE":
+            whole = self._document.match(text, position - len(b"<!DOCTYPE"))
+            return -1 if whole is None else whole.end()
+        end = text.find(_PART_ENDS[part], position)
+        return end if end < 0 else end + len(_PART_ENDS[part])
 
     def _give_up(self, text: bytes, uri: str) -> tuple[Rows, int]:
-        """Decide about a row whose end is not in sight."""
-        first = self._start.search(text)
-        if first is None and b"<" in text:
-            return Rows(), text.rindex(b"<")
-        second = first and self._start.search(text, first.end())
-        if first is None or second is None:
+        """Decide about rows whose end is not in sight."""
+        tags = list(self._tags(text, final=False))
+        if not tags:
+            return Rows(), text.rindex(b"<") if self._start.search(text) is None else 0
+        found, used = _match(text, tags, cut_before=len(text) - MAX_ROW_BYTES // 2)
+        if not used:
             raise FileUnreadableError(
                 f"{uri} has a row of more than {MAX_ROW_BYTES // 2**20} MB, or one without an end. "
                 "Name a smaller element with rowTag, or replace the file."
             )
-        found = Rows()
-        found.add_broken(text[first.start() : second.start()], _NO_END)
-        return found, second.start()
+        return found, used
 
 
 def _has(text: bytes, mark: bytes) -> bool:
@@ -207,18 +213,27 @@ def _kind(tag: bytes) -> int:
     return _WHOLE if tag.endswith(b"/>") else _STARTS
 
 
-def _match(text: bytes, found: Iterator[_Tag], *, final: bool) -> tuple[Rows, int]:
-    """Pair the tags of rows, and tell how much of the text is done with."""
-    tags = list(found)
+def _match(text: bytes, tags: list[_Tag], *, cut_before: int) -> tuple[Rows, int]:
+    """Pair the tags of rows.
+
+    Args:
+        text: Where they are.
+        tags: All of them.
+        cut_before: A row without an end that begins before has none; one behind may get one.
+
+    Returns:
+        The rows, and how much of the text is done with.
+    """
     partners = _partners(tags)
     rows = Rows()
     done = index = 0
     while index < len(tags):
         tag = tags[index]
         if tag.kind == _STARTS and index not in partners:
-            if not final:
+            is_last = index + 1 == len(tags)
+            if tag.begin >= cut_before or (is_last and cut_before < len(text)):
                 break
-            stop = tags[index + 1].begin if index + 1 < len(tags) else len(text)
+            stop = len(text) if is_last else tags[index + 1].begin
             rows.add_broken(text[tag.begin : stop], _NO_END)
             done = stop
         elif tag.kind == _ENDS:

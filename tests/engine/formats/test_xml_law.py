@@ -46,9 +46,10 @@ TEXTS = [
 class Records:
     """Makes elements that mostly fit a schema."""
 
-    def __init__(self, generator: random.Random) -> None:
+    def __init__(self, generator: random.Random, error_rate: float | None) -> None:
         self._random = generator
-        self._error_rate = generator.choice([0.0, 0.02, 0.3])
+        some = generator.choice([0.0, 0.02, 0.3])
+        self._error_rate = some if error_rate is None else error_rate
 
     def element(self, name: str, kind: DataType, depth: int = 0) -> Element:
         if isinstance(kind, ArrayType):
@@ -111,10 +112,18 @@ class Records:
         return made() if made else str(pick.randrange(100))
 
 
-def document(seed: int, schema: StructType, count: int) -> tuple[list[Element], bytes]:
+def document(
+    seed: int,
+    schema: StructType,
+    count: int,
+    *,
+    error_rate: float | None = None,
+    parts_texts: bool = True,
+) -> tuple[list[Element], bytes]:
     """Rows and the file they are in."""
     generator = random.Random(seed)
-    records, source = Records(generator), Source(generator)
+    records = Records(generator, error_rate)
+    source = Source(generator, parts_texts=parts_texts)
     rows = [records.struct("row", schema, 0) for _ in range(count)]
     between = generator.choice(["", "\n", "\n  <!-- <row> -->\n"])
     body = between.join(source.element(row) for row in rows)

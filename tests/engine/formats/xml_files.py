@@ -131,9 +131,10 @@ def plain(item: str | Element) -> Any:
 class Source:
     """Writes elements in any of the ways XML has."""
 
-    def __init__(self, generator: random.Random) -> None:
+    def __init__(self, generator: random.Random, *, parts_texts: bool = True) -> None:
         self._random = generator
         self._wild = generator.random() < 0.3
+        self._parts_texts = parts_texts
 
     def element(self, element: Element) -> str:
         pick = self._random.choice
@@ -163,9 +164,9 @@ class Source:
             return f"<![CDATA[{text}]]>"
         if way == 1:
             return "".join(f"&#{ord(each)};" for each in text)
-        if way == 2 and text:
+        if way == 2 and text and self._parts_texts:
             return escape(text[0]) + "<!-- </row> & <row> -->" + escape(text[1:])
-        if way == 3:
+        if way == 3 and self._parts_texts:
             return escape(text) + "<?pi <row> ?>"
         return escape(text)
 
