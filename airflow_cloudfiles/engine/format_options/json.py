@@ -11,8 +11,6 @@ from typing import ClassVar, Self
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.option_values import Values
 
-_SPLIT_ANYWHERE = {"utf-8", "ascii"}
-"""Encodings in which the byte of a line break is a line break and nothing else."""
 _RATIO = re.compile(r"\d{0,3}(?:\.\d{1,17})?")
 
 
@@ -123,7 +121,7 @@ class JsonOptions:
 
     def can_split(self) -> bool:
         """Whether large files may be read in parts."""
-        return not self.multi_line and self.encoding in _SPLIT_ANYWHERE
+        return not self.multi_line and self.encoding == "utf-8"
 
 
 def _encoding(read: Values, *, multi_line: bool) -> str:
