@@ -53,11 +53,7 @@ from airflow_cloudfiles.engine.stream.promotion_schema import (
     with_column,
     write_version,
 )
-from airflow_cloudfiles.engine.stream.promotion_values import (
-    TEXT_FORMATS,
-    TypeFinder,
-    reading_options,
-)
+from airflow_cloudfiles.engine.stream.promotion_values import TypeFinder, reading_options
 from airflow_cloudfiles.engine.stream.spec import JobSpec
 from airflow_cloudfiles.engine.types import to_arrow
 
@@ -128,6 +124,7 @@ def promote(promotion: Promotion) -> Promoted:
     stream.check_rescued(snapshot)
     known = StructType([]) if latest is None else latest.data_schema
     fields = _settled(asked, snapshot, known, stream)
+    promoter = stream.promoter(fields)
     _grow_table(promotion, fields)
     crash_point("after-promotion-columns")
     version = write_version(stream.log, [(each.column, each.kind) for each in fields])
@@ -141,7 +138,7 @@ def promote(promotion: Promotion) -> Promoted:
             "The stream has no schema log: its schema was given. Add the columns to it, so that "
             "new files fill them."
         )
-    Backfill(promotion.target, stream.promoter(fields), promoted).run()
+    Backfill(promotion.target, promoter, promoted).run()
     return promoted
 
 
@@ -178,16 +175,11 @@ class _Stream:
             )
         location = promotion.schema_location or promotion.checkpoint_location
         log = SchemaLog(open_store(location), metadata.source)
-        return cls(metadata, options, reading_options(given), rescued, log)
+        return cls(metadata, options, reading_options(options, given), rescued, log)
 
     def promoter(self, fields: Sequence[PromotedField]) -> Promoter:
         """What promotes its fields."""
-        return Promoter(fields, self.rescued_column, self.reading, are_texts=self.has_texts)
-
-    @property
-    def has_texts(self) -> bool:
-        """Whether its values are texts."""
-        return self.metadata.format in TEXT_FORMATS
+        return Promoter(fields, self.rescued_column, self.reading, self.options)
 
     def check(self, asked: Sequence[Asked]) -> None:
         """Refuse fields that are no fields of records."""
@@ -221,7 +213,7 @@ def _settled(
         columns[each.name] = column if in_log is None or in_table is not None else spelled
         kinds[each.name] = settled_kind(each, in_table=in_table, in_log=in_log)
     finders = {
-        each.name: (each, TypeFinder(stream.reading, are_texts=stream.has_texts))
+        each.name: (each, TypeFinder(stream.reading, stream.options))
         for each in asked
         if kinds[each.name] is None
     }

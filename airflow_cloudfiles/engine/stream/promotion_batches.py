@@ -79,8 +79,8 @@ class Promoter:
     Args:
         fields: What is promoted; none is inside another.
         rescued_column: Where rescued data is.
-        options: As `reading_options` gives them.
-        are_texts: Whether the values come from a format that has only texts.
+        reading: As `reading_options` gives them.
+        stream: The options of the stream.
 
     Attributes:
         fields: What is promoted.
@@ -92,14 +92,13 @@ class Promoter:
         self,
         fields: Sequence[PromotedField],
         rescued_column: str,
-        options: CloudFilesOptions,
-        *,
-        are_texts: bool,
+        reading: CloudFilesOptions,
+        stream: CloudFilesOptions,
     ) -> None:
         self.fields = tuple(fields)
         self.rescued_column = rescued_column
-        self._converters = [Converter(each.kind, options, are_texts=are_texts) for each in fields]
-        self._case_sensitive = options.reader_case_sensitive
+        self._converters = [Converter(each.kind, reading, stream) for each in fields]
+        self._case_sensitive = reading.reader_case_sensitive
         self.columns = (*{each.column[0]: None for each in fields}, rescued_column)
 
     def apply(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Found]:

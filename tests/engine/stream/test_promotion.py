@@ -19,8 +19,13 @@ from airflow_cloudfiles.engine.errors import (
     StateError,
     TargetNotDeltaError,
 )
+from airflow_cloudfiles.engine.formats.json_scalars import MISFIT
+from airflow_cloudfiles.engine.options import CloudFilesOptions
+from airflow_cloudfiles.engine.schema.ddl import parse_columns
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
 from airflow_cloudfiles.engine.stream.promotion import promote
+from airflow_cloudfiles.engine.stream.promotion_texts import _converters
+from airflow_cloudfiles.engine.stream.promotion_values import Converter, reading_options
 from tests.engine.stream.promoted import FILE, Landed
 
 IDS = "id BIGINT, user STRUCT<name: STRING>"
@@ -151,6 +156,73 @@ def test_texts_of_csv_become_what_the_column_asks_for(tmp_path: Path) -> None:
     assert [str(row["t"]) for row in rows if row["t"]] == ["2024-01-31"]
     assert [row["s"] for row in rows] == texts
     assert set(rows[2]["_rescued_data"]) == {"i", "b", "t", "_file_path"}
+
+
+TEXTS = [
+    *("", "x", "0", "-0", "007", "+1", "1.50", ".5", "1.", "1e3", "1E-3", "1d", "0x1p3", "1,5"),
+    *("NaN", "Inf", "-Inf", "Infinity", "TRUE", "false", "9" * 25, "1e400", "3.4e39"),
+    *("2024-01-31", "31.01.2024", "2024-01-31 01:02:03", "2024-01-31T01:02:03.5+01:00"),
+    *("+12024-01-31", "ff", "YWJj", 'q"\\', "é", " 1 "),
+]
+KINDS = "TINYINT INT BIGINT FLOAT DOUBLE DECIMAL(10,2) BOOLEAN DATE TIMESTAMP TIMESTAMP_NTZ BINARY"
+
+
+@pytest.mark.parametrize("given", [{}, {"dateFormat": "dd.MM.yyyy", "locale": "de-DE"}], ids=str)
+@pytest.mark.parametrize("name", ["csv", "xml"])
+def test_a_text_becomes_what_the_reader_of_its_format_makes_of_it(
+    name: str, given: dict[str, str]
+) -> None:
+    row_tag = {"rowTag": "r"} if name == "xml" else {}
+    options = {"cloudFiles.format": name, **given, **row_tag}
+    stream = CloudFilesOptions.parse(options, path="landing")
+    converters = _converters(stream)
+    for kind in (column.data_type for column in parse_columns(_listed(KINDS))):
+        convert = converters(kind)
+        column, left = Converter(kind, reading_options(stream, options), stream).read(
+            [json.dumps(text).encode() for text in TEXTS]
+        )
+        wanted = [convert(text) for text in TEXTS]
+        misfits = [
+            json.dumps(text).encode() if value is MISFIT else None
+            for text, value in zip(TEXTS, wanted, strict=True)
+        ]
+        assert left == misfits, kind
+        values = pa.array([None if v is MISFIT else v for v in wanted], column.type)
+        assert str(column) == str(values), kind
+
+
+def _listed(kinds: str) -> str:
+    return ", ".join(f"c{number} {kind}" for number, kind in enumerate(kinds.split()))
+
+
+def test_texts_inside_structs_of_xml_are_converted_where_they_are(tmp_path: Path) -> None:
+    landed = Landed.create(tmp_path, "id STRING", "xml")
+    landed.land({"id": "1", "p": {"n": "07", "l": ["1", "x"], "m": {"k": "true"}, "s": "07"}})
+    kind = "STRUCT<n: INT, l: ARRAY<INT>, m: MAP<STRING, BOOLEAN>, s: STRING>"
+    landed.promote({"p": kind}, rowTag="r")
+    [row] = landed.rows()
+    assert row["p"] == {"n": 7, "l": [1, None], "m": [("k", True)], "s": "07"}
+    assert row["_rescued_data"]["p"] == {"l": [None, "x"]}
+
+
+def test_types_of_texts_are_inferred_as_their_format_does(tmp_path: Path) -> None:
+    options = {"cloudFiles.inferColumnTypes": "true"}
+    landed = Landed.create(tmp_path / "csv", "id STRING", "csv")
+    landed.land({"id": "1", "i": "5", "d": "2024-01-31", "x": "1.5"})
+    kinds = landed.promote(["i", "d", "x"], **options).columns
+    assert kinds == {"i": "int", "d": "date", "x": "double"}
+    landed = Landed.create(tmp_path / "xml", "id STRING", "xml")
+    landed.land({"id": "1", "p": {"i": "5", "b": "True", "l": ["1.5"]}})
+    kinds = landed.promote(["p"], rowTag="r", **options).columns
+    assert kinds == {"p": "struct<i:bigint,b:boolean,l:array<double>>"}
+
+
+def test_a_type_that_the_format_cannot_have_is_refused(tmp_path: Path) -> None:
+    landed = Landed.create(tmp_path, "id STRING", "csv")
+    landed.land({"id": "1", "a": "5"})
+    with pytest.raises(IncompatibleSchemaError, match="a value of a CSV file is one"):
+        landed.promote({"a": "ARRAY<INT>"})
+    assert [field.name for field in landed.table.schema().fields] == ["id", "_rescued_data"]
 
 
 def test_a_column_that_is_there_is_filled_where_it_is_null(tmp_path: Path) -> None:

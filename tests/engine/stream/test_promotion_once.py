@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT, PROMOTION_POINTS
 from airflow_cloudfiles.engine.errors import SinkError
+from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_columns, parse_schema
 from airflow_cloudfiles.engine.stream import promotion_backfill
 from airflow_cloudfiles.engine.stream.promotion_batches import PromotedField, Promoter
@@ -230,12 +231,13 @@ def test_promoting_gives_what_reading_with_the_column_would_have_given(data: st.
     evolved = schema
     for each in fields:
         evolved = with_column(evolved, each.path, each.data_type)
+    options = CloudFilesOptions.parse({"cloudFiles.format": "json"}, path="landing")
     before, wanted = read(records, schema), read(records, evolved)
     promoter = Promoter(
         [PromotedField(each.path, each.path, each.data_type) for each in fields],
         "_rescued_data",
-        reading_options({}),
-        are_texts=False,
+        reading_options(options, {}),
+        options,
     )
     grown = pa.RecordBatch.from_arrays(
         [_grown(before, field) for field in wanted.schema], schema=wanted.schema
