@@ -220,10 +220,7 @@ class Block:
             return
         new: dict[str, object] = {}
         if self._columns.new:
-            first = rows.odd.get(0)
-            values = (first and first.values) or self._rules.tokens.values(
-                self._raw(int(rows.records[0]))
-            )
+            values = self._first_values(rows)
             for place in self._columns.new:
                 new[self._columns.names[place]] = _sample(values, place)
         if self._columns.is_open:
@@ -232,6 +229,16 @@ class Block:
                     new.setdefault(f"_c{place}", _sample(row.values or [], place))
         if new:
             raise UnknownFields(new, self._file_uri)
+
+    def _first_values(self, rows: _Rows) -> list[str | None]:
+        """The values of the first record that is one."""
+        for row, record in enumerate(rows.records.tolist()):
+            odd = rows.odd.get(row)
+            if odd is None:
+                return self._rules.tokens.values(self._raw(record))
+            if odd.values is not None:
+                return odd.values
+        return []
 
     # 2. Values ----------------------------------------------------------------------------
 

@@ -85,6 +85,12 @@ def test_unknown_columns_are_rescued_dropped_or_told(read: Read) -> None:
         assert raised.value.file_uri.endswith("/f.csv")
 
 
+def test_new_columns_are_told_also_behind_a_broken_record(read: Read) -> None:
+    with pytest.raises(UnknownFields) as raised:
+        read(b"a,new\n\xff,1\n2,3\n", "a INT", evolution="addNewColumns")
+    assert raised.value.fields == {"new": "3"}
+
+
 def test_a_header_alone_tells_of_nothing_new(read: Read) -> None:
     assert read("a,new\n", "a INT", evolution="addNewColumns") == []
     assert read("", "a INT") == []
