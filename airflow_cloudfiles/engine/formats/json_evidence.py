@@ -34,11 +34,6 @@ _LEAVES: Final[dict[type, DataType]] = {
 """Leaves are told apart by identity, which they lose on their way."""
 
 
-def to_bytes(root: _Object) -> bytes:
-    """What is known, for `absorb` in another process with the same version of this package."""
-    return pickle.dumps(root)
-
-
 def absorb(root: _Object, evidence: bytes) -> int:
     """Add what the records after one's own have shown to another process.
 

@@ -18,7 +18,7 @@ the reader calls a null field new.
 
 from __future__ import annotations
 
-import math
+import pickle
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from zlib import crc32
 
@@ -40,9 +40,9 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.formats import json_lines
 from airflow_cloudfiles.engine.formats.base import OpenedFile
-from airflow_cloudfiles.engine.formats.json_leaf_types import PLAIN, STRING, LeafTypes
+from airflow_cloudfiles.engine.formats.json_leaf_types import STRING, LeafTypes
 from airflow_cloudfiles.engine.formats.json_options import grammar_of, json_options
-from airflow_cloudfiles.engine.formats.json_tokens import DEFAULT, Grammar, NotJsonError, key_text
+from airflow_cloudfiles.engine.formats.json_parse import MAX_DEPTH, UNPARSABLE, parse_line
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.types import canonical, fold, is_column_name, merge_types
 
@@ -60,18 +60,15 @@ _NULL: Final = NullType()
 _LONG_DIGITS: Final = 20
 """Digits of the decimal that holds every long, in Spark's arithmetic of types."""
 
+_KEPT_UNSEEN: Final = 100
+"""Records that are learned from after all when the share that is looked at had none."""
 _CHUNK_BYTES: Final = 64 * 1024
 """Checked at once: small enough for the processor's cache, large enough to spread the call."""
 _WALKED_BEFORE_COMPILING: Final = 64
 """Compiling a check costs as much as walking some dozens of records of as many fields."""
 _MOST_FIELDS_COMPILED: Final = 4000
 """Past this the keys are likely data (ids as keys), and every compiled check is soon outdated."""
-MAX_DEPTH: Final = 100
-"""Objects and arrays nested deeper are kept as text in a string column."""
 
-_NOT_FINITE: Final = (b"NaN", b"Infinity", b"INF")
-_SOME_STRING: Final = "?"
-_UNPARSABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _NOTHING: Final[Any] = Literal[""] | None
 _PLAIN_TIMESTAMP: Final[Any] = Annotated[
     str,
@@ -169,6 +166,7 @@ class JsonInference:
         self._drops_nulls = own.drop_field_if_all_null
         # What is new beside a known schema must be found, however rare it is.
         self._ratio = own.sampling_ratio if known is None else 1.0
+        self._unseen = b""
         self._root = _Object() if known is None else _fixed_object(known)
         self._size = 0
         self._check: msgspec.json.Decoder[Any] | None = None
@@ -192,24 +190,23 @@ class JsonInference:
                 self._learn(some.splitlines())
 
     def _sampled(self, chunk: bytes) -> bytes:
-        """The lines that are looked at: always the same ones, and all until something is known."""
-        if not self._root.fields:
-            return chunk
+        """The lines that are looked at: the same ones however the records are cut."""
         limit = int(self._ratio * 2**32)
-        return b"".join(line for line in chunk.splitlines(keepends=True) if crc32(line) < limit)
+        lines = chunk.splitlines(keepends=True)
+        if not self._unseen and self._ratio < 1:
+            self._unseen = b"".join(lines[:_KEPT_UNSEEN])
+        return b"".join(line for line in lines if crc32(line.rstrip()) < limit)
 
     def result(self) -> StructType:
         """What is known: `NullType` where no value told the type, possibly empty structs."""
+        if not self._root.fields:  # better a few records than none
+            self._learn(self._unseen.splitlines())
         found = _struct_type(self._root)
-        if not self._drops_nulls:
-            return found
-        return seen_part(found) or StructType()
+        return (seen_part(found) or StructType()) if self._drops_nulls else found
 
     def evidence(self) -> bytes:
         """All that is known, for `absorb`."""
-        from airflow_cloudfiles.engine.formats import json_evidence  # noqa: PLC0415 - its half
-
-        return json_evidence.to_bytes(self._root)
+        return pickle.dumps(self._root)
 
     def absorb(self, evidence: bytes) -> None:
         """Learn what another process learned from the records after those of this one."""
@@ -224,7 +221,7 @@ class JsonInference:
             return False
         try:
             self._check.decode_lines(chunk)
-        except _UNPARSABLE:
+        except UNPARSABLE:
             return False
         return True
 
@@ -242,7 +239,7 @@ class JsonInference:
     def _fits(check: msgspec.json.Decoder[Any], line: bytes) -> bool:
         try:
             check.decode(line)
-        except _UNPARSABLE:
+        except UNPARSABLE:
             return False
         return True
 
@@ -321,51 +318,6 @@ class JsonInference:
         """Take down whether something was learnt."""
         self._is_outdated = self._is_outdated or after is not before
         return after
-
-
-def parse_line(
-    line: bytes, grammar: Grammar = DEFAULT, decoder: msgspec.json.Decoder[Any] = PLAIN
-) -> object:
-    """Parse one line with the tolerance of the reader (see `json_tokens`).
-
-    Returns:
-        The value; `None` when the line is blank, not UTF-8 or not JSON. What is nested too deep is
-        a string.
-    """
-    try:
-        return decoder.decode(line)
-    except _UNPARSABLE:
-        text = line.rstrip()
-    try:
-        text.decode()
-        begin = grammar.begin(text)
-        end = grammar.value_end(text, begin)
-    except (UnicodeDecodeError, NotJsonError):
-        return None
-    return None if grammar.has_more(text, end) else _tolerant(text[begin:end], 0, grammar, decoder)
-
-
-def _tolerant(
-    text: bytes, depth: int, grammar: Grammar, decoder: msgspec.json.Decoder[Any]
-) -> object:
-    """A value that is valid by the tolerant rules."""
-    if depth > MAX_DEPTH:
-        return _SOME_STRING
-    if text.startswith(b"{"):
-        found = {}
-        for key, value in grammar.members(text):
-            name = key_text(grammar.strict_key(key))
-            if name is not None:
-                found[name] = _tolerant(value, depth + 1, grammar, decoder)
-        return found
-    if text.startswith(b"["):
-        return [_tolerant(each, depth + 1, grammar, decoder) for each in grammar.elements(text)]
-    if text.lstrip(b"+-") in _NOT_FINITE:
-        return math.nan
-    try:
-        return decoder.decode(grammar.strict(text))
-    except msgspec.DecodeError:  # a lone surrogate, or a number beyond every type but double
-        return math.inf if text[:1] in b"-0123456789" else _SOME_STRING
 
 
 def seen_part(kind: DataType) -> Any:
