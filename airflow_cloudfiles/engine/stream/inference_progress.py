@@ -64,7 +64,7 @@ class Progress:
             now = time.monotonic()
             if now - self._logged >= LOG_SECONDS:
                 self._logged = now
-                _log.info("%s", self)
+                _log.info("%s", str(self))  # as it is now, whenever it is written
             if self._terminal is not None and now - self._shown >= TERMINAL_SECONDS:
                 self._shown = now
                 line = str(self)
