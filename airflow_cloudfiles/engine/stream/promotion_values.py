@@ -39,6 +39,8 @@ _OF_JSON: Final = (
     "timestampNTZFormat",
 )
 """Options that say how values are read; of texts, their own readers know."""
+_TYPED: Final = frozenset({"avro", "orc", "parquet"})
+"""Formats whose fields have types, whatever the options say."""
 _FIELD: Final = "value"
 _RESCUED: Final = "rescued"
 
@@ -58,6 +60,8 @@ def reading_options(stream: CloudFilesOptions, given: Mapping[str, str]) -> Clou
         "cloudFiles.schemaEvolutionMode": "rescue",
         "rescuedDataColumn": _RESCUED,
     }
+    if stream.format in _TYPED:
+        fixed["cloudFiles.inferColumnTypes"] = "true"
     return CloudFilesOptions.parse({**kept, **fixed}, path="rescued")
 
 

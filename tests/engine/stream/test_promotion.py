@@ -217,6 +217,15 @@ def test_types_of_texts_are_inferred_as_their_format_does(tmp_path: Path) -> Non
     assert kinds == {"p": "struct<i:bigint,b:boolean,l:array<double>>"}
 
 
+def test_values_of_formats_with_types_keep_what_json_tells_of_them(tmp_path: Path) -> None:
+    landed = Landed.create(tmp_path, "id STRING", "parquet")
+    landed.land({"id": "1", "i": 5, "b": "YWJj", "t": "2024-01-31T01:02:03Z", "d": 1.50})
+    fields = {"i": None, "b": "BINARY", "t": "TIMESTAMP", "d": "DECIMAL(5,2)"}
+    assert landed.promote(fields).columns["i"] == "bigint"
+    [row] = landed.rows()
+    assert (row["i"], row["b"], row["t"].hour, str(row["d"])) == (5, b"abc", 1, "1.50")
+
+
 def test_a_type_that_the_format_cannot_have_is_refused(tmp_path: Path) -> None:
     landed = Landed.create(tmp_path, "id STRING", "csv")
     landed.land({"id": "1", "a": "5"})
