@@ -215,7 +215,7 @@ def reading(file: OpenedFile, format_name: str) -> Iterator[None]:
         yield
     except (CloudFilesError, UnknownFields):
         raise
-    except (pa.ArrowException, MemoryError, ValueError) as error:
+    except (pa.ArrowException, MemoryError, ValueError, ArithmeticError) as error:
         raise unreadable(file, format_name, str(error)) from error
     except OSError as error:
         if type(error) is not OSError or error.errno is not None:

