@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+import airflow_cloudfiles
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.base import Piece
 from airflow_cloudfiles.engine.formats.json_document import JsonDocumentReader
@@ -386,6 +387,40 @@ def test_variants_are_the_bytes_that_spark_makes(spark: SparkSession, tmp_path: 
     rows = reader.read([Piece("file:///f", path.read_bytes())]).to_pylist()
     ours = [(row["v"]["value"], row["v"]["metadata"]) for row in rows]
     assert [(line, t, o) for line, t, o in zip(lines, theirs, ours, strict=True) if t != o] == []
+
+
+def test_a_stream_of_variants_reaches_a_sink_of_spark_and_is_refused_by_ours(
+    spark: SparkSession, tmp_path: Path
+):
+    landing = tmp_path / "landing"
+    landing.mkdir()
+    (landing / "f.json").write_text('{"a":1.5}\nbroken\n[1]')
+
+    def run(sink: str) -> None:
+        frame = (
+            spark.readStream.format("cloudFiles")
+            .option("cloudFiles.format", "json")
+            .option("singleVariantColumn", "v")
+            .load(str(landing))
+        )
+        query = (
+            frame.writeStream.format(sink)
+            .option("checkpointLocation", str(tmp_path / f"state-{sink}"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / sink))
+        )
+        query.awaitTermination()
+
+    airflow_cloudfiles.register(spark)
+    run("parquet")
+    found = spark.read.parquet(str(tmp_path / "parquet")).selectExpr(
+        "to_json(v) v", "_rescued_data"
+    )
+    assert sorted(row.v or "" for row in found.collect()) == ["", "[1]", '{"a":1.5}']
+    with pytest.raises(
+        Exception, match="Column v is a VARIANT, which the sink `deltalake` does not"
+    ):
+        run("deltalake")
 
 
 def _any_value(generator: random.Random, depth: int) -> object:

@@ -99,7 +99,7 @@ def _lines(data: bytes) -> list[bytes]:
 @pytest.mark.parametrize("given", [{}, LENIENT], ids=["strict", "lenient"])
 def test_mangled_lines_are_rows_each_by_itself(given: dict[str, str]):
     rng = random.Random(11)
-    for _ in range(200):
+    for _ in range(120):
         data = _mangled(rng)
         reader = JsonReader(SCHEMA, options(**given))
         together = rows_of(reader.read([Piece("file:///f", data)]))

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.errors import OptionError
@@ -116,6 +116,7 @@ TEXTS = st.one_of(
 
 
 @pytest.mark.parametrize("pattern", [None, *SHAPES])
+@settings(max_examples=40)
 @given(texts=st.lists(TEXTS, max_size=30), cut=st.integers(0, 3))
 def test_casting_at_once_gives_what_parsing_one_by_one_gives(pattern, texts, cut):
     found = patterns(pattern, time_zone="Europe/Paris")

@@ -9,7 +9,7 @@ import json
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.variant_utils import VariantUtils
 
@@ -35,6 +35,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(max_examples=60)
 @given(value=VALUES)
 def test_what_is_encoded_says_what_the_source_said(value):
     encoded = encode_json(json.dumps(value).encode())
