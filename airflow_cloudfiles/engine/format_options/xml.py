@@ -52,7 +52,8 @@ class XmlOptions:
     time_zone: str | None = None
     """`timeZone`: zone of timestamps that name none, for instance `Europe/Paris`; default UTC."""
     locale: str | None = None
-    """`locale`: language of month names in patterns, as a tag such as `de-DE`; default `en-US`."""
+    """`locale`: language of month names in patterns, and of decimals, as a tag such as `de-DE`;
+    default `en-US`."""
     infer_schema: bool = True
     """`inferSchema`: false makes every inferred value a string, also with
     `cloudFiles.inferColumnTypes=true`."""

@@ -33,10 +33,8 @@ from pyspark.sql.types import (
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.format_options.xml import XmlOptions
 from airflow_cloudfiles.engine.formats import json_scalars
-from airflow_cloudfiles.engine.formats.json_scalars import INTEGER_BITS, MISFIT
+from airflow_cloudfiles.engine.formats.json_scalars import INTEGER_BITS, MISFIT, ScalarRules
 from airflow_cloudfiles.engine.formats.patterns import TimePatterns
-
-__all__ = ["MISFIT", "Bools", "Convert", "TextCasts"]
 
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 Convert = Callable[[str], object]
@@ -59,6 +57,9 @@ _EASY_NUMBER: Final = r"^-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 class TextCasts:
     """Converts texts as the options say.
 
+    Attributes:
+        locale: How decimals are written.
+
     Raises:
         OptionError: A pattern, a time zone or a locale is none.
     """
@@ -72,6 +73,7 @@ class TextCasts:
             time_zone=options.time_zone,
             locale=options.locale,
         )
+        self.locale = self._moments.locale
 
     def converter(self, kind: DataType) -> Convert:
         """The conversion to a leaf type.
@@ -82,7 +84,8 @@ class TextCasts:
         if isinstance(kind, StringType):
             return str
         if isinstance(kind, DecimalType):
-            return _quoted(json_scalars.converter(kind))
+            rules = ScalarRules(locale=self.locale)
+            return _quoted(json_scalars.converter(kind, rules))
         if type(kind) in INTEGER_BITS:
             return _to_integer(INTEGER_BITS[type(kind)])
         simple: dict[type[DataType], Convert] = {

@@ -21,7 +21,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from airflow_cloudfiles.engine.formats.xml_casts import MISFIT
+from airflow_cloudfiles.engine.formats.json_scalars import MISFIT
 from airflow_cloudfiles.engine.formats.xml_fields import SPACE, Fields, Item
 from airflow_cloudfiles.engine.formats.xml_shape import (
     Leaf,

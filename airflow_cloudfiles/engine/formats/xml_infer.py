@@ -37,7 +37,8 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.format_options.xml import XmlOptions
 from airflow_cloudfiles.engine.formats.base import OpenedFile
-from airflow_cloudfiles.engine.formats.xml_casts import MISFIT, TextCasts
+from airflow_cloudfiles.engine.formats.json_scalars import MISFIT, decimal_text
+from airflow_cloudfiles.engine.formats.xml_casts import TextCasts
 from airflow_cloudfiles.engine.formats.xml_explain import MAX_COLUMN_DEPTH
 from airflow_cloudfiles.engine.formats.xml_fields import SPACE, Fields, Item
 from airflow_cloudfiles.engine.formats.xml_rows import Rows, RowScanner
@@ -97,6 +98,7 @@ class XmlInference:
         self._key = str if options.reader_case_sensitive else fold
         self._typed = options.infer_column_types and own.infer_schema
         casts = TextCasts(own)
+        self._locale = casts.locale
         self._cascade = [
             (kind, casts.converter(kind)) for kind in (DateType(), TimestampType(), BooleanType())
         ]
@@ -203,23 +205,27 @@ class XmlInference:
         return known
 
     def _find_type(self, text: str) -> DataType:
+        if _WHOLE.fullmatch(text) and -(2**63) <= int(text) < 2**63:
+            return LongType()
+        decimal = self._decimal_type(text) if self._own.prefers_decimal else None
+        if decimal is not None:
+            return decimal
         if _NUMBER.fullmatch(text):
-            return self._number_type(text)
+            return DoubleType()
         for kind, convert in self._cascade:
             if convert(text) is not MISFIT:
                 return kind
         return _STRING
 
-    def _number_type(self, text: str) -> DataType:
-        if _WHOLE.fullmatch(text) and -(2**63) <= int(text) < 2**63:
-            return LongType()
-        if self._own.prefers_decimal:
-            number = Decimal(text).as_tuple()
-            scale = max(0, -int(number.exponent))
-            precision = max(len(number.digits) + max(0, int(number.exponent)), scale)
-            if precision <= MAX_DECIMAL_PRECISION:
-                return DecimalType(precision, scale)
-        return DoubleType()
+    def _decimal_type(self, text: str) -> DataType | None:
+        """The decimal that holds a number as it stands there."""
+        plain = decimal_text(text, self._locale)
+        if not _NUMBER.fullmatch(plain):
+            return None
+        number = Decimal(plain).as_tuple()
+        scale = max(0, -int(number.exponent))
+        precision = max(len(number.digits) + max(0, int(number.exponent)), scale)
+        return DecimalType(precision, scale) if precision <= MAX_DECIMAL_PRECISION else None
 
 
 def _add(known: _Spot, other: _Spot) -> None:

@@ -73,6 +73,14 @@ def test_options_of_types(tmp_path):
     assert schema_of(tmp_path, dates, typed=True, dateFormat="dd.MM.yyyy") == "a:date"
 
 
+def test_decimals_of_a_language(tmp_path):
+    content = "<r><row><a>1.234,50</a></row></r>"
+    given = {"prefersDecimal": True, "locale": "de-DE"}
+    assert schema_of(tmp_path, content, typed=True, **given) == "a:decimal(6,2)"
+    rows = rows_of(written(tmp_path, content), reader("a DECIMAL(6,2)", locale="de-DE"))
+    assert str(rows[0]["a"]) == "1234.50"
+
+
 def test_names_and_cases(tmp_path):
     content = '<r><row><x:a k="1">2</x:a><foo/><Foo/></row></r>'
     found = schema_of(tmp_path, content, ignoreNamespace=True)

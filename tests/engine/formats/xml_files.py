@@ -22,7 +22,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from airflow_cloudfiles.engine.formats.xml_casts import MISFIT, TextCasts
+from airflow_cloudfiles.engine.formats.json_scalars import MISFIT
+from airflow_cloudfiles.engine.formats.xml_casts import TextCasts
 from airflow_cloudfiles.engine.formats.xml_infer import XmlInference
 from airflow_cloudfiles.engine.formats.xml_reader import XmlReader
 from airflow_cloudfiles.engine.options import CloudFilesOptions
