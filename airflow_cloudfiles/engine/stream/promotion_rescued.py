@@ -38,7 +38,10 @@ def find(rescued: bytes, path: Path, *, case_sensitive: bool) -> bytes | None:
     for name in path:
         if value is None or value[:1] != b"{":
             return None
-        found = members(value)
+        try:
+            found = members(value)
+        except json_tokens.NotJsonError:  # somebody else wrote into the column
+            return None
         place = _place(found, name, case_sensitive=case_sensitive)
         value = None if place is None else found[place][1]
     return value
@@ -65,13 +68,24 @@ def replace(
 
 
 def members(value: bytes) -> list[tuple[bytes, bytes]]:
-    """Keys and values of an object, as their texts, keys that are there twice included."""
+    """Keys and values of an object, as their texts, keys that are there twice included.
+
+    Raises:
+        NotJsonError: It is no object.
+    """
     if b"\\" not in value:
-        decoded = _MEMBERS.decode(value)
+        try:
+            decoded = _MEMBERS.decode(value)
+        except (msgspec.DecodeError, RecursionError):
+            decoded = {}
         found = [(_QUOTE + key.encode() + _QUOTE, bytes(text)) for key, text in decoded.items()]
         # Every key has two quotes; what is left over belongs to a key that came twice.
-        if value.count(_QUOTE) == 2 * len(found) + sum(text.count(_QUOTE) for _, text in found):
+        if found and value.count(_QUOTE) == 2 * len(found) + sum(
+            text.count(_QUOTE) for _, text in found
+        ):
             return found
+    if json_tokens.DEFAULT.value_end(value) != len(value):
+        raise json_tokens.NotJsonError("more after the object")
     return json_tokens.DEFAULT.members(value)
 
 

@@ -57,8 +57,9 @@ def test_a_new_column_gets_its_values_and_only_files_with_them_are_replaced(land
 
 
 def _texts(landed: Landed) -> list[str]:
+    """Rescued data as it is written."""
     column = landed.table.to_pyarrow_dataset().to_table().column("_rescued_data")
-    return [text for text in column.to_pylist() if text]
+    return [text for text in column.to_pylist() if text is not None]
 
 
 def test_doing_it_again_changes_nothing(landed: Landed) -> None:
@@ -378,6 +379,23 @@ def test_a_damaged_file_is_named_and_nothing_is_lost(landed: Landed) -> None:
         landed.promote(["x"])
     path.write_bytes(content)
     assert landed.promote(["x"]).rows == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *('{"x":1', '{"x":1}more', '{"x":', '{"x"}', "{}", "[]", '"x"', "x", "", '{"y":{"x":1}}'),
+        '{"x":' + "[" * 5000 + "]" * 5000 + "}",
+        '{"x":{"\\"":' + "[" * 5000 + "]" * 5000 + "}}",
+    ],
+    ids=lambda text: text[:12],
+)
+def test_what_is_no_rescued_data_is_left_alone(landed: Landed, text: str) -> None:
+    landed.land({"id": 1, "x": 1})
+    theirs = {"id": pa.array([2]), "_rescued_data": pa.array([text])}
+    landed.land_batch(pa.record_batch(theirs), app="somebody else")
+    assert landed.promote({"x": "INT"}).rows == 1
+    assert _texts(landed) == [text]
 
 
 def test_corrupt_records_can_get_a_column_of_their_own(landed: Landed) -> None:  # B78
