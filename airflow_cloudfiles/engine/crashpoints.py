@@ -51,7 +51,6 @@ WIDENING_POINTS = ("before-sink-widening", "after-sink-widening")
 PROMOTION_POINTS = (
     "after-promotion-columns",
     "after-promotion-schema",
-    "after-promotion-files",
     "before-promotion-commit",
     "after-promotion-commit",
 )

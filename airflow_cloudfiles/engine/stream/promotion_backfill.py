@@ -157,7 +157,6 @@ class Backfill:
             return None
         rows = (self._promoter.apply(batch)[0] for batch in snapshot.batches(file))
         added = DataFileWriter(self._target, snapshot.schema).write(rows)
-        crash_point("after-promotion-files")
         return _Replacement(file, added, found)
 
     def _commit(self, snapshot: Snapshot, group: Sequence[_Replacement]) -> None:
