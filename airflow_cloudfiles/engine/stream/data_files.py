@@ -24,8 +24,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_cloudfiles.engine.errors import TargetNotDeltaError
+from airflow_cloudfiles.engine.errors import SchemaMismatchError, TargetNotDeltaError
 from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
+from airflow_cloudfiles.engine.types import VARIANT
 
 TARGET_FILE_BYTES = 256 * 2**20
 """A data file on a disk is closed when it has grown to about this size."""
@@ -49,10 +50,27 @@ class DataFile:
     statistics: str
 
 
+def refuse_variant(column: pa.Field, target: str, within: str = "") -> None:
+    """Refuse a column of a type that statistics, widening and promotion know nothing of.
+
+    Raises:
+        SchemaMismatchError: It is a VARIANT.
+    """
+    if column.type.equals(VARIANT, check_metadata=True):
+        raise SchemaMismatchError(
+            f"Column {within}{column.name} is a VARIANT, which the sink `deltalake` does not write "
+            f"to {target}. Write the stream with a sink of Spark that does, such as "
+            'writeStream.format("parquet") or the one of delta-spark, or leave '
+            "singleVariantColumn out."
+        )
+
+
 class DataFileWriter:
     """Writes batches of one schema to as many files as their size asks for."""
 
     def __init__(self, target: str, schema: pa.Schema) -> None:
+        for column in schema:
+            refuse_variant(column, target)
         self._location = DeltaLocation.of(target)
         self._schema = schema
         self._writer: pq.ParquetWriter | None = None

@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.schema.widening import wider_type
-from airflow_cloudfiles.engine.types import VARIANT
+from airflow_cloudfiles.engine.stream.data_files import refuse_variant
 
 _COMPUTED = (
     "delta.generationExpression",
@@ -178,13 +178,7 @@ def check_columns(columns: Iterable[pa.Field], target: str, within: str = "") ->
                 f"Column {within}{column.name} has no type (void), so {target} cannot take it. "
                 "Give it one with a schema hint (cloudFiles.schemaHints) or a cast."
             )
-        if column.type.equals(VARIANT, check_metadata=True):
-            raise SchemaMismatchError(
-                f"Column {within}{column.name} is a VARIANT, which the sink `deltalake` does not "
-                f"write to {target}. Write the stream with a sink of Spark that does, such as "
-                'writeStream.format("parquet") or the one of delta-spark, or leave '
-                "singleVariantColumn out."
-            )
+        refuse_variant(column, target, within)
         if pa.types.is_nested(column.type):
             inner = [column.type.field(index) for index in range(column.type.num_fields)]
             check_columns(inner, target, f"{within}{column.name}.")

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from airflow_cloudfiles.engine.formats.json_tokens import (
     DEFAULT,
     MAX_DEPTH,
-    Grammar,
     NotJsonError,
 )
 

@@ -40,7 +40,7 @@ VALUES = st.recursive(
 def test_what_is_encoded_says_what_the_source_said(value):
     encoded = encode_json(json.dumps(value).encode())
     back = VariantUtils.to_python(*encoded)
-    assert back == value or repr(_plain(back)) == repr(_plain(value))
+    assert _plain(back) == _plain(value)
     assert VariantUtils.to_python(*encode(value)) == value
 
 
