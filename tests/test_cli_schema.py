@@ -97,7 +97,7 @@ def test_what_is_not_there_is_told_in_a_sentence(location, tmp_path, capsys):
     assert schema("unpin", location) == 1
     assert "is not pinned" in capsys.readouterr().err
     assert schema("list", tmp_path / "nowhere") == 0
-    assert capsys.readouterr().out == "no version yet\n"
+    assert capsys.readouterr().out == f"no version in file://{tmp_path}/nowhere\n"
     with pytest.raises(SystemExit):
         cli.main(["schema", "list"])
 

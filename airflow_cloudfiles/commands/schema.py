@@ -40,7 +40,8 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def _list(given: argparse.Namespace) -> Outcome:
-    versions = SchemaHistory(given.location).versions()
+    history = SchemaHistory(given.location)
+    versions = history.versions()
     value = [_told(entry) for entry in versions]
     rows = [
         [
@@ -54,7 +55,7 @@ def _list(given: argparse.Namespace) -> Outcome:
         for entry, told in zip(versions, value, strict=True)
     ]
     head = ["version", "written (UTC)", "change", "columns", "by", "what"]
-    return Outcome(value, _table([head, *rows]) if rows else "no version yet")
+    return Outcome(value, _table([head, *rows]) if rows else f"no version in {history.uri}")
 
 
 def _show(given: argparse.Namespace) -> Outcome:

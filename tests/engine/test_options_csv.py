@@ -78,6 +78,8 @@ def test_what_cannot_be_is_refused_with_the_reason(name: str, value: str, says: 
     [
         ({"quote": "''"}, "quote must be one character"),
         ({"sep": "\\"}, "single backslash"),
+        ({"sep": ""}, "must not be empty"),
+        ({"encoding": "utf-9"}, "Did you mean UTF-8"),
         ({"sep": "\\q"}, "unknown escape"),
         ({"sep": "\n"}, "line break"),
         ({"sep": '"'}, "contradict"),

@@ -6,13 +6,13 @@ values is refused. `docs/decisions/0028-reading-csv.md` says where reading diffe
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
 from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
+from airflow_cloudfiles.engine.format_options.charsets import UTF8, codec_of
 from airflow_cloudfiles.engine.option_values import Values
 
 UnescapedQuotes = Literal["STOP_AT_DELIMITER", "STOP_AT_CLOSING_QUOTE", "RAISE_ERROR"]
@@ -158,7 +158,7 @@ class CsvOptions:
         escape_of_escape = _character(read, "charToEscapeQuoteEscaping", "")
         header = read.boolean("header", default=False)
         found = cls(
-            sep=_separator(_one_of(read, "sep", "delimiter") or ","),
+            sep=_separator(_one_of(read, "sep", "delimiter")),
             quote=quote,
             escape=escape,
             escape_of_escape=escape_of_escape or ("" if escape == quote else escape),
@@ -257,8 +257,15 @@ def _character(read: Values, name: str, default: str) -> str:
     return text
 
 
-def _separator(text: str) -> str:
+def _separator(text: str | None) -> str:
     r"""The separator, with escapes such as `\t` as Spark reads them."""
+    if text is None:
+        return ","
+    if not text:
+        raise OptionError(
+            "sep must not be empty. Give what stands between two values, or leave it out for a "
+            "comma."
+        )
     if text == "\\":
         raise OptionError(
             r"sep must not be a single backslash, which begins an escape. Write \\ for a backslash."
@@ -279,15 +286,8 @@ def _separator(text: str) -> str:
 
 def _encoding(name: str) -> str:
     """The encoding as Python names it."""
-    try:
-        found = codecs.lookup(name).name
-        "".encode(found)
-    except LookupError:
-        raise OptionError(
-            f"encoding must name a character encoding such as UTF-8, UTF-16 or ISO-8859-1; "
-            f"got {name!r}."
-        ) from None
-    return "utf-8" if found in {"ascii", "utf-8", "utf-8-sig"} else found
+    found = codec_of("encoding", name)
+    return UTF8 if found in {"ascii", UTF8} else found
 
 
 def _line_end(text: str | None) -> str | None:

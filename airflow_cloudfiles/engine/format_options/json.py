@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.format_options.charsets import codec_of
 from airflow_cloudfiles.engine.option_values import Values
 
 _RATIO = re.compile(r"\d{0,3}(?:\.\d{1,17})?")
@@ -127,15 +127,7 @@ class JsonOptions:
 def _encoding(read: Values, *, multi_line: bool) -> str:
     """The encoding, under Python's name for it."""
     given = read.text("encoding") or "UTF-8"
-    try:
-        name = codecs.lookup(given).name
-    except (LookupError, ValueError):
-        name = ""
-    if not name or not getattr(codecs.lookup(name), "_is_text_encoding", True):
-        raise OptionError(
-            f"encoding={given!r} is no encoding of text. Give a name such as UTF-8, ISO-8859-1 or "
-            "UTF-16LE."
-        )
+    name = codec_of("encoding", given)
     if multi_line and name.startswith(("utf-16", "utf-32")):  # B24
         raise OptionError(
             f"encoding={given} is not allowed with multiLine=true. Write such files as UTF-8, or "

@@ -326,6 +326,8 @@ def _field(name: str, kind: DataType, nullable: bool, comment: str | None) -> St
 
 
 def _fail(text: str, position: int, what: str) -> NoReturn:
+    end = "" if what.endswith("?") else "."
     raise SchemaHintError(
-        f"cloudFiles.schemaHints cannot be read: at character {position}, {what}. The text: {text}"
+        f"cloudFiles.schemaHints cannot be read: at character {position}, {what}{end} The text: "
+        f"{text}"
     )

@@ -23,7 +23,7 @@ from airflow_cloudfiles.engine.schema.inference import choose_sample, settle
 from airflow_cloudfiles.engine.storage import ObjectStore
 from airflow_cloudfiles.engine.stream.fetch import FetchCounts
 from airflow_cloudfiles.engine.stream.inference_tasks import Crew, Sample, learn_sample
-from airflow_cloudfiles.engine.stream.inference_words import applied_hints, warnings_of
+from airflow_cloudfiles.engine.stream.inference_words import applied_hints, no_field, warnings_of
 
 _log = logging.getLogger(__name__)
 
@@ -91,11 +91,7 @@ def infer_files(
     paths = [file.path for file in sample]
     data, partitions = settle(observed, options=options, paths=paths)
     if not data.fields:
-        raise SchemaInferenceError(
-            f"None of the {len(sample)} sampled files in {store.uri} holds a record with a field. "
-            "Give a schema with .schema(...) or cloudFiles.schemaHints, or start when files "
-            "with records have arrived."
-        )
+        raise SchemaInferenceError(no_field(store.uri, len(sample), options))
     _log.info(
         "Inferred %s columns from %s files, %.1f MB, in %.1f s",
         len(data.fields) + len(partitions.fields),

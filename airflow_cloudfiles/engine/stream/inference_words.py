@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
 
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.format_options.csv import CsvOptions
+from airflow_cloudfiles.engine.format_options.json import JsonOptions
+from airflow_cloudfiles.engine.format_options.xml import XmlOptions
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_columns
 from airflow_cloudfiles.engine.schema.partitions import path_partitions
@@ -37,6 +40,31 @@ def applied_hints(
     return tuple(
         f"{'.'.join(hint.path)} {_ddl(hint.data_type)} ({_before(observed, partitions, hint.path)})"
         for hint in hints
+    )
+
+
+def no_field(uri: str, files: int, options: CloudFilesOptions) -> str:
+    """Say that a sample has files, but nothing that could be a column.
+
+    Args:
+        uri: The source.
+        files: How many were sampled.
+        options: The options, of which one may be the reason.
+    """
+    own = options.format_options
+    row, reason = "a record with a field", ""
+    if isinstance(own, XmlOptions):
+        row = f"an element <{own.row_tag}> with content that can be read"
+        reason = f"Correct rowTag={own.row_tag} if rows have another name (case matters). "
+    elif isinstance(own, JsonOptions):
+        row = "a JSON object with a field"
+        reason = "" if own.multi_line else "Set multiLine=true if a record spans several lines. "
+    elif isinstance(own, CsvOptions):
+        row = "a line of CSV"
+    sampled = "The one sampled file" if files == 1 else f"Each of the {files:,} sampled files"
+    return (
+        f"{sampled} in {printable_path(uri)} lacks {row}. {reason}Give a schema with .schema(...) "
+        "or cloudFiles.schemaHints, or start when files with records have arrived."
     )
 
 

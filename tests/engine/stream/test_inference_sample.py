@@ -155,6 +155,27 @@ def test_an_empty_source_has_no_schema(source: Path) -> None:  # B4
         settle_schema(_options(source))
 
 
+@pytest.mark.parametrize(
+    ("options", "content", "says"),
+    [
+        ({}, '{\n "a": 1\n}\n', "lacks a JSON object with a field. Set multiLine=true"),
+        ({"multiLine": "true"}, "[]", "lacks a JSON object with a field. Give a schema"),
+        ({"cloudFiles.format": "csv"}, "\n", "lacks a line of CSV. Give a schema"),
+        (
+            {"cloudFiles.format": "xml", "rowTag": "Book"},
+            "<books><book><a>1</a></book></books>",
+            r"lacks an element <Book> .* Correct rowTag=Book .* \(case matters\)",
+        ),
+    ],
+)
+def test_a_sample_without_a_field_says_what_may_be_wrong(
+    source: Path, options: dict[str, str], content: str, says: str
+) -> None:
+    (source / "1").write_text(content)
+    with pytest.raises(SchemaInferenceError, match=says):
+        settle_schema(_options(source, **options))
+
+
 def test_a_damaged_file_of_the_sample_is_named_unless_it_is_to_be_passed_over(
     source: Path,
 ) -> None:
