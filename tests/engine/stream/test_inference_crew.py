@@ -16,11 +16,13 @@ import pytest
 from airflow_cloudfiles.engine.errors import FileUnreadableError, RunFailedError
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.stream import inference_tasks
+from airflow_cloudfiles.engine.stream import inference_tasks, job
 from airflow_cloudfiles.engine.stream.fetch import FetchCounts
 from airflow_cloudfiles.engine.stream.inference import infer_files
-from airflow_cloudfiles.engine.stream.inference_crew import ProcessCrew
+from airflow_cloudfiles.engine.stream.inference_crew import ProcessCrew, SparkCrew
 from airflow_cloudfiles.engine.stream.inference_tasks import Learned, Sample, learn, learn_sample
+from airflow_cloudfiles.engine.stream.launch import LAUNCHED
+from airflow_cloudfiles.engine.stream.spec import JobSpec
 from tests.engine.stream.test_inference_parts import json_lines
 
 if TYPE_CHECKING:
@@ -189,6 +191,39 @@ def test_interrupting_an_inference_leaves_no_process(tmp_path: Path) -> None:
     while _workers() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not _workers()
+
+
+@pytest.mark.parametrize(
+    ("launched", "master", "arguments", "workers"),
+    [
+        (None, "local[3]", "", 3),
+        ("local", None, "--master 'local[2]' pyspark-shell", 2),
+        ("local", None, "--master 'local[1]' pyspark-shell", None),
+        ("submit", None, "", job.ASSUMED_WORKERS),
+    ],
+)
+def test_a_job_asks_the_cluster_or_as_many_processes_as_its_master_has_cores(
+    monkeypatch: pytest.MonkeyPatch,
+    launched: str | None,
+    master: str | None,
+    arguments: str,
+    workers: int | None,
+) -> None:
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", arguments)
+    monkeypatch.delenv(LAUNCHED, raising=False)
+    if launched:
+        monkeypatch.setenv(LAUNCHED, launched)
+    spec = JobSpec(
+        kind="infer",
+        source="/in",
+        format="json",
+        checkpoint_location="/state",
+        run_id="r",
+        spark_conf={"spark.master": master} if master else {},
+    )
+    crew = job._crew(spec)
+    assert (None if crew is None else crew.workers) == workers
+    assert isinstance(crew, SparkCrew) == (launched == "submit")  # which starts no session yet
 
 
 def _workers() -> list[psutil.Process]:
