@@ -7,6 +7,7 @@ import pytest
 from airflow_cloudfiles.engine import option_names
 from airflow_cloudfiles.engine.discovery_options import DiscoveryOptions
 from airflow_cloudfiles.engine.errors import OptionError, UnknownOptionError, UnsupportedOptionError
+from airflow_cloudfiles.engine.format_options.table import FORMATS
 from airflow_cloudfiles.engine.option_values import parse_interval, parse_size, parse_time
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 
@@ -80,6 +81,12 @@ def test_a_typo_names_the_nearest_option(typo: str, meant: str) -> None:  # B101
     CloudFilesOptions.parse({**JSON, "cloudFiles.foo": "1", "cloudFiles.validateOptions": "false"})
 
 
+def _of_others(format_name: str) -> list[str]:
+    """Options of another format that JSON does not have."""
+    own = {name.lower() for name in FORMATS["json"].NAMES}
+    return [name for name in FORMATS[format_name].NAMES if name.lower() not in own]
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -88,7 +95,7 @@ def test_a_typo_names_the_nearest_option(typo: str, meant: str) -> None:  # B101
         *option_names.IN_CONNECTION,
         *option_names.IN_SET_UP,
         *option_names.PLATFORM,
-        *option_names.FORMAT_ONLY,
+        *(name for format_name in FORMATS for name in _of_others(format_name)),
     ],
 )
 def test_every_documented_option_that_is_not_offered_is_refused_by_name(name: str) -> None:
@@ -110,10 +117,12 @@ def test_switches_are_accepted_where_they_change_nothing(name: str, only: str) -
     [
         ({"cloudFiles.format": "jsn"}, "Did you mean json"),
         ({"cloudFiles.format": ""}, "required"),
-        ({"cloudFiles.format": "csv"}, "not in this version"),
+        ({"cloudFiles.format": "cvs"}, "Did you mean csv"),
+        ({"cloudFiles.format": "parquet", "mode": "FAILFAST"}, "not of parquet"),
+        ({"cloudFiles.format": "text", "singleVariantColumn": "v"}, "json, xml, not of text"),
         ({"mode": "PERMISIVE"}, "Did you mean PERMISSIVE"),
         ({"cloudFiles.schemaEvolutionMode": "addColumns"}, "Did you mean addNewColumns"),
-        ({"cloudFiles.schemaEvolutionMode": "addNewColumnsWithTypeWidening"}, "addNewColumns"),
+        ({"cloudFiles.schemaEvolutionMode": "addNewColumnsWithWidening"}, "WithTypeWidening"),
         ({"cloudFiles.maxFilesPerTrigger": "0"}, "at least 1"),
         ({"cloudFiles.maxFilesPerTrigger": "many"}, "whole number"),
         ({"cloudFiles.maxBytesPerTrigger": "10 parsecs"}, "10g"),

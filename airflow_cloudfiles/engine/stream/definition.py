@@ -17,6 +17,7 @@ from airflow_cloudfiles.engine.errors import (
     OptionError,
     StateConflictError,
 )
+from airflow_cloudfiles.engine.formats.table import open_reader
 from airflow_cloudfiles.engine.intake import Intake
 from airflow_cloudfiles.engine.ledger.run_lock import RunLock
 from airflow_cloudfiles.engine.options import ADDING_MODES, CloudFilesOptions, EvolutionMode
@@ -102,6 +103,16 @@ def settle_schema(
         )
     inferred = _infer(options, crew)
     return _written(log, uri, latest, inferred)
+
+
+def check_readable(settled: SettledSchema, options: CloudFilesOptions) -> None:
+    """Find out before any file is read whether the format can be read into the schema.
+
+    Raises:
+        IncompatibleSchemaError: A column has a type that the format cannot be read into.
+        OptionError: A pattern of dates or times is not valid, or a package is not installed.
+    """
+    open_reader(settled.data_schema, options)
 
 
 def _as_logged(latest: SchemaVersion, uri: str) -> SettledSchema:

@@ -86,6 +86,7 @@ class CloudFilesDataSource(DataSource):
         log_to_stderr()
         options = CloudFilesOptions.parse(self.options)
         self._settled = definition.settle_schema(options)
+        definition.check_readable(self._settled, options)
         if options.emit == "splits":
             return SPLIT_SCHEMA
         if options.evolve_ahead:
@@ -106,7 +107,10 @@ class CloudFilesDataSource(DataSource):
         from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
 
         options = CloudFilesOptions.parse(self.options, has_schema=self._settled is None)
-        settled = self._settled or definition.given_schema(schema, options)
+        settled = self._settled
+        if settled is None:
+            settled = definition.given_schema(schema, options)
+            definition.check_readable(settled, options)
         return CloudFilesStreamReader(options, settled)
 
 

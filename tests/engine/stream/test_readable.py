@@ -1,0 +1,29 @@
+"""What a format cannot be read into, or by, is said before a file is read."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, OptionError
+from airflow_cloudfiles.engine.options import CloudFilesOptions
+from airflow_cloudfiles.engine.schema.ddl import parse_schema
+from airflow_cloudfiles.engine.stream.definition import check_readable, given_schema
+
+
+@pytest.mark.parametrize(
+    ("format_name", "schema", "options", "says"),
+    [
+        ("json", "a DATE", {"dateFormat": "yyyy-MM-dd{"}, "dateFormat"),
+        ("csv", "a TIMESTAMP", {"timestampFormat": "YYYY"}, "timestampFormat"),
+        ("xml", "a DATE", {"dateFormat": "bb", "rowTag": "r"}, "dateFormat"),
+        ("json", "a MAP<INT, STRING>", {}, "keys"),
+        ("csv", "a STRUCT<b: INT>", {}, "a"),
+    ],
+)
+def test_it_is_said_when_the_stream_is_defined(
+    format_name: str, schema: str, options: dict[str, str], says: str
+) -> None:
+    given = {"cloudFiles.format": format_name, **options}
+    parsed = CloudFilesOptions.parse(given, has_schema=True, path="/nowhere")
+    with pytest.raises((OptionError, IncompatibleSchemaError), match=says):
+        check_readable(given_schema(parse_schema(schema), parsed), parsed)
