@@ -20,7 +20,7 @@ MAX_SPLIT_BYTES = 128 * 2**20
 """Most bytes one task reads, as Spark's `spark.sql.files.maxPartitionBytes`."""
 MIN_SPLIT_BYTES = 4 * 2**20
 """Below this a split is not worth a task of its own."""
-COMPRESSED = (".gz", ".bz2", ".zst", ".deflate", ".lz4", ".snappy", ".xz", ".zip")
+COMPRESSED = (".gz", ".bz2", ".zst", ".deflate", ".lz4", ".snappy", ".sz", ".xz", ".zip")
 """Endings of files that can only be read from their beginning."""
 
 
