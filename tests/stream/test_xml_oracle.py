@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import re
@@ -10,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import ArrayType, DataType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    StructField,
+    StructType,
+    VariantType,
+    VariantVal,
+)
 
 from airflow_cloudfiles.engine.types import canonical_struct
 from tests.engine.formats.test_xml_law import document
@@ -188,3 +196,23 @@ def _in_order(kind: DataType) -> DataType:
         fields = sorted(kind.fields, key=lambda each: each.name)
         return StructType([StructField(each.name, _in_order(each.dataType)) for each in fields])
     return kind
+
+
+def test_whole_rows_as_spark_makes_them_variants(spark: SparkSession, tmp_path: Path):
+    data = document(4, NESTED, 200, parts_texts=False)[1]
+    more = b"<row>5</row><row/><row a='+7' b='.5' c='1e5' d='007' e='1,234.50' f='x'/></rows>"
+    data = data.replace(b"</rows>", more)
+    file = written(tmp_path, data)
+    frame = spark.read.options(rowTag="row", singleVariantColumn="v").format("xml")
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        lines = frame.load(str(tmp_path / "f.xml")).selectExpr("to_json(v) AS line").collect()
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+    schema = StructType([StructField("v", VariantType())])
+    found = reader(schema, singleVariantColumn="v")
+    values = [row["v"] for batch in found.read_file(file) for row in batch.to_pylist()]
+    ours = [VariantVal(each["value"], each["metadata"]).toJson() for each in values]
+    plain = [json.loads(line["line"], parse_float=Decimal) for line in lines]
+    assert len(ours) == len(plain) == 203
+    assert [json.loads(each, parse_float=Decimal) for each in ours] == plain

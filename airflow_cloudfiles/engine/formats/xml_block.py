@@ -24,7 +24,8 @@ from airflow_cloudfiles.engine.formats.xml_explain import Explainer
 from airflow_cloudfiles.engine.formats.xml_pieces import Positions
 from airflow_cloudfiles.engine.formats.xml_rows import Rows
 from airflow_cloudfiles.engine.formats.xml_source import printable
-from airflow_cloudfiles.engine.formats.xml_tree import Node, NotXmlError, parse
+from airflow_cloudfiles.engine.formats.xml_tree import NotXmlError, parse
+from airflow_cloudfiles.engine.formats.xml_variant import VariantExplainer
 from airflow_cloudfiles.engine.options import ParseMode
 
 _SHOWN_CHARACTERS: Final = 200
@@ -75,7 +76,12 @@ class Block:
     """
 
     def __init__(
-        self, rules: Rules, columns: Columns | None, explainer: Explainer, rows: Rows, file_uri: str
+        self,
+        rules: Rules,
+        columns: Columns | None,
+        explainer: Explainer | VariantExplainer,
+        rows: Rows,
+        file_uri: str,
     ) -> None:
         self._rules = rules
         self._columns = columns
@@ -103,17 +109,15 @@ class Block:
         values: dict[str, object] = {}
         if reason is None:
             try:
-                node = parse(text)
+                values = self._explain(row, text)
             except NotXmlError as error:
                 reason = str(error)
-            else:
-                values = self._explain(row, text, node)
         if reason is not None:
             self._read_corrupt(row, text, reason)
         self._explained.append(values)
 
-    def _explain(self, row: int, text: bytes, node: Node) -> dict[str, object]:
-        found = self._explainer.explain(node)
+    def _explain(self, row: int, text: bytes) -> dict[str, object]:
+        found = self._explainer.explain(parse(text))
         if self._rules.rescues:
             if found.rescued:
                 self._left.rescued[row] = found.rescued

@@ -30,6 +30,7 @@ from airflow_cloudfiles.engine.formats.xml_fields import Fields
 from airflow_cloudfiles.engine.formats.xml_rows import Rows, RowScanner
 from airflow_cloudfiles.engine.formats.xml_shape import compile_struct
 from airflow_cloudfiles.engine.formats.xml_validate import RowValidator
+from airflow_cloudfiles.engine.formats.xml_variant import VariantExplainer, check_column
 from airflow_cloudfiles.engine.options import WATCHING_MODES, CloudFilesOptions
 from airflow_cloudfiles.engine.types import fold, to_arrow
 
@@ -70,8 +71,13 @@ class XmlReader:
         self._own = own
         parsed = StructType([each for each in data_schema.fields if each.name != corrupt])
         casts = TextCasts(own)
+        self._locale = casts.locale
         place = self.arrow_schema.get_field_index(corrupt)
-        self._shape = compile_struct(parsed, casts.converter)
+        single = options.single_variant_column
+        if single is not None:
+            check_column(parsed, single)
+        columns = parsed if single is None else StructType([])
+        self._shape = compile_struct(columns, casts.converter)
         self._fields = Fields(own)
         self._rules = Rules(
             mode=options.mode,
@@ -91,7 +97,7 @@ class XmlReader:
         )
         self._columns = (
             None
-            if is_thorough
+            if is_thorough or single is not None
             else Columns(
                 self._shape,
                 self._rules.parsed_type,
@@ -132,13 +138,7 @@ class XmlReader:
                 yield self._read(part, file.uri)
 
     def _read(self, rows: Rows, file_uri: str) -> pa.RecordBatch:
-        explainer = Explainer(
-            self._shape,
-            self._fields,
-            case_sensitive=self._options.reader_case_sensitive,
-            collects_new=self._options.schema_evolution_mode in WATCHING_MODES,
-            reserved=self._reserved,
-        )
+        explainer = self._explainer()
         block = Block(self._rules, self._columns, explainer, rows, file_uri)
         batch = block.read()
         if explainer.new_fields:
@@ -149,6 +149,18 @@ class XmlReader:
         self.counts.corrupt_records += block.counts.corrupt_records
         self.counts.dropped_records += block.counts.dropped_records
         return batch
+
+    def _explainer(self) -> Explainer | VariantExplainer:
+        single = self._options.single_variant_column
+        if single is not None:
+            return VariantExplainer(single, self._fields, self._locale)
+        return Explainer(
+            self._shape,
+            self._fields,
+            case_sensitive=self._options.reader_case_sensitive,
+            collects_new=self._options.schema_evolution_mode in WATCHING_MODES,
+            reserved=self._reserved,
+        )
 
 
 def _check_corrupt_column(schema: StructType, name: str) -> None:

@@ -7,6 +7,7 @@ import gzip
 import json
 
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType, VariantType, VariantVal
 
 from airflow_cloudfiles.engine.errors import (
     CorruptRecordError,
@@ -487,3 +488,17 @@ def test_patterns_and_zones(tmp_path):
     assert str(rows[0]["d"]) == "2024-01-31"
     assert rows[0]["t"].isoformat() == "2024-01-31T07:00:00+00:00"
     assert rescued(rows[1]) == {"d": "2024-01-31"}
+
+
+def test_whole_rows_in_one_variant_column(tmp_path):
+    schema = StructType(
+        [StructField("v", VariantType()), StructField("_corrupt_record", StringType())]
+    )
+    content = '<r><row id="7"><a>1.50</a><a>x</a><n/></row><row><a></row><row/></r>'
+    found = reader(schema, singleVariantColumn="v")
+    rows = rows_of(written(tmp_path, content), found)
+    variants = [row["v"] and VariantVal(**row["v"]).toJson() for row in rows]
+    assert variants == ['{"_id":7,"a":[1.50,"x"],"n":null}', None, "null"]
+    assert [row["_corrupt_record"] for row in rows] == [None, "<row><a></row>", None]
+    with pytest.raises(IncompatibleSchemaError, match="singleVariantColumn names 'v'"):
+        reader("a INT", singleVariantColumn="v")
