@@ -33,6 +33,7 @@ CloudFilesError                              is_retryable = False
 │   │   └── SampleGoneError                  every file of the sample was deleted meanwhile
 │   ├── SchemaHintError                      a hint that cannot be parsed or applied
 │   └── IncompatibleSchemaError              a schema that cannot serve this stream
+│       └── StaleSchemaError                 the log has a newer one by now               retryable
 ├── SinkError                                the target table
 │   ├── TargetNotDeltaError                  something else is there already
 │   ├── TargetUnreachableError               its storage failed, or refused us           retryable
@@ -182,6 +183,12 @@ class SchemaHintError(SchemaError):
 
 class IncompatibleSchemaError(SchemaError):
     """A schema that this stream cannot be read with."""
+
+
+class StaleSchemaError(IncompatibleSchemaError):
+    """The schema log has got a newer version since the stream was defined."""
+
+    is_retryable = True
 
 
 UNKNOWN_FIELD_CLASS = "UNKNOWN_FIELD_EXCEPTION.NEW_FIELDS_IN_RECORD_WITH_FILE_PATH"

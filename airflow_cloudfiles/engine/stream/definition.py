@@ -13,8 +13,8 @@ from pyspark.sql.types import StructField, StructType
 
 from airflow_cloudfiles.engine.casing import compare_case, fold
 from airflow_cloudfiles.engine.errors import (
-    IncompatibleSchemaError,
     OptionError,
+    StaleSchemaError,
     StateConflictError,
 )
 from airflow_cloudfiles.engine.formats.table import open_reader
@@ -202,7 +202,7 @@ def bind(settled: SettledSchema, options: CloudFilesOptions, checkpoint: str) ->
     """Tie a definition to the checkpoint location that its query was started with.
 
     Raises:
-        IncompatibleSchemaError: The schema log has a newer version than the DataFrame.
+        StaleSchemaError: The schema log has a newer version than the DataFrame.
     """
     compare_case(sensitive=options.case_sensitive)
     if settled.version == GIVEN:
@@ -223,7 +223,7 @@ def bind(settled: SettledSchema, options: CloudFilesOptions, checkpoint: str) ->
         else latest.data_schema == settled.data_schema
     )
     if latest is None or not same:
-        raise IncompatibleSchemaError(
+        raise StaleSchemaError(
             f"The schema log in {uri} is at version {latest.version if latest else 'none'}, but "
             "this DataFrame was defined with another schema. Call load() again to define it with "
             "the newest one; set cloudFiles.schemaLocation if it is not set."
