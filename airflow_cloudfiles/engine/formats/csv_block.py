@@ -204,9 +204,9 @@ class Block:
         """Whether the mode drops records that are not valid; fails if it says so."""
         if self._rules.options.mode == "FAILFAST":
             raise CorruptRecordError(
-                f"{self._file_uri}: record {index + 1} of the block is not valid ({reason}), and "
-                "mode is FAILFAST. Correct or remove the file, or set mode to PERMISSIVE, which "
-                f"keeps such records apart. The record: {self._raw(index)[:_SAMPLE_CHARACTERS]!r}"
+                f"{self._file_uri}: a record is not valid ({reason}), and mode is FAILFAST. "
+                "Correct or remove the file, or set mode to PERMISSIVE, which keeps such records "
+                f"apart. The record begins: {self._raw(index)[:_SAMPLE_CHARACTERS]}"
             )
         return self._rules.options.mode == "DROPMALFORMED"
 

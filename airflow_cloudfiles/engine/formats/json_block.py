@@ -34,6 +34,8 @@ from airflow_cloudfiles.engine.formats.json_tokens import NotJsonError
 from airflow_cloudfiles.engine.options import ParseMode
 
 _REFUSED: Final = (msgspec.DecodeError, RecursionError)
+_SHOWN_BYTES: Final = 200
+"""How much of a line an error quotes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,21 +229,19 @@ class Block:
             uri = self._piece_at(begin).file_uri
             self.bad_records.append(BadRecord(uri, printable(line), str(error)))
             return
-        if self._drop_or_fail(begin, str(error)):
+        if self._drop_or_fail(begin, line, str(error)):
             self.counts.dropped_records += 1
             return
         self._add_odd_row(begin, self._rules.shape.missing)
         self._keep_line(self._rows - 1, line)
 
-    def _drop_or_fail(self, begin: int, reason: str) -> bool:
+    def _drop_or_fail(self, begin: int, line: bytes, reason: str) -> bool:
         """Whether the mode drops records that are not valid; fails if it says so."""
         if self._rules.mode == "FAILFAST":
-            piece_begin = self._piece_begins[bisect_right(self._piece_begins, begin) - 1]
-            number = self._text.count(b"\n", piece_begin, begin) + 1
             raise CorruptRecordError(
-                f"{self._piece_at(begin).file_uri}: line {number} of the block is not a valid "
-                f"record ({reason}), and mode is FAILFAST. Correct or remove the file, or set "
-                "mode to PERMISSIVE, which keeps such records apart."
+                f"{self._piece_at(begin).file_uri}: a line is not a valid record ({reason}), and "
+                "mode is FAILFAST. Correct or remove the file, or set mode to PERMISSIVE, which "
+                f"keeps such records apart. The line begins: {printable(line[:_SHOWN_BYTES])}"
             )
         return self._rules.mode == "DROPMALFORMED"
 
@@ -262,7 +262,7 @@ class Block:
                 self._left.rescued[row] = found.rescued
         elif not found.fits and row not in self._left.dropped:
             # As in Spark: without rescued data, a value that does not fit makes a bad record.
-            if self._drop_or_fail(begin, "a value does not fit its column"):
+            if self._drop_or_fail(begin, line, "a value does not fit its column"):
                 self._left.dropped.add(row)
             elif self._rules.corrupt_place is not None:
                 self._keep_line(row, line)

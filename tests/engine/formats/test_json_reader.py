@@ -239,7 +239,7 @@ def test_a_broken_record_is_dropped_and_counted_or_fails_as_the_mode_says():  # 
     assert dropping.counts == ReadCounts(
         rows=2, rescued_rows=0, corrupt_records=3, dropped_records=3
     )
-    with pytest.raises(CorruptRecordError, match=r"a b\.json: line 2 "):
+    with pytest.raises(CorruptRecordError, match=r'a b\.json: a line .* begins: {"a":$'):
         reader(columns(a=LongType()), mode="FAILFAST").read([Piece("x", b""), Piece(URI, BROKEN)])
 
 
@@ -252,7 +252,7 @@ def test_without_rescued_data_a_value_that_does_not_fit_makes_a_bad_record_as_in
     data, schema = '{"a":1}\n{"a":"x"}\n{"a":["y"],"b":1}\n', columns(a=LongType())
     assert [row["a"] for row in rows(data, schema, given=True)] == [1, None, None]
     assert rows(data, schema, given=True, mode="DROPMALFORMED") == [{"a": 1}]
-    with pytest.raises(CorruptRecordError, match="line 2"):
+    with pytest.raises(CorruptRecordError, match=r'not fit its column.* begins: {"a":"x"}'):
         rows(data, schema, given=True, mode="FAILFAST")
     kept = StructType([*schema, *columns(_corrupt_record=StringType())])
     assert rows(data, kept, given=True)[1] == {"a": None, "_corrupt_record": '{"a":"x"}'}
