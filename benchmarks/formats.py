@@ -97,8 +97,15 @@ def _measure(case: str, arguments: argparse.Namespace, work: Path, results: list
                     result = measure.contender(task, module="benchmarks.format_contender")
                     what = {"case": case, "format": name, "types": types, "engine": engine}
                     results.append({**what, "turn": turn, **asdict(result)})
+                    print(f"  {_told(result.figures)}", file=sys.stderr)
                     shutil.rmtree(work / "state", ignore_errors=True)
                     shutil.rmtree(work / "table", ignore_errors=True)
+
+
+def _told(figures: dict[str, Any]) -> str:
+    if "not_read" in figures:
+        return str(figures["not_read"])
+    return f"{figures['seconds']:.1f} s, {figures['work_cpu_seconds']:.1f} CPU s"
 
 
 def _print(case: str, results: list[Result]) -> None:
