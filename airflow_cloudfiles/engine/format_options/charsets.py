@@ -52,3 +52,12 @@ def codec_of(option: str, name: str) -> str:
         f"{option}={name!r} is no encoding of text that is known here.{hint} Give a name such as "
         "UTF-8, UTF-16LE, ISO-8859-1 or windows-1252."
     )
+
+
+def overlaps_itself(separator: bytes) -> bool:
+    r"""Whether the end of a separator may be the beginning of the next one, as in `||` or `\n\n`.
+
+    Of three bars only the first two are a separator then: to know, one must read from the first
+    line on, so such a file is not read in parts.
+    """
+    return any(separator.startswith(separator[-size:]) for size in range(1, len(separator)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.format_options.charsets import codec_of
+from airflow_cloudfiles.engine.format_options.charsets import codec_of, overlaps_itself
 from airflow_cloudfiles.engine.option_values import Values
 
 _RATIO = re.compile(r"\d{0,3}(?:\.\d{1,17})?")
@@ -121,7 +121,8 @@ class JsonOptions:
 
     def can_split(self) -> bool:
         """Whether large files may be read in parts."""
-        return not self.multi_line and self.encoding == "utf-8"
+        cannot_be_found = self.line_sep is not None and overlaps_itself(self.line_sep.encode())
+        return not self.multi_line and self.encoding == "utf-8" and not cannot_be_found
 
 
 def _encoding(read: Values, *, multi_line: bool) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.format_options.charsets import UTF8, codec_of
+from airflow_cloudfiles.engine.format_options.charsets import UTF8, codec_of, overlaps_itself
 from airflow_cloudfiles.engine.option_values import Values
 
 
@@ -44,7 +44,8 @@ class TextOptions:
 
     def can_split(self) -> bool:
         """Whether large files may be read in parts."""
-        return not self.whole_text and self.encoding == UTF8
+        cannot_be_found = self.line_sep is not None and overlaps_itself(self.line_sep.encode())
+        return not self.whole_text and self.encoding == UTF8 and not cannot_be_found
 
 
 def _encoding(read: Values) -> str:

@@ -13,6 +13,7 @@ from typing import IO
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
 from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.format_options.charsets import overlaps_itself
 from airflow_cloudfiles.engine.storage import ObjectStore
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.stream.decompress import (
@@ -166,15 +167,21 @@ class _Lines:
         overlap = len(self._separator) - 1
         if overlap and self._rest:  # the separator may begin in what is held
             chunk, self._rest, self.held = b"".join([*self._rest, chunk]), [], 0
-        found = chunk.rfind(self._separator)
-        if found < 0:
+        cut = self._last_end(chunk)
+        if not cut:
             self._hold(chunk)
             return b""
-        cut = found + len(self._separator)
         complete = b"".join([*self._rest, chunk[:cut]])
         self._rest, self.held = [], 0
         self._hold(chunk[cut:])
         return complete
+
+    def _last_end(self, chunk: bytes) -> int:
+        """Where the last separator ends, as they are found from the first line on; 0: nowhere."""
+        if overlaps_itself(self._separator):
+            return len(chunk) - len(chunk.split(self._separator)[-1])
+        found = chunk.rfind(self._separator)
+        return 0 if found < 0 else found + len(self._separator)
 
     def rest(self) -> bytes:
         """What is left without a line end."""

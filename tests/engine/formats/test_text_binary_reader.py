@@ -28,6 +28,7 @@ from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
+from airflow_cloudfiles.engine.stream import opened
 from airflow_cloudfiles.engine.stream.opened import StoreFile
 
 
@@ -118,6 +119,23 @@ def test_line_ends_and_encodings(
     assert _values(tmp_path, data, **given) == lines
 
 
+@pytest.mark.parametrize("block_bytes", [1, 3, 2**20])
+@pytest.mark.parametrize(
+    ("line_sep", "data", "lines"),
+    [("||", b"a|||b||||||c", ["a", "|b", "", "", "c"]), ("\n\n", b"a\n\n\nb\n", ["a", "\nb\n"])],
+)
+def test_a_separator_that_overlaps_itself_is_found_from_the_beginning(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    block_bytes: int,
+    line_sep: str,
+    data: bytes,
+    lines: list[str],
+) -> None:
+    monkeypatch.setattr(opened, "BLOCK_BYTES", block_bytes)
+    assert _values(tmp_path, data, lineSep=line_sep) == lines
+
+
 def test_bytes_that_are_no_utf_8_are_escaped_and_counted(tmp_path: Path) -> None:
     file = _file(tmp_path, b"good\nb\xffd\nfine \xc3\xa9\n")
     reader = _reader("text")
@@ -190,7 +208,8 @@ def test_only_lines_in_utf_8_are_read_in_parts() -> None:
         return CloudFilesOptions.parse(named).format_options.can_split()
 
     assert splits()
-    assert splits(encoding="utf8", lineSep="x")
+    assert splits(encoding="utf8", lineSep="x\n")
+    assert not splits(lineSep="\n\n")  # of three line feeds it must be known which one was first
     assert not splits(encoding="latin1")
     assert not splits(wholeText="true")
 
