@@ -9,10 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    VariantType,
+)
 
 from airflow_cloudfiles.engine.casing import compare_case, fold
 from airflow_cloudfiles.engine.errors import (
+    IncompatibleSchemaError,
     OptionError,
     StaleSchemaError,
     StateConflictError,
@@ -112,7 +120,25 @@ def check_readable(settled: SettledSchema, options: CloudFilesOptions) -> None:
         IncompatibleSchemaError: A column has a type that the format cannot be read into.
         OptionError: A pattern of dates or times is not valid, or a package is not installed.
     """
+    for column in settled.data_schema.fields:
+        if column.name != options.single_variant_column and _has_variant(column.dataType):
+            raise IncompatibleSchemaError(
+                f"Column {column.name} has type {column.dataType.simpleString()}, but no part of a "
+                "record is read as a VARIANT. Declare it as string; or, with JSON or XML, leave "
+                "the schema out and set singleVariantColumn, which takes whole records."
+            )
     open_reader(settled.data_schema, options)
+
+
+def _has_variant(kind: DataType) -> bool:
+    """Whether a type is VARIANT, or holds one."""
+    if isinstance(kind, StructType):
+        return any(_has_variant(each.dataType) for each in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _has_variant(kind.elementType)
+    return isinstance(kind, VariantType) or (
+        isinstance(kind, MapType) and _has_variant(kind.valueType)
+    )
 
 
 def _as_logged(latest: SchemaVersion, uri: str) -> SettledSchema:

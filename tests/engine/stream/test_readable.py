@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+)
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, OptionError
 from airflow_cloudfiles.engine.options import CloudFilesOptions
@@ -27,3 +35,17 @@ def test_it_is_said_when_the_stream_is_defined(
     parsed = CloudFilesOptions.parse(given, has_schema=True, path="/nowhere")
     with pytest.raises((OptionError, IncompatibleSchemaError), match=says):
         check_readable(given_schema(parse_schema(schema), parsed), parsed)
+
+
+@pytest.mark.parametrize("format_name", ["json", "csv", "xml", "parquet", "orc", "avro"])
+def test_a_variant_takes_whole_records_only(format_name: str) -> None:
+    given = {"cloudFiles.format": format_name, **({"rowTag": "r"} if format_name == "xml" else {})}
+    parsed = CloudFilesOptions.parse(given, has_schema=True, path="/nowhere")
+    for kind in (
+        VariantType(),
+        ArrayType(VariantType()),
+        MapType(StringType(), StructType([StructField("b", VariantType())])),
+    ):
+        schema = StructType([StructField("a", kind)])
+        with pytest.raises(IncompatibleSchemaError, match=r"Column a .*variant.*leave the schema"):
+            check_readable(given_schema(schema, parsed), parsed)
