@@ -22,7 +22,7 @@ from airflow_cloudfiles.engine.formats.base import OpenedFile
 CHUNK_BYTES: Final = 2**20
 """Read at a time: enough rows to convert whole columns, little enough for memory."""
 
-_DAMAGED: Final = (OSError, EOFError, zlib.error, lzma.LZMAError)
+_DAMAGED: Final = (EOFError, zlib.error, lzma.LZMAError)
 _MARKS: Final = (
     (b"\xef\xbb\xbf", "utf-8"),
     (b"\xff\xfe\x00\x00", "utf-32-le"),
