@@ -91,7 +91,7 @@ def widen(table: DeltaTable, location: DeltaLocation, plan: TablePlan, rule: Wid
         len(snapshot.files),
         size,
     )
-    _allow_local_times(snapshot, plan)
+    snapshot = _with_local_times(snapshot, plan)
     added = _rewritten(snapshot, plan)
     crash_point("before-sink-widening")
     note = {WIDENING_NOTE: {each.path: f"{each.have} -> {each.want}" for each in plan.widened}}
@@ -104,17 +104,24 @@ def widen(table: DeltaTable, location: DeltaLocation, plan: TablePlan, rule: Wid
     _log.warning("%s has the wider types; %s new files", location.target, len(added))
 
 
-def _allow_local_times(snapshot: Snapshot, plan: TablePlan) -> None:
-    """Give the table the feature that timestamps without a zone need; twice is harmless."""
+def _with_local_times(snapshot: Snapshot, plan: TablePlan) -> Snapshot:
+    """The table with the feature that timestamps without a zone need; twice is harmless.
+
+    Giving it is a commit of its own, so other writers' files may be there besides by then.
+    """
     table = snapshot.table
     has_it = "timestampNtz" in (table.protocol().writer_features or [])
     if has_it or all(each.want != "timestamp_ntz" for each in plan.widened):
-        return
+        return snapshot
     with snapshot.location.speaking("cannot be given the feature timestampNtz"):
         table.alter.add_feature(
             TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True
         )
         table.update_incremental()
+    newer = Snapshot(table, snapshot.location)
+    if newer.columns != snapshot.columns:
+        raise CommitFailedError("another writer has changed the columns")
+    return newer
 
 
 def _rewritten(snapshot: Snapshot, plan: TablePlan) -> list[DataFile]:

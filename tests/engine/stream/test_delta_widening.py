@@ -20,7 +20,7 @@ from deltalake import DeltaTable, write_deltalake
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT, WIDENING_POINTS
 from airflow_cloudfiles.engine.errors import OptionError, SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.option_values import Values
-from airflow_cloudfiles.engine.stream import delta_rewrite, delta_table
+from airflow_cloudfiles.engine.stream import delta_rewrite, delta_table, delta_widening
 from airflow_cloudfiles.engine.stream.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.stream.delta_table import BatchId
 from airflow_cloudfiles.engine.stream.delta_widening import WideningRule, widening_rule
@@ -206,6 +206,24 @@ def test_a_writer_that_comes_between_makes_the_rewriting_start_anew(
     assert len(removed) == 2, "the two narrow files wait for vacuum, the lost rewriting is gone"
     with pytest.raises(Exception, match="Metadata changed"):  # a narrow batch cannot slip in
         stale.create_write_transaction([], "append", stale.schema())
+
+
+def test_rows_that_come_before_the_feature_for_local_times_are_rewritten_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Giving the table the feature is a commit of its own, on top of another writer's."""
+    target = tmp_path / "t"
+    _commit(target, 0, _kind(pa.date32()), {"a": date(2024, 1, 31), "s": "first"})
+    real = delta_widening._with_local_times
+
+    def late(*arguments: Any) -> Any:
+        between = pa.table({"a": [date(2024, 2, 1)], "s": ["between"]})
+        write_deltalake(str(target), between, mode="append")
+        return real(*arguments)
+
+    monkeypatch.setattr(delta_widening, "_with_local_times", late)
+    _commit(target, 1, _kind(pa.timestamp("us")), {"a": LOCAL, "s": "last"})
+    assert [row["s"] for row in _rows(target)] == ["first", "last", "between"]
 
 
 @pytest.mark.parametrize("point", WIDENING_POINTS)
