@@ -12,6 +12,7 @@ the table's vacuum.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ BATCH_ROWS = 64 * 1024
 """Rows that are in memory at once."""
 REPLACE_TRIES = 20
 """How often a commit is tried at the newest version while others append."""
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._/=-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class Snapshot:
             self._paths = {str(each.path).lstrip("/"): each for each in dataset.get_fragments()}
             listed = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         self.files = {each["path"]: _table_file(each) for each in listed}
+        self._refuse_names()
         self.columns: StructType = schema_of(table)
         self.schema: pa.Schema = to_arrow(self.columns)
 
@@ -139,6 +142,19 @@ class Snapshot:
             raise SinkError(
                 f"{target} has deletion vectors, which are not read here. Remove them with "
                 "REORG TABLE ... APPLY (PURGE) and ALTER TABLE ... DROP FEATURE deletionVectors."
+            )
+
+    def _refuse_names(self) -> None:
+        """Refuse names that are not what the log writes.
+
+        `deltalake` (1.6), told to remove `a%20b`, removes `a%2520b`, and its rows are there twice.
+        """
+        odd = next((name for name in self.files if not _PLAIN_NAME.fullmatch(name)), None)
+        if odd is not None:
+            raise SinkError(
+                f"{self.location.target} has a data file with a name that is no part-....parquet "
+                f"({odd}), so its files are not replaced here. Rewrite the table once, for "
+                "instance with OPTIMIZE."
             )
 
 

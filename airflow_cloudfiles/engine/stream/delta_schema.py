@@ -241,8 +241,14 @@ class _Comparison:
         if wider_type(have, want, is_parquet=True) == want:
             self.widened.append(Widening(*told))
             return want
+        repair = ""
+        if wider_type(want, have, is_parquet=True) == have:
+            repair = (
+                "If the stream has it in its schema log, a promotion was killed, or the schema was "
+                f"rolled back: cloudfiles promote --field {told[0]}={told[1]} makes them agree. "
+            )
         raise SchemaMismatchError(
             f"Failed to merge fields: {told[0]} is {told[1]} in {self._target} but {told[2]} in "
-            "the stream. Give the column the table's type with a schema hint "
+            f"the stream. {repair}Give the column the table's type with a schema hint "
             "(cloudFiles.schemaHints), or choose another target."
         )

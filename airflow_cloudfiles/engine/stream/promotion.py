@@ -35,7 +35,7 @@ from airflow_cloudfiles.engine.ledger.metadata import StreamMetadata, read_metad
 from airflow_cloudfiles.engine.option_names import OF_SINK
 from airflow_cloudfiles.engine.option_values import Values
 from airflow_cloudfiles.engine.options import CloudFilesOptions
-from airflow_cloudfiles.engine.schema.schema_log import SchemaLog
+from airflow_cloudfiles.engine.schema.schema_log import SchemaLog, SchemaVersion
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream import delta_table
 from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
@@ -49,6 +49,7 @@ from airflow_cloudfiles.engine.stream.promotion_schema import (
     Asked,
     kind_at,
     parse_fields,
+    path_text,
     settled_kind,
     with_column,
     write_version,
@@ -112,9 +113,9 @@ def promote(promotion: Promotion) -> Promoted:
     """
     stream = _Stream.of(promotion)
     asked = parse_fields(promotion.fields)
-    stream.check(asked)
-    table = open_existing(promotion.target)
     latest = stream.log.latest()
+    stream.check(asked, latest)
+    table = open_existing(promotion.target)
     if latest is not None and latest.pin is not None:
         raise StateConflictError(
             f"The schema is pinned at version {latest.version}, so no column is added to it. To "
@@ -130,7 +131,7 @@ def promote(promotion: Promotion) -> Promoted:
     version = write_version(stream.log, [(each.column, each.kind) for each in fields])
     crash_point("after-promotion-schema")
     promoted = Promoted(
-        columns={".".join(each.column): each.kind.simpleString() for each in fields},
+        columns={path_text(each.column): each.kind.simpleString() for each in fields},
         schema_version=None if version is None else version.version,
     )
     if version is None:
@@ -181,14 +182,25 @@ class _Stream:
         """What promotes its fields."""
         return Promoter(fields, self.rescued_column, self.reading, self.options)
 
-    def check(self, asked: Sequence[Asked]) -> None:
+    def check(self, asked: Sequence[Asked], latest: SchemaVersion | None) -> None:
         """Refuse fields that are no fields of records."""
         own = {self.rescued_column.lower(), "_file_path"}
+        named = self.options.partition_columns or ()
+        partitions = {
+            *(each.lower() for each in named),
+            *(each.lower() for each in (latest.partition_schema.names if latest else ())),
+        }
         for each in asked:
             if each.path[0].lower() in own:
                 raise OptionError(
                     f"{each.name} is part of the rescued data itself and cannot be promoted. Name "
                     "a field of your records."
+                )
+            if each.path[0].lower() in partitions:
+                raise OptionError(
+                    f"{each.name} is a partition column: its values are in the paths of the files, "
+                    "and a column of that name from the records would take its place. Name a field "
+                    "of your records."
                 )
 
     def check_rescued(self, snapshot: Snapshot) -> None:

@@ -25,6 +25,7 @@ from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
 from airflow_cloudfiles.engine.stream.delta_read import open_existing
 from airflow_cloudfiles.engine.stream.delta_rewrite import Snapshot, TableFile, names_of, replace
 from airflow_cloudfiles.engine.stream.promotion_batches import Found, Promoter
+from airflow_cloudfiles.engine.stream.promotion_schema import path_text
 
 PROMOTION_NOTE = "cloudfilesPromotion"
 """Key of what was promoted in a commit's own metadata."""
@@ -161,7 +162,7 @@ class Backfill:
 
     def _commit(self, snapshot: Snapshot, group: Sequence[_Replacement]) -> None:
         """Put a group in the place of its files, or leave it for the next pass."""
-        fields = {each.name: ".".join(each.column) for each in self._promoter.fields}
+        fields = {each.name: path_text(each.column) for each in self._promoter.fields}
         crash_point("before-promotion-commit")
         try:
             replace(

@@ -20,6 +20,7 @@ from pyspark.sql.types import DataType  # noqa: TC002 - a field of a dataclass
 
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.stream.promotion_rescued import find, replace
+from airflow_cloudfiles.engine.stream.promotion_schema import path_text
 from airflow_cloudfiles.engine.stream.promotion_values import Converter
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -43,7 +44,7 @@ class PromotedField:
     @property
     def name(self) -> str:
         """The path as people write it."""
-        return ".".join(self.path)
+        return path_text(self.path)
 
 
 @dataclass(slots=True)

@@ -62,9 +62,10 @@ def replace(
         The text; `None` when nothing is rescued any more.
     """
     found = _replace(rescued, path, value, case_sensitive=case_sensitive)
-    if found is None or all(key_name(key) == FILE_PATH for key, _ in members(found)):
+    if found is None:
         return None
-    return found
+    left = members(found)  # of two members of that name, the first is the record's own
+    return None if len(left) == 1 and key_name(left[0][0]) == FILE_PATH else found
 
 
 def members(value: bytes) -> list[tuple[bytes, bytes]]:

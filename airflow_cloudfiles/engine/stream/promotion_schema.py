@@ -43,7 +43,14 @@ class Asked:
     @property
     def name(self) -> str:
         """The path as people write it."""
-        return ".".join(self.path)
+        return path_text(self.path)
+
+
+def path_text(path: Sequence[str]) -> str:
+    """A path as people write it; no two are written alike."""
+    return ".".join(
+        f"`{each.replace('`', '``')}`" if {".", "`"} & set(each) else each for each in path
+    )
 
 
 def parse_fields(fields: Mapping[str, str | None] | Sequence[str]) -> list[Asked]:
@@ -79,7 +86,7 @@ def _parse(path: str, kind: str | None) -> Asked:
         reason = failure.message.partition(": ")[2].partition(" The text: ")[0]
         raise OptionError(
             f"The field to promote, {path!r} as {kind or 'whatever it holds'}, cannot be read: "
-            f"{reason}. Write a dotted path and a type in DDL, such as user.zip and STRING; names "
+            f"{reason} Write a dotted path and a type in DDL, such as user.zip and STRING; names "
             "with other characters than letters, digits and _ go in backquotes."
         ) from failure
     if len(columns) != 1:
@@ -126,8 +133,10 @@ def settled_kind(
         IncompatibleSchemaError: There is a column, and it neither has nor can be widened to the
             type that was asked for; or table and log do not agree.
     """
-    known = in_table if in_log is None else in_log
-    if None not in {in_table, in_log} and not _grows(in_table, in_log) == in_log:
+    known = in_log
+    if in_table is not None and (in_log is None or _grows(in_log, in_table) == in_table):
+        known = in_table  # wider than in the log: a promotion was killed before it wrote there
+    if in_table is not None and _grows(in_table, known) != known:
         raise IncompatibleSchemaError(
             f"{asked.name} is {_told(in_table)} in the table but {_told(in_log)} in the schema "
             "log. Run the stream once, so that the two agree."
@@ -197,7 +206,7 @@ def write_version(
             partition_schema=latest.partition_schema,
             reason={
                 "change": "promoted",
-                "fields": sorted({".".join(path) for path, _ in columns}),
+                "fields": sorted({path_text(path) for path, _ in columns}),
                 "by": author(),
             },
         )

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import convert_to_deltalake
 from pyspark.sql.types import LongType, StringType
 
 from airflow_cloudfiles.engine.errors import (
@@ -21,12 +23,12 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.formats.json_scalars import MISFIT
 from airflow_cloudfiles.engine.options import CloudFilesOptions
-from airflow_cloudfiles.engine.schema.ddl import parse_columns
+from airflow_cloudfiles.engine.schema.ddl import parse_columns, parse_schema
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
 from airflow_cloudfiles.engine.stream.promotion import promote
 from airflow_cloudfiles.engine.stream.promotion_texts import _converters
 from airflow_cloudfiles.engine.stream.promotion_values import Converter, reading_options
-from tests.engine.stream.promoted import FILE, Landed
+from tests.engine.stream.promoted import FILE, Landed, read
 
 IDS = "id BIGINT, user STRUCT<name: STRING>"
 
@@ -414,3 +416,40 @@ def test_statistics_of_new_files_are_those_of_their_rows(landed: Landed) -> None
     assert [(each["min.n"], each["max.n"], each["null_count.n"]) for each in actions] == [(0, 9, 0)]
     note = json.dumps(landed.table.history(1)[0]["cloudfilesPromotion"])
     assert json.loads(note) == {"fields": {"n": "n"}, "rows": 10}
+
+
+def test_a_field_of_the_name_that_names_the_file_stays(landed: Landed) -> None:
+    landed.land({"id": 1, "zip": 5, "_file_path": "mine"})
+    landed.promote({"zip": "INT"})
+    [row] = landed.table.to_pyarrow_dataset().to_table().to_pylist()
+    assert row["zip"] == 5
+    assert row["_rescued_data"] == f'{{"_file_path":"mine","_file_path":"{FILE}"}}'
+
+
+def test_a_point_in_a_name_is_no_path(landed: Landed) -> None:
+    landed.land({"id": 1, "x.y": 5, "x": {"y": "inside"}})
+    promoted = landed.promote({"`x.y`": "INT", "x.y": "STRING"})
+    assert promoted.columns == {"`x.y`": "int", "x.y": "string"}
+    [row] = landed.rows()
+    assert (row["x.y"], row["x"], row["_rescued_data"]) == (5, {"y": "inside"}, None)
+
+
+@pytest.mark.parametrize("is_logged", [True, False])
+def test_a_partition_column_stays_one(landed: Landed, is_logged: bool) -> None:
+    # As a column of the records, it would have been null in every new row.
+    landed.land({"id": 1, "year": "no year"})
+    options = {} if is_logged else {"cloudFiles.partitionColumns": "year"}
+    if is_logged:
+        partitions = parse_schema("year INT")
+        landed.log.append(1, data_schema=landed.schema, partition_schema=partitions, reason={})
+    with pytest.raises(OptionError, match="Year is a partition column"):
+        landed.promote({"Year": "INT"}, **options)
+
+
+def test_a_file_of_an_odd_name_is_not_replaced(landed: Landed) -> None:
+    Path(landed.target).mkdir()
+    batch = read([{"id": 1, "zip": 5}], landed.schema)
+    pq.write_table(pa.Table.from_batches([batch]), f"{landed.target}/a b.parquet")
+    convert_to_deltalake(landed.target)
+    with pytest.raises(SinkError, match=r"a%20b\.parquet.*OPTIMIZE"):  # its rows were there twice
+        landed.promote({"zip": "INT"})

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT, PROMOTION_POINTS
-from airflow_cloudfiles.engine.errors import SinkError
+from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_columns, parse_schema
-from airflow_cloudfiles.engine.stream import promotion_backfill
+from airflow_cloudfiles.engine.stream import promotion, promotion_backfill
 from airflow_cloudfiles.engine.stream.promotion_batches import PromotedField, Promoter
 from airflow_cloudfiles.engine.stream.promotion_schema import with_column
 from airflow_cloudfiles.engine.stream.promotion_values import reading_options
@@ -88,6 +88,37 @@ def test_killed_anywhere_it_is_finished_by_repeating_it(tmp_path: Path, point: s
     latest = landed.log.latest()
     assert latest is not None
     assert latest.data_schema.simpleString() == "struct<id:bigint,zip:int>"
+
+
+@pytest.mark.parametrize("kind", ["BIGINT", None])
+def test_killed_between_widening_and_the_schema_log_it_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str | None
+) -> None:
+    class KilledError(Exception):
+        pass
+
+    def dies(name: str) -> None:
+        if name == "after-promotion-columns":
+            raise KilledError
+
+    landed = Landed.create(tmp_path, "id INT, n INT")
+    landed.land({"id": 1, "n": 1}, {"id": 2, "n": 2**40})
+    monkeypatch.setattr(promotion, "crash_point", dies)
+    with pytest.raises(KilledError):
+        landed.promote({"n": "BIGINT"})
+    monkeypatch.undo()
+    with pytest.raises(SchemaMismatchError, match="cloudfiles promote --field n=bigint"):
+        landed.land({"id": 3, "n": 3})
+    landed.promote({"n": kind})
+    latest = landed.log.latest()
+    assert latest is not None
+    assert latest.data_schema == parse_schema("id INT, n BIGINT")
+    landed.land({"id": 3, "n": 3}, schema=latest.data_schema)
+    assert [(row["n"], row["_rescued_data"]) for row in landed.rows()] == [
+        (1, None),
+        (2**40, None),
+        (3, None),
+    ]
 
 
 def test_it_runs_while_the_stream_writes_and_twice_at_once(tmp_path: Path) -> None:
@@ -259,11 +290,20 @@ def _grown(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
 def _comparable(batch: pa.RecordBatch) -> list[str]:
     """Rows in which the members of rescued data have no order, and numbers keep their text."""
     rows = []
-    for row in batch.to_pylist():
+    plain = pa.schema([(each.name, _plain(each.type)) for each in batch.schema])
+    for row in batch.cast(plain).to_pylist():
         rescued = row.pop("_rescued_data")
         parsed = rescued and json.loads(rescued, parse_float=str, parse_int=str)
         rows.append(f"{row} {json.dumps(parsed, sort_keys=True)}")
     return rows
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Times as numbers: Python knows none before the year 1."""
+    if pa.types.is_struct(kind):
+        inner = [kind.field(index) for index in range(kind.num_fields)]
+        return pa.struct([each.with_type(_plain(each.type)) for each in inner])
+    return pa.int64() if pa.types.is_timestamp(kind) else kind
 
 
 def test_the_schema_of_the_law_is_what_a_table_would_have() -> None:
