@@ -14,7 +14,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructFiel
 from airflow_cloudfiles.engine.format_options.avro import AvroOptions
 from airflow_cloudfiles.engine.formats.avro_reader import AvroFile
 from airflow_cloudfiles.engine.formats.base import OpenedFile
-from airflow_cloudfiles.engine.formats.columnar_reader import reading
+from airflow_cloudfiles.engine.formats.columnar_reader import content_of
 from airflow_cloudfiles.engine.formats.columnar_types import column_types
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.types import fold
@@ -41,7 +41,7 @@ class AvroInference:
         """
         if self._found is not None and not self._learns_all:
             return
-        with reading(file, "Avro"), file.random_access() as content:
+        with content_of(file, "Avro") as content:
             schema = StructType(column_types(AvroFile(content, self._options).schema))
         self._add(schema)
 

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from airflow_cloudfiles.engine.formats.columnar_reader import ColumnarFile, reading
+from airflow_cloudfiles.engine.formats.columnar_reader import ColumnarFile, content_of
 from airflow_cloudfiles.engine.formats.columnar_types import (
     clashes,
     column_types,
@@ -65,7 +65,7 @@ class ColumnarInference(ABC):
         """
         if self._is_settled:
             return
-        with reading(file, self.format), file.random_access() as content:
+        with content_of(file, self.format) as content:
             found = StructType(column_types(self.open(content).schema))
         self._learn(found, 1, file.uri)
 

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Final, Protocol
+from typing import IO, Final, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,7 @@ from airflow_cloudfiles.engine.formats.base import (
     UnknownFields,
 )
 from airflow_cloudfiles.engine.formats.columnar_casts import Bools
+from airflow_cloudfiles.engine.formats.columnar_content import Watched
 from airflow_cloudfiles.engine.formats.columnar_fit import (
     INSIDE,
     FilePlan,
@@ -129,7 +130,7 @@ class ColumnarReader(ABC):
             UnknownFields: The file has fields the schema lacks, in a mode that must know.
             FileUnreadableError: The file is not of this format, damaged, or not readable here.
         """
-        with reading(file, self.format), file.random_access() as content:
+        with content_of(file, self.format) as content:
             opened = self.open(content)
             parts = opened.parts(start, end)
             plan = self._plan(opened.schema)
@@ -221,6 +222,23 @@ def reading(file: OpenedFile, format_name: str) -> Iterator[None]:
         if type(error) is not OSError or error.errno is not None:
             raise  # the system's, or the store's; the library raises nothing but the bare class
         raise unreadable(file, format_name, str(error)) from error
+
+
+@contextmanager
+def content_of(file: OpenedFile, format_name: str) -> Iterator[IO[bytes]]:
+    """Open a file for a library, and turn what that raises into an error that names the file.
+
+    Raises:
+        FileUnreadableError: As of `reading`.
+    """
+    with reading(file, format_name), file.random_access() as content:
+        watched = Watched(content)
+        try:
+            yield cast("IO[bytes]", watched)
+        except Exception as error:
+            if watched.failure is not None:
+                raise watched.failure from error
+            raise
 
 
 def unreadable(file: OpenedFile, format_name: str, reason: str) -> FileUnreadableError:

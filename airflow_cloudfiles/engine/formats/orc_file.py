@@ -1,7 +1,8 @@
 """What is in this ORC file?
 
 Opens a file, tells its types as Spark's reader sees them, and gives its stripes one by one. A
-stripe is read whole, as ORC's library does; writers keep stripes at some 64 MB. ORC has no
+stripe is read whole, as ORC's library does; writers keep stripes at some 64 MB. The library reads
+its columns by turns, a little of each, so its bytes are held until it is read. ORC has no
 checksums: a flipped bit can go unnoticed, and one damaged file in a thousand makes the library end
 the process.
 """
@@ -14,6 +15,7 @@ from typing import IO, Final
 import pyarrow as pa
 from pyarrow import orc
 
+from airflow_cloudfiles.engine.formats.columnar_content import Blocks
 from airflow_cloudfiles.engine.formats.columnar_reader import BATCH_BYTES, Chunk, names_of
 
 _FEWEST_ROWS: Final = 64
@@ -32,7 +34,8 @@ class OrcFile:
     """
 
     def __init__(self, content: IO[bytes]) -> None:
-        self._file = orc.ORCFile(content)
+        self._content = Blocks(content)
+        self._file = orc.ORCFile(self._content)
         self._found = self._file.schema
         self.schema: pa.Schema = pa.schema(
             [field.with_type(_corrected(field)) for field in self._found]
@@ -61,7 +64,8 @@ class OrcFile:
         places = wanted if names is None else range(len(wanted))
         total = 0
         for part in parts:
-            batch = self._file.read_stripe(part, columns=names)
+            with self._content.holding():
+                batch = self._file.read_stripe(part, columns=names)
             batch.validate()
             total += batch.num_rows
             rows = max(_FEWEST_ROWS, BATCH_BYTES * batch.num_rows // max(1, batch.nbytes))

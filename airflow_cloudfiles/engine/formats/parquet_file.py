@@ -23,8 +23,9 @@ from airflow_cloudfiles.engine.formats.parquet_int96 import has_nanos, in_nanos
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 
 _BUFFERED_BYTES: Final = 64 * 2**20
-"""The columns of a row group that takes more, decompressed, are fetched piece by piece."""
-_BUFFER_BYTES: Final = 2**20
+"""The columns of a row group that takes more in the file are fetched piece by piece: the pieces
+together take so much."""
+_LEAST_PIECE, _LARGEST_PIECE = 2**20, 2**23
 _MOST_ROWS: Final = 2**16
 """Values that share a dictionary take more in memory than the file tells, so rows are limited."""
 _FEWEST_ROWS: Final = 64
@@ -53,7 +54,7 @@ class ParquetFile:
         self._metadata = self._file.metadata
         groups = range(self._metadata.num_row_groups)
         self._groups = [self._metadata.row_group(each) for each in groups]
-        self._is_large = any(each.total_byte_size > _BUFFERED_BYTES for each in self._groups)
+        self._is_large = self._largest_group() > _BUFFERED_BYTES
         if self._is_large:
             self._file = self._opened(self._metadata, is_large=True)
         self._found = self._file.schema_arrow
@@ -76,12 +77,21 @@ class ParquetFile:
         return pq.ParquetFile(
             self._content,
             metadata=metadata,
-            buffer_size=_BUFFER_BYTES if is_large else 0,
+            buffer_size=0 if metadata is None or not is_large else _piece_bytes(metadata),
             pre_buffer=not is_large,
             coerce_int96_timestamp_unit=int96_unit,
             page_checksum_verification=True,
             arrow_extensions_enabled=False,
         )
+
+    def _largest_group(self) -> int:
+        """About how many bytes of the file the largest row group takes.
+
+        What it takes in memory tells its share; what its columns say is not asked (see `parts`).
+        """
+        sizes = [max(1, each.total_byte_size) for each in self._groups]
+        file_size = self._content.seek(0, io.SEEK_END)
+        return max(sizes) * file_size // sum(sizes) if sizes else 0
 
     def parts(self, start: int, end: int | None) -> list[int]:
         """The row groups of a range of bytes.
@@ -170,6 +180,12 @@ def _batches(
     for batch in file.iter_batches(rows, row_groups=[part], columns=names, use_threads=False):
         batch.validate()
         yield [batch.column(place) for place in places]
+
+
+def _piece_bytes(metadata: pq.FileMetaData) -> int:
+    """How much of a column of a large row group is fetched at once."""
+    share = _BUFFERED_BYTES // max(1, int(metadata.num_columns))
+    return max(_LEAST_PIECE, min(_LARGEST_PIECE, share))
 
 
 def _rows_at_once(group: pq.RowGroupMetaData) -> int:

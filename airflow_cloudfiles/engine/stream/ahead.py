@@ -1,7 +1,7 @@
 """How are the answers of a slow store waited for side by side?
 
-An object store takes tens of milliseconds for each request, and takes many at once. So the
-beginnings of the next files of a split (all of a small file) are fetched ahead by threads, in the
+An object store takes tens of milliseconds for each request, and takes many at once. So what
+is read first of the next files of a split (all of a small file) is fetched ahead by threads, in the
 order they will be read, up to a bound of bytes. Local files are read when their turn comes.
 """
 
@@ -12,8 +12,7 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from airflow_cloudfiles.engine.storage import ObjectStore
-from airflow_cloudfiles.engine.stream.fetch import FirstRead, first_read
-from airflow_cloudfiles.engine.stream.opened import BLOCK_BYTES
+from airflow_cloudfiles.engine.stream.fetch import FirstLook, FirstRead, beginning, first_read
 from airflow_cloudfiles.engine.stream.splits import FileRange
 
 THREADS = 16
@@ -23,19 +22,18 @@ AHEAD_BYTES = 64 * 2**20
 
 
 def fetched_ahead(
-    store: ObjectStore, parts: Sequence[FileRange], *, large_files: bool = True
+    store: ObjectStore, parts: Sequence[FileRange], look: FirstLook = beginning
 ) -> Generator[tuple[FileRange, FirstRead | None]]:
-    """Give the parts in order, each with what gives its beginning; `None` where nothing was asked.
+    """Give the parts in order, each with what gives its first bytes; `None` where none are asked.
 
     Args:
         store: The source.
         parts: What will be read.
-        large_files: Whether large files are read from their beginning, too, which not every format
-            does.
+        look: What is read first, as `fetch` is told.
 
     Whatever a request raises is raised when its result is asked for.
     """
-    if not any(_is_worth_it(part, large_files) for part in parts):
+    if not any(map(_is_worth_it, parts)):
         yield from ((part, None) for part in parts)
         return
     waiting: deque[tuple[FileRange, Future[bytes] | None]] = deque()
@@ -46,26 +44,23 @@ def fetched_ahead(
         while True:
             while held < AHEAD_BYTES and (part := next(coming, None)) is not None:
                 future = (
-                    pool.submit(first_read, store, part.file)
-                    if _is_worth_it(part, large_files)
-                    else None
+                    pool.submit(first_read, store, part.file, look) if _is_worth_it(part) else None
                 )
                 waiting.append((part, future))
-                held += _cost(part)
+                held += _cost(part, look)
             if not waiting:
                 return
             part, future = waiting.popleft()
             yield part, None if future is None else future.result
-            held -= _cost(part)
+            held -= _cost(part, look)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _is_worth_it(part: FileRange, large_files: bool) -> bool:  # noqa: FBT001 - private
-    """Only whole files of stores with etags: those are far away, and read with one request."""
-    fits = large_files or part.file.size <= BLOCK_BYTES
-    return bool(part.file.etag) and part.is_whole and fits
+def _is_worth_it(part: FileRange) -> bool:
+    """Only whole files of stores with etags: those are far away, and opened with one request."""
+    return bool(part.file.etag) and part.is_whole
 
 
-def _cost(part: FileRange) -> int:
-    return min(part.file.size, BLOCK_BYTES) + 2**12
+def _cost(part: FileRange, look: FirstLook) -> int:
+    return look(part.file.size)[1] + 2**12

@@ -22,6 +22,8 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.base import OpenedFile
+from airflow_cloudfiles.engine.formats.table import RANDOM_ACCESS
+from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.base import ObjectChangedError
 from airflow_cloudfiles.engine.stream import opened
@@ -30,6 +32,10 @@ from airflow_cloudfiles.engine.stream.splits import FileRange
 _log = logging.getLogger(__name__)
 
 FirstRead = Callable[[], bytes]
+FirstLook = Callable[[int], tuple[int, int]]
+"""What is read first of a file of some size: where it begins, and how long it is."""
+END_BYTES = 2**16
+"""Where a format keeps its schema at one end of its files, it is mostly within so many bytes."""
 _Made = TypeVar("_Made")
 
 
@@ -53,6 +59,7 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
     ignore_missing: bool,
     ignore_corrupt: bool = False,
     first: FirstRead | None = None,
+    look: FirstLook | None = None,
 ) -> Iterator[_Made]:
     """Open one part of a file and give what is made of it.
 
@@ -64,7 +71,8 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
         ignore_missing: Whether a file that is gone is skipped.
         ignore_corrupt: Whether a file that `use` finds unreadable is given up; what was made of it
             before is kept.
-        first: Gives the beginning of the file if it was fetched ahead (`first_read`).
+        first: Gives what is read first if it was fetched ahead (`first_read`).
+        look: What is read first; default is the beginning.
 
     Raises:
         FileMissingError: The file is gone and `ignore_missing` is false.
@@ -74,7 +82,7 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
         FileUnreadableError: Permission, I/O, or damaged content.
     """
     try:
-        yield from _counted(store, part, counts, use, first)
+        yield from _counted(store, part, counts, use, first, look or beginning)
     except ObjectChangedError as error:
         raise _overwritten(store, part) from error
     except (ObjectNotFoundError, FileNotFoundError) as error:
@@ -103,22 +111,23 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
         ) from error
 
 
-def _counted(
+def _counted(  # noqa: PLR0913, PLR0917 - private
     store: ObjectStore,
     part: FileRange,
     counts: FetchCounts,
     use: Callable[[OpenedFile], Iterator[_Made]],
     first: FirstRead | None,
+    look: FirstLook,
 ) -> Iterator[_Made]:
     """Read a part in the version that was discovered, else in the present one."""
     try:
-        found, head = _beginning(store, part, first)
+        found, known = _first_of(store, part, first, look)
     except ObjectChangedError:
-        found, head = _found(store, part.file.path), None
+        found, known = _found(store, part.file.path), None
     if _version(found) != _version(part.file):
         _accept_change(store, part, found, counts)
     try:
-        yield from use(opened.StoreFile(store, found, head))
+        yield from use(opened.StoreFile(store, found, known, look(found.size)[0] if known else 0))
     except FileUnreadableError:
         if not found.etag:  # unreadable perhaps because it was being overwritten
             _refuse_overwritten(store, part, found)
@@ -130,31 +139,58 @@ def _counted(
         _refuse_overwritten(store, part, found)
 
 
-def _beginning(
-    store: ObjectStore, part: FileRange, first: FirstRead | None
+def _first_of(
+    store: ObjectStore, part: FileRange, first: FirstRead | None, look: FirstLook
 ) -> tuple[FileEntry, bytes | None]:
-    """The version that is there, and its first bytes where one request gives both.
+    """The version that is there, and what is read first where one request gives both.
 
     Raises:
         ObjectChangedError: It is not the version that was discovered.
     """
     if part.file.etag and not part.is_whole:
         return part.file, None  # every request asks for the version that was cut
-    if part.file.etag and first is not None:
-        return part.file, first()
-    if part.file.etag and part.file.size <= opened.BLOCK_BYTES:
-        return part.file, first_read(store, part.file)
+    if part.file.etag:
+        return part.file, first_read(store, part.file, look) if first is None else first()
     return _found(store, part.file.path), None
 
 
-def first_read(store: ObjectStore, file: FileEntry) -> bytes:
-    """Read the beginning of a file, in the version that was discovered.
+def first_read(store: ObjectStore, file: FileEntry, look: FirstLook) -> bytes:
+    """Read what is read first of a file, in the version that was discovered.
 
     Raises:
         ObjectChangedError: It is another version by now.
         ObjectNotFoundError: It is gone.
     """
-    return opened.piece(store, file, 0, min(file.size, opened.BLOCK_BYTES))
+    return opened.piece(store, file, *look(file.size))
+
+
+def first_look(options: CloudFilesOptions, *, schema_only: bool = False) -> FirstLook:
+    """What is read first of the files of a format: all of a small one, where its rows are wanted.
+
+    Args:
+        options: The options of the source.
+        schema_only: Whether only the schema is wanted, which some formats keep in one place.
+    """
+    if options.format in RANDOM_ACCESS:
+        return _end if schema_only else _all_or_end
+    return _header if schema_only and options.format == "avro" else beginning
+
+
+def beginning(size: int) -> tuple[int, int]:
+    """A small file as a whole; the beginning of a large one."""
+    return 0, min(size, opened.BLOCK_BYTES)
+
+
+def _all_or_end(size: int) -> tuple[int, int]:
+    return (0, size) if size <= opened.BLOCK_BYTES else _end(size)
+
+
+def _end(size: int) -> tuple[int, int]:
+    return max(0, size - END_BYTES), min(size, END_BYTES)
+
+
+def _header(size: int) -> tuple[int, int]:
+    return 0, min(size, END_BYTES)
 
 
 def _found(store: ObjectStore, path: str) -> FileEntry:

@@ -27,7 +27,7 @@ from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.brought import Brought
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.stream.ahead import fetched_ahead
-from airflow_cloudfiles.engine.stream.fetch import FetchCounts, fetch
+from airflow_cloudfiles.engine.stream.fetch import FetchCounts, fetch, first_look
 from airflow_cloudfiles.engine.stream.inference_progress import Progress
 from airflow_cloudfiles.engine.stream.splits import OPEN_COST_BYTES, FileRange, pack
 
@@ -271,8 +271,8 @@ def _looked_at(
     counts: FetchCounts,
 ) -> Generator[FileRange]:
     """Look at files or parts of files in order; gives each when it was looked at."""
-    large_files = options.format not in RANDOM_ACCESS
-    with closing(fetched_ahead(store, parts, large_files=large_files)) as coming:
+    look = first_look(options, schema_only=True)
+    with closing(fetched_ahead(store, parts, look)) as coming:
         for part, first in coming:
             for _ in fetch(
                 store,
@@ -282,6 +282,7 @@ def _looked_at(
                 ignore_missing=True,
                 ignore_corrupt=options.ignore_corrupt_files,
                 first=first,
+                look=look,
             ):
                 pass
             yield part

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import IO
+from dataclasses import dataclass
+from typing import IO, cast
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
 from airflow_cloudfiles.engine.files import FileEntry
@@ -37,14 +38,18 @@ class StoreFile:
     Args:
         store: Where it is.
         entry: The version that is read.
-        head: Its first bytes, at most `BLOCK_BYTES`, if they are there already.
+        first: The bytes that are there already, at most `BLOCK_BYTES`, if any are.
+        at: Where these begin in the file.
     """
 
-    def __init__(self, store: ObjectStore, entry: FileEntry, head: bytes | None = None) -> None:
+    def __init__(
+        self, store: ObjectStore, entry: FileEntry, first: bytes | None = None, at: int = 0
+    ) -> None:
         self._store = store
         self.entry = entry
         self.uri = store.child_uri(entry.path)
-        self._head = head
+        self._first = _Chunk(at, first or b"")
+        self._head = None if at else first
 
     def stream(self) -> IO[bytes]:
         """The whole file from its beginning, decompressed, to be read once."""
@@ -61,7 +66,7 @@ class StoreFile:
             return io.BytesIO(self._head)
         if isinstance(self._store, LocalStore):
             return open(self._store.local_path(self.entry.path), "rb")  # noqa: PTH123
-        return io.BufferedReader(_StoreBytes(self._store, self.entry, b""), 2**16)
+        return cast("IO[bytes]", _StoreBytes(self._store, self.entry, self._first))
 
     def blocks(
         self,
@@ -84,12 +89,14 @@ class StoreFile:
     def _beginning(self) -> bytes:
         if self._head is None:
             self._head = piece(self._store, self.entry, 0, min(self.entry.size, BLOCK_BYTES))
+            self._first = _Chunk(0, self._head)
         return self._head
 
     def _raw(self, head: bytes) -> IO[bytes]:
         if len(head) == self.entry.size:
             return io.BytesIO(head)
-        return io.BufferedReader(_StoreBytes(self._store, self.entry, head), 2**20)
+        source = _StoreBytes(self._store, self.entry, _Chunk(0, head), reads_ahead=True)
+        return io.BufferedReader(source, 2**20)
 
     def _blocks_of_all(self, encoding: str, separator: bytes) -> Iterator[bytes]:
         stream = self._guarded_text(encoding)
@@ -222,21 +229,42 @@ def piece(store: ObjectStore, file: FileEntry, start: int, length: int) -> bytes
     return content
 
 
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Some bytes of a file, and where they begin."""
+
+    at: int
+    data: bytes
+
+    def from_position(self, position: int, most: int) -> bytes:
+        """At most so many of these bytes from a position in the file; none if it is elsewhere."""
+        begin = position - self.at
+        if not 0 <= begin < len(self.data):
+            return b""
+        return self.data if begin == 0 and most >= len(self.data) else self.data[begin:][:most]
+
+
 class _StoreBytes(io.RawIOBase):
-    """A file of a store as a raw stream, read by ranges of at most `BLOCK_BYTES`.
+    """A file of a store, read by ranges of at most `BLOCK_BYTES`.
+
+    What is asked for is asked of the store, neither more nor in smaller pieces: formats that go
+    from place to place in a file know best how much they need.
 
     Args:
         store: Where it is.
         file: The version that is read.
-        head: Its beginning, which is there already.
+        first: What is there already.
+        reads_ahead: Whether it is read from its beginning to its end: `BLOCK_BYTES` at a time.
     """
 
-    def __init__(self, store: ObjectStore, file: FileEntry, head: bytes) -> None:
+    def __init__(
+        self, store: ObjectStore, file: FileEntry, first: _Chunk, *, reads_ahead: bool = False
+    ) -> None:
         super().__init__()
         self._store, self._file = store, file
-        self._chunk = memoryview(head)
+        self._first, self._reads_ahead = first, reads_ahead
+        self._chunk = first
         self._position = 0
-        self._reads_ahead = bool(head)
 
     def readable(self) -> bool:
         """Always."""
@@ -251,23 +279,42 @@ class _StoreBytes(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to another position; what was fetched ahead is dropped."""
+        """Go to another position."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size}[whence]
-        if base + offset != self._position:
-            self._chunk = memoryview(b"")
-            self._position = max(0, base + offset)
+        self._position = max(0, base + offset)
         return self._position
 
+    def read(self, size: int | None = -1) -> bytes:
+        """Read so many bytes; less only at the end of the file."""
+        left = max(0, self._file.size - self._position)
+        wanted = left if size is None or size < 0 else min(size, left)
+        parts = []
+        while wanted and (part := self._next(wanted)):
+            parts.append(part)
+            wanted -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def readall(self) -> bytes:
+        """Read all that is left."""
+        return self.read()
+
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill the buffer from the present position."""
-        if not self._chunk:
-            left = max(0, self._file.size - self._position)
-            asked = BLOCK_BYTES if self._reads_ahead else min(len(buffer), BLOCK_BYTES)
-            wanted = min(asked, left)
-            content = piece(self._store, self._file, self._position, wanted) if wanted else b""
-            self._chunk = memoryview(content)
-        count = min(len(buffer), len(self._chunk))
-        buffer[:count] = self._chunk[:count]
-        self._chunk = self._chunk[count:]
-        self._position += count
-        return count
+        """Fill the buffer, at least in part, unless everything was read."""
+        content = self._next(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+    def _next(self, most: int) -> bytes:
+        """At most so many bytes from the present position, with one request at most."""
+        found = self._chunk.from_position(self._position, most)
+        found = found or self._first.from_position(self._position, most)
+        if not found:
+            asked = BLOCK_BYTES if self._reads_ahead else min(most, BLOCK_BYTES)
+            wanted = min(asked, max(0, self._file.size - self._position))
+            if not wanted:
+                return b""
+            content = piece(self._store, self._file, self._position, wanted)
+            self._chunk = _Chunk(self._position, content)
+            found = self._chunk.from_position(self._position, most)
+        self._position += len(found)
+        return found

@@ -26,7 +26,7 @@ from airflow_cloudfiles.engine.formats.base import (
     Piece,
     UnknownFields,
 )
-from airflow_cloudfiles.engine.formats.table import RANDOM_ACCESS, line_blocks, open_reader
+from airflow_cloudfiles.engine.formats.table import line_blocks, open_reader
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.partitions import misfits, partition_arrays
 from airflow_cloudfiles.engine.schema.schema_log import full_schema
@@ -34,7 +34,7 @@ from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.stream import schema_change
 from airflow_cloudfiles.engine.stream.ahead import fetched_ahead
 from airflow_cloudfiles.engine.stream.bad_records import BadRecordWriter
-from airflow_cloudfiles.engine.stream.fetch import FetchCounts, fetch
+from airflow_cloudfiles.engine.stream.fetch import FetchCounts, fetch, first_look
 from airflow_cloudfiles.engine.stream.opened import BLOCK_BYTES
 from airflow_cloudfiles.engine.stream.splits import FileRange, Split
 from airflow_cloudfiles.engine.types import to_arrow
@@ -129,8 +129,8 @@ class SplitReader:
     # File by file -------------------------------------------------------------------------
 
     def _from_files(self, reader: FileReader) -> Iterator[pa.RecordBatch]:
-        sequential = self._options.format not in RANDOM_ACCESS
-        parts = fetched_ahead(self._store, self._split.ranges, large_files=sequential)
+        look = first_look(self._options)
+        parts = fetched_ahead(self._store, self._split.ranges, look)
         with closing(parts):
             for part, first in parts:
                 batches = fetch(
@@ -141,6 +141,7 @@ class SplitReader:
                     ignore_missing=self._options.ignore_missing_files,
                     ignore_corrupt=self._options.ignore_corrupt_files,
                     first=first,
+                    look=look,
                 )
                 for batch in batches:
                     yield self._with_partitions(batch, part.file.path)

@@ -1,0 +1,106 @@
+"""How do the libraries of the columnar formats get at the bytes of a file?
+
+Two things they do not do themselves: telling why reading failed, and asking a store for much at
+once.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Final
+
+BLOCK_BYTES: Final = 4 * 2**20
+"""What is asked for at once where a library asks for little, again and again."""
+_KEPT_BLOCKS: Final = 2
+
+
+class _Around(io.RawIOBase):
+    """A seekable stream around another, whose owner closes it."""
+
+    def __init__(self, content: IO[bytes]) -> None:
+        super().__init__()
+        self._content = content
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def seekable(self) -> bool:
+        """Always."""
+        return True
+
+    def tell(self) -> int:
+        """Where the next byte is read."""
+        return self._content.tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to another position."""
+        return self._content.seek(offset, whence)
+
+
+class Watched(_Around):
+    """The bytes of a file; remembers why they could not be read.
+
+    The library of ORC makes its own error of whatever a stream raises. A store that does not
+    answer is no damaged file: that would be given up for good with `ignoreCorruptFiles`.
+
+    Attributes:
+        failure: What the stream has raised.
+    """
+
+    def __init__(self, content: IO[bytes]) -> None:
+        super().__init__(content)
+        self.failure: Exception | None = None
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read on."""
+        try:
+            return self._content.read(-1 if size is None else size)
+        except Exception as error:
+            self.failure = self.failure or error
+            raise
+
+
+class Blocks(_Around):
+    """The bytes of a file; while it is `holding`, they are asked for in large blocks, once.
+
+    For a library that reads some places of a part of a file by turns, and needs most of the part.
+    """
+
+    def __init__(self, content: IO[bytes]) -> None:
+        super().__init__(content)
+        self._held: dict[int, bytes] = {}
+        self._is_holding = False
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Hold the blocks of a part of the file; of these the last ones until the next part."""
+        self._is_holding = True
+        try:
+            yield
+        finally:
+            self._is_holding = False
+            self._held = dict(sorted(self._held.items())[-_KEPT_BLOCKS:])
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read on."""
+        if not self._is_holding or size is None or size < 0:
+            return self._content.read(-1 if size is None else size)
+        begin = self._content.tell()
+        numbers = range(begin // BLOCK_BYTES, (begin + size - 1) // BLOCK_BYTES + 1)
+        found = b"".join(
+            self._block(each)[
+                max(0, begin - each * BLOCK_BYTES) : begin + size - each * BLOCK_BYTES
+            ]
+            for each in numbers
+        )
+        self._content.seek(begin + len(found))
+        return found
+
+    def _block(self, number: int) -> bytes:
+        if number not in self._held:
+            self._content.seek(number * BLOCK_BYTES)
+            self._held[number] = self._content.read(BLOCK_BYTES)
+        return self._held[number]
