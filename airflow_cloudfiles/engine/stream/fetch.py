@@ -10,8 +10,10 @@ was discovered. A local file is looked at before and after.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from airflow_cloudfiles.engine.errors import (
@@ -27,7 +29,7 @@ from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.base import ObjectChangedError
 from airflow_cloudfiles.engine.stream import opened
-from airflow_cloudfiles.engine.stream.splits import FileRange
+from airflow_cloudfiles.engine.stream.splits import FileRange, pack
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +38,8 @@ FirstLook = Callable[[int], tuple[int, int]]
 """What is read first of a file of some size: where it begins, and how long it is."""
 END_BYTES = 2**16
 """Where a format keeps its schema at one end of its files, it is mostly within so many bytes."""
+HEADS = 16
+"""Files that are looked at side by side before they are cut."""
 _Made = TypeVar("_Made")
 
 
@@ -191,6 +195,34 @@ def _end(size: int) -> tuple[int, int]:
 
 def _header(size: int) -> tuple[int, int]:
     return 0, min(size, END_BYTES)
+
+
+def packed(
+    store: ObjectStore, files: Sequence[FileEntry], *, parallelism: int, can_cut: bool
+) -> list[tuple[FileRange, ...]]:
+    """Cut files into splits (`pack`), but none that is another version by now: it is read whole.
+
+    Cut by the size it had, it would be refused at every try, and its batch is planned for ever.
+    """
+    found = pack(files, parallelism=parallelism, can_cut=can_cut)
+    cut = dict.fromkeys(part.file for ranges in found for part in ranges if not part.is_whole)
+    if not cut:
+        return found
+    with ThreadPoolExecutor(HEADS, thread_name_prefix="cloudfiles-head") as pool:
+        is_same = pool.map(partial(_is_same, store), cut)
+        changed = frozenset(file for file, same in zip(cut, is_same, strict=True) if not same)
+    if not changed:
+        return found
+    return pack(files, parallelism=parallelism, can_cut=can_cut, whole=changed)
+
+
+def _is_same(store: ObjectStore, file: FileEntry) -> bool:
+    """Whether a file is the version that was discovered, as far as its store tells."""
+    try:
+        found = store.head(file.path)
+    except OSError:  # reading it will say what is wrong
+        return True
+    return found is None or _version(found) == _version(file)
 
 
 def _found(store: ObjectStore, path: str) -> FileEntry:

@@ -41,7 +41,7 @@ from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.stream import handoff, progress
 from airflow_cloudfiles.engine.stream.checkpoint_mirror import CheckpointMirror
-from airflow_cloudfiles.engine.stream.splits import BatchContext, Split, pack
+from airflow_cloudfiles.engine.stream.splits import BatchContext, Split
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -175,6 +175,8 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Cut the planned files into splits."""
+        from airflow_cloudfiles.engine.stream.fetch import packed  # noqa: PLC0415
+
         intake = self._opened()
         self._publish()
         crash_point("after-spark-offset")
@@ -182,9 +184,11 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         files = list(intake.files.slice(first, last))
         context = self._context(intake, first, last)
         can_cut = self._options.format_options.can_split()
-        packed = pack(files, parallelism=self._options.parallelism, can_cut=can_cut)
-        _log.info("Micro-batch %s to %s: %s files, %s splits", start, end, len(files), len(packed))
-        return [SplitPartition(Split(context, ranges)) for ranges in packed]
+        splits = packed(
+            intake.source, files, parallelism=self._options.parallelism, can_cut=can_cut
+        )
+        _log.info("Micro-batch %s to %s: %s files, %s splits", start, end, len(files), len(splits))
+        return [SplitPartition(Split(context, ranges)) for ranges in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one split in a task; with `emit=splits` only pass it on."""

@@ -7,7 +7,7 @@ so executors open no log, ledger or queue.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
 from airflow_cloudfiles.engine.files import FileEntry, Offset
@@ -81,7 +81,11 @@ class Split:
 
 
 def pack(
-    files: Iterable[FileEntry], *, parallelism: int, can_cut: bool = True
+    files: Iterable[FileEntry],
+    *,
+    parallelism: int,
+    can_cut: bool = True,
+    whole: Container[FileEntry] = (),
 ) -> list[tuple[FileRange, ...]]:
     """Cut files into splits of about equal cost.
 
@@ -89,6 +93,7 @@ def pack(
         files: The files of a micro-batch, in log order.
         parallelism: How many tasks can run at once.
         can_cut: Whether the format of the files can be read in parts.
+        whole: Files that are not cut all the same.
 
     Returns:
         At least one split when there is any file; ranges keep the order of the log.
@@ -99,7 +104,8 @@ def pack(
     splits: list[tuple[FileRange, ...]] = []
     current: list[FileRange] = []
     filled = 0
-    for part in (part for file in batch for part in _cut(file, target if can_cut else 0)):
+    sizes = ((file, target if can_cut and file not in whole else 0) for file in batch)
+    for part in (part for file, size in sizes for part in _cut(file, size)):
         if current and filled + part.size > target:
             splits.append(tuple(current))
             current, filled = [], 0

@@ -9,10 +9,12 @@ from typing import Any
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset
 from airflow_cloudfiles.engine.intake import Intake
 from airflow_cloudfiles.engine.options import CloudFilesOptions
+from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream import definition
 from airflow_cloudfiles.engine.stream.evolve_ahead import evolve_ahead
+from airflow_cloudfiles.engine.stream.fetch import packed
 from airflow_cloudfiles.engine.stream.split_reader import SplitCounts, SplitReader
-from airflow_cloudfiles.engine.stream.splits import BatchContext, FileRange, Split, pack
+from airflow_cloudfiles.engine.stream.splits import BatchContext, FileRange, Split
 
 
 class Stream:
@@ -48,8 +50,9 @@ class Stream:
         """
         context, files = self._planned()
         can_cut = context.options.format_options.can_split()
-        packed = pack(files, parallelism=parallelism, can_cut=can_cut)
-        readers = [SplitReader(Split(context, ranges)) for ranges in packed]
+        store = open_store(context.source_uri)
+        splits = packed(store, files, parallelism=parallelism, can_cut=can_cut)
+        readers = [SplitReader(Split(context, ranges)) for ranges in splits]
         found = [row for each in readers for batch in each.read() for row in batch.to_pylist()]
         self.counts = [each.counts for each in readers]
         self._at = context.end

@@ -146,6 +146,23 @@ def test_records_land_once_each_and_a_new_column_heals(landing: Landing) -> None
     assert stream.run() == []
 
 
+def test_a_large_file_that_changed_before_it_was_cut_is_read_whole(tmp_path: Path) -> None:
+    landing = Landing("json", tmp_path)
+    landing.drop("1", [{"a": 0}])
+    stream = landing.stream(**TYPED)
+    stream.run()
+    record = b'{"a":1}' + b" " * 1000 + b"\n"
+    path = landing.put("2", record * 10_000)
+    tasks = stream.tasks()  # discovers it
+    assert len(tasks) == 1
+    path.write_bytes(record * 12_345)  # its batch is planned: refused once, it would be for ever
+    assert len(stream.run(parallelism=3)) == 12_345
+    assert sum(each.fetched.changed_files for each in stream.counts) == 1
+    landing.put("3", record * 10_000)
+    assert len(stream.run(parallelism=3)) == 10_000
+    assert len(stream.counts) == 2, "cut"
+
+
 def test_a_column_that_is_missing_is_null_and_no_new_version(landing: Landing) -> None:  # B65
     landing.drop("1", [{"a": 1, "b": "x"}])
     stream = landing.stream(**TYPED)
