@@ -194,7 +194,8 @@ def hits(rescued: pa.Array, paths: Sequence[tuple[str, ...]], *, case_sensitive:
     for path in paths:
         name = path[-1]
         if name.isascii() and name.isprintable() and not set(name) & set('"\\/'):
-            has = pc.match_substring(rescued, json.dumps(name), ignore_case=not case_sensitive)
+            plain = pc.match_substring(rescued, json.dumps(name), ignore_case=not case_sensitive)
+            has = pc.or_(plain, pc.match_substring(rescued, r"\u"))  # no letter must be plain
         else:  # there are several ways to write such a name in JSON
             has = rescued.is_valid()
         mask |= has.fill_null(False).to_numpy(zero_copy_only=False)

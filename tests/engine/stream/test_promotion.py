@@ -453,3 +453,12 @@ def test_a_file_of_an_odd_name_is_not_replaced(landed: Landed) -> None:
     convert_to_deltalake(landed.target)
     with pytest.raises(SinkError, match=r"a%20b\.parquet.*OPTIMIZE"):  # its rows were there twice
         landed.promote({"zip": "INT"})
+
+
+def test_a_name_that_is_written_with_escapes_is_found(landed: Landed) -> None:
+    landed.land(b'{"id":1,"new":{"z\\u0069p":5}}', {"id": 2, "new": {"zip": 6}})
+    landed.promote({"new.zip": "INT"})
+    assert [(row["new"], row["_rescued_data"]) for row in landed.rows()] == [
+        ({"zip": 5}, None),
+        ({"zip": 6}, None),
+    ]
