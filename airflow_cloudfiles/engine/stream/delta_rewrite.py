@@ -80,8 +80,7 @@ class Snapshot:
     def __init__(self, table: DeltaTable, location: DeltaLocation) -> None:
         self.table = table
         self.location = location
-        refuse_features(table, location.target)
-        self._refuse_rules()
+        self.refuse_rules()
         with location.speaking("cannot be read"):
             dataset = table.to_pyarrow_dataset()
             self._paths = {str(each.path).lstrip("/"): each for each in dataset.get_fragments()}
@@ -130,9 +129,14 @@ class Snapshot:
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
-    def _refuse_rules(self) -> None:
-        """Refuse tables whose files must stay, or whose files hold rows that are deleted."""
+    def refuse_rules(self) -> None:
+        """Refuse tables whose files must stay, or whose files hold rows that are deleted.
+
+        Raises:
+            SinkError: The table is such a one by now.
+        """
         target = self.location.target
+        refuse_features(self.table, target)
         if self.table.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
             raise SinkError(
                 f"{target} has delta.appendOnly=true: no row of it may change. Set it to false, or "
@@ -192,6 +196,7 @@ def replace(
     for left in reversed(range(REPLACE_TRIES)):
         with snapshot.location.speaking("may not have taken a commit"):
             table.update_incremental()
+            snapshot.refuse_rules()  # a deleted row of an old file would come back
             there = names_of(table)
             if any(each.name not in there for each in old) or schema_of(table) != snapshot.columns:
                 raise CommitFailedError("another writer has removed a file, or changed the columns")

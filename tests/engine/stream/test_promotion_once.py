@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, TableFeatures
 from deltalake.exceptions import CommitFailedError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -188,6 +188,25 @@ def test_files_that_another_writer_has_replaced_are_looked_at_again(
     told = landed.promote({"zip": "INT"})
     assert (told.rows, told.files_rewritten, len(calls)) == (10, 1, 2)
     assert _check(landed, 10) == 10
+
+
+def test_rows_that_are_deleted_meanwhile_do_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deletion vector leaves the file its name, and says which of its rows are gone."""
+    landed = Landed.create(tmp_path, "id INT")
+    landed.land({"id": 1, "zip": 5})
+
+    def meanwhile(name: str) -> None:
+        if name == "before-promotion-commit":
+            vectors = TableFeatures.DeletionVectors
+            landed.table.alter.add_feature(vectors, allow_protocol_versions_increase=True)
+
+    monkeypatch.setattr(promotion_backfill, "crash_point", meanwhile)
+    before = landed.live()
+    with pytest.raises(SinkError, match="has deletion vectors"):
+        landed.promote({"zip": "INT"})
+    assert landed.live() == before
 
 
 def test_who_loses_every_race_gives_up_and_says_so(
