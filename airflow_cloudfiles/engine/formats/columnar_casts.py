@@ -115,9 +115,20 @@ def _decimal_to_integer(array: pa.Array, target: pa.DataType) -> Cast:
     kind = array.type
     most = 10 ** (kind.precision - kind.scale) - 1
     bad = _outside(array, Decimal(max(low, -most)), Decimal(min(high, most)))
-    if kind.scale:
-        bad = _any_of(bad, _bad(pc.not_equal(pc.trunc(array), array)))
-    return without(array, bad).cast(target), bad
+    rest = without(array, bad)
+    bad = _any_of(bad, _with_more_digits(rest, 0))
+    return without(rest, bad).cast(target), bad
+
+
+def _with_more_digits(array: pa.Array, scale: int) -> Bools | None:
+    """Which decimals have more digits behind the point."""
+    kind = array.type
+    if scale >= kind.scale:
+        return None
+    if kind.precision <= kind.scale - scale:  # no digit is left, and Arrow refuses to round
+        return _bad(pc.not_equal(array, pa.scalar(Decimal(0), kind)))
+    short = pc.round(array, ndigits=scale, round_mode="towards_zero")
+    return _bad(pc.not_equal(short, array))
 
 
 def _to_float(source: pa.DataType, target: pa.DataType) -> Rule | None:
@@ -187,10 +198,8 @@ def _to_decimal(source: pa.DataType, target: pa.DataType) -> Rule | None:
     def rule(array: pa.Array) -> Cast:
         bad = _outside(array, -limit, limit)
         rest = without(array, bad)
-        if target.scale < source.scale:
-            short = pc.round(rest, ndigits=target.scale, round_mode="towards_zero")
-            bad = _any_of(bad, _bad(pc.not_equal(short, rest)))
-            rest = without(array, bad)
+        longer = _with_more_digits(rest, target.scale)
+        bad, rest = _any_of(bad, longer), without(rest, longer)
         return (rest if source == target else rest.cast(target)), bad
 
     return rule

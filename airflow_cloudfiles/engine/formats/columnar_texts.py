@@ -15,7 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_cloudfiles.engine.formats.columnar_types import is_bytes, is_list, is_text
+from airflow_cloudfiles.engine.formats.columnar_types import (
+    is_bytes,
+    is_list,
+    is_text,
+    plain_type,
+)
 
 Texts = list[str | None]
 """One JSON text a value; `None` for null."""
@@ -38,10 +43,9 @@ def plain(array: pa.Array) -> pa.Array:
             array = array.dictionary_decode()
         elif pa.types.is_run_end_encoded(array.type):
             array = pc.run_end_decode(array)
-        elif pa.types.is_duration(array.type):
-            array = array.cast(pa.int64())
         else:
-            return array
+            kind = plain_type(array.type)
+            return array if kind == array.type else array.cast(kind)
 
 
 def texts(array: pa.Array) -> Texts:

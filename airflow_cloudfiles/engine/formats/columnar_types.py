@@ -111,13 +111,16 @@ def list_of(kind: pa.DataType, element: pa.DataType) -> pa.DataType:
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """The type without its wrapping: dictionary, run-end encoding, extension.
 
-    A duration is a number of units, as Parquet stores it and Spark reads it.
+    A duration is a number of units, as Parquet stores it and Spark reads it. A short decimal is
+    one of 128 bits, for which Arrow has all the arithmetic.
     """
     while True:
         if isinstance(kind, pa.BaseExtensionType):
             kind = kind.storage_type
         elif pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
             kind = kind.value_type
+        elif pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
+            return pa.decimal128(kind.precision, kind.scale)
         else:
             return pa.int64() if pa.types.is_duration(kind) else kind
 

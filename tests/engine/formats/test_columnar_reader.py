@@ -197,6 +197,16 @@ def test_only_the_values_that_do_not_fit_are_rescued(write: Write) -> None:
     }
 
 
+def test_decimals_without_digits_before_the_point_fit_if_they_are_zero(write: Write) -> None:
+    table = pa.table({"i": [Decimal("0.00000"), Decimal("0.50000"), Decimal("-0.99999"), None]})
+    assert table.schema.field("i").type == pa.decimal128(5, 5)
+    for kind in (IntegerType(), DecimalType(9, 0)):
+        rows = read(write, table, schema(i=kind))
+        assert [row["i"] for row in rows] == [0, None, None, None]
+        rescued = [row["_rescued_data"] for row in rows]
+        assert rescued == [None, {"i": 0.5} | PATH, {"i": -0.99999} | PATH, None]
+
+
 def test_rescued_values_keep_their_kind(write: Write) -> None:  # B80
     moment = pa.array([1_706_704_259_123_456_789], pa.timestamp("ns", "UTC"))
     table = pa.table(

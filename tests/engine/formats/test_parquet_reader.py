@@ -71,6 +71,7 @@ def test_types_beyond_spark_s_have_the_next_larger_one_or_are_rescued() -> None:
             "span": pa.array([5], pa.duration("us")),
             "clock": pa.array([45_296_789], pa.time32("ms")),
             "long": pa.array([Decimal(10) ** 40], pa.decimal256(50, 2)),
+            "short": pa.array([Decimal("-1.20")], pa.decimal32(7, 2)),
         }
     )
     file = parquet(table)
@@ -85,6 +86,7 @@ def test_types_beyond_spark_s_have_the_next_larger_one_or_are_rescued() -> None:
         "json": StringType(),
         "word": StringType(),
         "span": LongType(),
+        "short": DecimalType(7, 2),
     }
     (row,) = only(file)
     rescued = row.pop("_rescued_data")
@@ -101,6 +103,7 @@ def test_types_beyond_spark_s_have_the_next_larger_one_or_are_rescued() -> None:
         "json": '{"a": 1}',
         "word": "x",
         "span": 5,
+        "short": Decimal("-1.20"),
     }
 
 
