@@ -289,13 +289,6 @@ def _summary(spec: JobSpec, before: int) -> dict[str, Any]:
     for batch in done:
         for key, value in batch.counts.items():
             total[key] = total.get(key, 0) + value
-    warnings = []
-    if total.get("missing_files"):
-        warnings.append(f"{total['missing_files']} files were gone and were skipped.")
-    if total.get("changed_files"):
-        warnings.append(f"{total['changed_files']} files had changed since they were discovered.")
-    if total.get("dropped_records"):
-        warnings.append(f"{total['dropped_records']} invalid records were dropped (DROPMALFORMED).")
     table = delta_table.open_table(str(spec.target))
     return {
         "source": normalize_uri(spec.source),
@@ -309,5 +302,20 @@ def _summary(spec: JobSpec, before: int) -> dict[str, Any]:
         "batches": len(done),
         "batches_recovered": sum(not batch.is_new for batch in done),
         "target_version": table.version() if table else None,
-        "warnings": warnings,
+        "warnings": _batch_warnings(spec, total),
     }
+
+
+def _batch_warnings(spec: JobSpec, total: dict[str, int]) -> list[str]:
+    """What of the input is not in the table, or is not what was discovered."""
+    apart = "badrecordspath" in {name.lower() for name in spec.options}
+    told = {
+        "missing_files": "files were gone and were skipped.",
+        "corrupt_files": "damaged files, or parts of large ones, were given up where the damage "
+        "begins (ignoreCorruptFiles); the task's log names them.",
+        "changed_files": "files had changed since they were discovered.",
+        "dropped_records": "invalid records are in badRecordsPath."
+        if apart
+        else "invalid records were dropped (DROPMALFORMED).",
+    }
+    return [f"{total[key]} {what}" for key, what in told.items() if total.get(key)]
