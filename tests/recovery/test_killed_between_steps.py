@@ -104,9 +104,14 @@ def test_a_lost_spark_checkpoint_repeats_no_batch_with_other_files(tmp_path: Pat
             path.rmdir()
         else:
             path.unlink(missing_ok=True)
-    dropped += _arrive(driver, 1)
-    assert driver.run()[0] == 0, driver.log[-3000:]
+    dropped += _arrive(driver, 1, country="CH")
+    driver.options = {**driver.options, "cloudFiles.evolveAhead": "true"}
+    code, report = driver.run()
+    assert code == 0, driver.log[-3000:]
+    assert report is not None
+    assert (report["schema_version"], report["outcome"]) == (1, "succeeded")
     assert sorted(_ids(driver)) == sorted(dropped)
+    assert _versions(driver) == ["0", "1"], "evolved ahead, once"
 
 
 def test_two_runs_at_once_land_every_row_once(tmp_path: Path) -> None:  # B148

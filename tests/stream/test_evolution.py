@@ -12,11 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_cloudfiles import SchemaHistory, UnknownFieldException
-from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, SchemaMismatchError
-from airflow_cloudfiles.engine.options import CloudFilesOptions
+from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.schema.differences import paths_of
-from airflow_cloudfiles.engine.stream.definition import settle_schema
-from tests.recovery.driver import Driver
 from tests.stream.landing import drop, rows, run, stream
 
 pytestmark = pytest.mark.spark
@@ -152,36 +149,6 @@ def test_a_schema_wrecked_by_a_bad_file_is_rolled_back_and_pinned(
     assert set(found[1]) == {"id", "name", "_rescued_data"}
     assert json.loads(str(found[2]["_rescued_data"]))["junk49"] == 49
 
-    history.pin(new_fields="fail")
-    drop(source, "3.json", [{"id": 3, "city": "Bern"}])
-    with pytest.raises(UnknownFieldException, match=r"pinned at version 3.*unpin") as caught:
-        run(stream(spark, source, state), state, target)
-    assert not caught.value.is_retryable
-
-
-def test_after_a_rollback_alone_the_same_field_evolves_again(
-    spark: SparkSession, folders: tuple[Path, Path, Path]
-) -> None:
-    source, state, target = folders
-    drop(source, "1.json", [{"id": 1}])
-    stream(spark, source, state)  # version 0
-    drop(source, "2.json", [{"id": 2, "new": "x"}])
-    with pytest.raises(UnknownFieldException):
-        run(stream(spark, source, state), state, target)
-    run(stream(spark, source, state), state, target)
-    SchemaHistory(str(state)).rollback(0)
-    drop(source, "3.json", [{"id": 3}])
-    run(stream(spark, source, state), state, target)  # the table keeps its column
-    assert {number: row["new"] for number, row in by_id(target).items()} == {
-        1: None,
-        2: "x",
-        3: None,
-    }
-    drop(source, "4.json", [{"id": 4, "new": "y"}])
-    with pytest.raises(UnknownFieldException, match="automatic retry: true"):
-        run(stream(spark, source, state), state, target)
-    assert SchemaHistory(str(state)).show().version == 3
-
 
 def test_a_case_sensitive_session_has_three_columns(
     spark: SparkSession, folders: tuple[Path, Path, Path]
@@ -199,24 +166,5 @@ def test_a_case_sensitive_session_has_three_columns(
         run(frame, state, target, "parquet")
         found = [(row["foo"], row.get("Foo"), row.get("FOO")) for row in parquet_rows(target)]
         assert sorted(found) == [("1", "2", None), ("3", None, "4")]
-        with pytest.raises(SchemaMismatchError, match="only in case"):  # B127
-            run(stream(spark, source, state.with_name("s")), state.with_name("s"), target / "delta")
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
-
-
-def test_a_job_evolves_ahead_and_its_report_says_so(tmp_path: Path) -> None:
-    options = {**WIDENING, "cloudFiles.evolveAhead": "true"}
-    job = Driver(tmp_path, **options)
-    drop(job.source, "first.json", [{"id": 0, "n": 1}])
-    given = {"cloudFiles.format": "json", "cloudFiles.schemaLocation": str(job.state), **options}
-    settle_schema(CloudFilesOptions.parse(given, path=str(job.source)))
-    for number in range(1, 30):
-        drop(job.source, f"{number:02}.json", [{"id": number, f"new{number % 3}": 1, "n": 2**70}])
-    code, report = job.run()
-    assert (code, report and report["outcome"]) == (0, "succeeded"), job.log[-3000:]
-    assert report is not None
-    assert (report["schema_version"], report["files"], report["rows"]) == (1, 30, 30)
-    assert report["rescued_rows"] == 0
-    assert report["discovery"]["new_files"] == 30
-    assert len([row for row in rows(job.target) if row["n"] == 2**70]) == 29

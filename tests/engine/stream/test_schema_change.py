@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine.errors import UnknownFieldException
 from airflow_cloudfiles.engine.schema.differences import paths_of
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
 from airflow_cloudfiles.engine.stream.split_reader import SplitReader
-from tests.engine.stream.test_every_format import WRITERS, Landing
+from tests.engine.stream.test_every_format import TYPED, WRITERS, Landing
 
 WIDENING = {
     "cloudFiles.schemaEvolutionMode": "addNewColumnsWithTypeWidening",
@@ -271,6 +271,41 @@ def test_a_pinned_schema_is_neither_evolved_nor_widened_nor_evolved_ahead(landin
     history.unpin()
     [row] = stream.run()
     assert row["new"] == "n"
+
+
+@pytest.mark.parametrize("landing", ["json", "avro"], indirect=True)
+def test_after_a_rollback_alone_the_same_field_evolves_again(landing: Landing) -> None:
+    landing.drop("1", [{"a": 1}])
+    stream = landing.stream(**TYPED)
+    stream.run()
+    landing.drop("2", [{"a": 2, "new": "x"}])
+    with pytest.raises(UnknownFieldException):
+        stream.run()
+    assert stream.run()[0]["new"] == "x"
+    SchemaHistory(str(landing.state)).rollback(0)
+    landing.drop("3", [{"a": 3}])
+    assert stream.run() == [{"a": 3, "_rescued_data": None}]
+    landing.drop("4", [{"a": 4, "new": "y"}])
+    with pytest.raises(UnknownFieldException, match="automatic retry: true"):
+        stream.run()
+    assert landing.versions() == [0, 1, 2, 3]
+    [row] = stream.run()
+    assert (row["a"], row["new"]) == (4, "y")
+
+
+@pytest.mark.parametrize("landing", ["json", "parquet"], indirect=True)
+def test_a_rollback_while_tasks_read_fails_them_once(landing: Landing) -> None:
+    landing.drop("1", [{"a": 1}])
+    stream = landing.stream(**TYPED)
+    stream.run()
+    landing.drop("2", [{"a": 2, "new": "x"}])
+    [reader] = stream.tasks()
+    SchemaHistory(str(landing.state)).pin()
+    with pytest.raises(UnknownFieldException, match="automatic retry: true"):
+        list(reader.read())
+    assert landing.versions() == [0, 1], "what is pinned did not evolve"
+    [row] = stream.run()
+    assert json.loads(row["_rescued_data"])["new"] == "x"
 
 
 @pytest.mark.parametrize("landing", ["json", "parquet"], indirect=True)
