@@ -178,6 +178,22 @@ def canonical_struct(schema: StructType) -> StructType:
     )
 
 
+def as_nullable(kind: DataType) -> DataType:
+    """The type without `NOT NULL`, at any depth: a record may lack anything."""
+    if isinstance(kind, StructType):
+        return StructType(
+            [
+                StructField(field.name, as_nullable(field.dataType), True, field.metadata)
+                for field in kind.fields
+            ]
+        )
+    if isinstance(kind, ArrayType):
+        return ArrayType(as_nullable(kind.elementType), True)
+    if isinstance(kind, MapType):
+        return MapType(as_nullable(kind.keyType), as_nullable(kind.valueType), True)
+    return kind
+
+
 def all_strings(kind: DataType) -> DataType:
     """The same shape with every leaf a string (Auto Loader's default for text formats, B5)."""
     if isinstance(kind, StructType):

@@ -236,6 +236,25 @@ def test_errors_of_a_definition_are_ours_and_say_what_to_do(
         ).load(str(tmp_path / "in"))
 
 
+def test_a_schema_may_promise_what_records_do_not_keep(spark: SparkSession, tmp_path: Path) -> None:
+    register(spark)  # as with Spark's file sources; Spark itself would fail: "Value is null"
+    drop(tmp_path / "in", "1.json", [{"a": 1, "s": {"x": 1}}, {"s": {}}, {"a": None, "s": None}])
+    query = (
+        spark.readStream.format("cloudFiles")
+        .option("cloudFiles.format", "json")
+        .schema("a LONG NOT NULL, s STRUCT<x: INT NOT NULL> NOT NULL")
+        .load(str(tmp_path / "in"))
+        .selectExpr("coalesce(a, -1) AS a", "s.x IS NULL AS no_x")
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "state"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "out"))
+    )
+    query.awaitTermination()
+    found = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted(map(tuple, found)) == [(-1, True), (-1, True), (1, False)]
+
+
 def test_other_formats_are_untouched_by_registration(spark: SparkSession, tmp_path: Path) -> None:
     register(spark)
     drop(tmp_path / "in", "1.json", [{"a": 1}])

@@ -39,6 +39,7 @@ from airflow_cloudfiles.engine.stream.handoff import QueryLocations
 from airflow_cloudfiles.engine.stream.inference import Inferred
 from airflow_cloudfiles.engine.stream.inference_tasks import Crew
 from airflow_cloudfiles.engine.stream.sampled import infer_source
+from airflow_cloudfiles.engine.types import as_nullable
 
 GIVEN = -1
 """Schema version of a schema that the user gave."""
@@ -200,7 +201,13 @@ def _in_words(change: SchemaChange) -> str:
 
 
 def given_schema(schema: StructType, options: CloudFilesOptions) -> SettledSchema:
-    """Take apart a schema that the user gave: data, partition and rescued data columns."""
+    """Take apart a schema that the user gave: data, partition and rescued data columns.
+
+    Raises:
+        OptionError: It lacks a partition column.
+        IncompatibleSchemaError: Something is `NOT NULL`, which `register` takes away.
+    """
+    _refuse_not_null(schema)
     compare_case(sensitive=options.case_sensitive)
     partitions = {fold(name) for name in options.partition_columns or ()}
     rescued = options.rescued_data_column
@@ -222,6 +229,16 @@ def given_schema(schema: StructType, options: CloudFilesOptions) -> SettledSchem
         data_schema=StructType(data),
         partition_schema=StructType(partition),
     )
+
+
+def _refuse_not_null(schema: StructType) -> None:
+    for column in schema.fields:
+        if not column.nullable or as_nullable(column.dataType) != column.dataType:
+            raise IncompatibleSchemaError(
+                f"Column {column.name} of the given schema is NOT NULL, or holds what is. Files "
+                "may lack it, and Spark would not look. Leave NOT NULL out, or call "
+                "register(spark), which does."
+            )
 
 
 def bind(settled: SettledSchema, options: CloudFilesOptions, checkpoint: str) -> SettledSchema:

@@ -37,6 +37,7 @@ from airflow_cloudfiles.engine.stream import checkpoint_mirror, handoff
 from airflow_cloudfiles.engine.stream.delta_sink import STATE as SINK_STATE
 from airflow_cloudfiles.engine.stream.delta_sink import DeltaDataSource, DeltaLakeDataSource
 from airflow_cloudfiles.engine.stream.source import CloudFilesDataSource
+from airflow_cloudfiles.engine.types import as_nullable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -200,7 +201,7 @@ def _load(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs
         said, has_schema=schema is not None, path=None if path is None else str(path)
     )
     if schema is not None:
-        self.schema(_with_rescued(schema, options.rescued_data_column))
+        self.schema(_completed(schema, options.rescued_data_column))
     for conf, option in SAMPLE_CONFS.items():
         value = self._spark.conf.get(conf, None)
         if value is not None and option.lower() not in said:
@@ -234,15 +235,18 @@ def _settle_first(reader: Any, given: dict[str, Any], path: str) -> None:
         definition.settle_schema(options, crew=spark_crew(reader._spark))  # noqa: SLF001
 
 
-def _with_rescued(schema: Any, column: str | None) -> Any:
-    """A given schema with the rescued data column behind it, if it has none yet."""
-    if column is None:
-        return schema
+def _completed(schema: Any, column: str | None) -> StructType:
+    """A given schema with the rescued data column behind it, if it has none yet.
+
+    Nothing of it is `NOT NULL`, as in Spark's file sources: Spark would take its word for it, and
+    files may lack anything.
+    """
     if isinstance(schema, str):
         schema = StructType.fromDDL(schema)
-    if column in schema.fieldNames():
-        return schema
-    return StructType([*schema.fields, StructField(column, StringType(), nullable=True)])
+    fields = cast("StructType", as_nullable(schema)).fields
+    if column is None or column in schema.fieldNames():
+        return StructType(fields)
+    return StructType([*fields, StructField(column, StringType())])
 
 
 def _start(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs: Any) -> Any:

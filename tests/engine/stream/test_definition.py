@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pyspark.sql.types import StructType
@@ -19,6 +20,7 @@ from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
 from airflow_cloudfiles.engine.stream import definition
+from airflow_cloudfiles.engine.types import as_nullable
 from tests.engine.stream.test_every_format import WRITERS, Landing
 
 
@@ -98,6 +100,17 @@ def test_a_given_schema_has_the_partition_columns_that_are_named(landing: Landin
     given = definition.given_schema(parse_schema("a INT, day DATE, hour INT"), named)
     assert given.data_schema == parse_schema("a INT")
     assert given.partition_schema == parse_schema("day DATE, hour INT")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a INT NOT NULL", "a STRUCT<x: INT NOT NULL>", "a ARRAY<STRUCT<x: INT NOT NULL>>"],
+)
+def test_a_schema_that_promises_what_files_may_lack_is_refused(landing: Landing, text: str) -> None:
+    given = options(landing, has_schema=True)
+    with pytest.raises(IncompatibleSchemaError, match=r"Column a .* NOT NULL.*register"):
+        definition.given_schema(parse_schema(text), given)
+    assert definition.given_schema(cast("StructType", as_nullable(parse_schema(text))), given)
 
 
 def test_contradicting_folders_give_no_partition_columns(landing: Landing) -> None:  # B38
