@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -51,6 +50,8 @@ _SAMPLE_CHARACTERS: Final = 1000
 _MAX_COLUMN_DEPTH: Final = 100
 _BLANK: Final = b" \t\r\n"
 _QUOTE: Final = b'"'
+_SAY_NOTHING: Final = (b"null", b'""')
+"""Values that tell inference no type."""
 
 Rescued = bytes | None
 """Strict JSON text of what a value could not give to its column; `None` when that is nothing."""
@@ -139,18 +140,18 @@ class Explainer:
         self, shape: StructShape, value: bytes, path: tuple[str, ...]
     ) -> tuple[object, Rescued]:
         taken: dict[int, list[tuple[bytes, bytes]]] = {}
-        unknown: list[tuple[str, bytes]] = []
+        unknown: dict[str | None, list[tuple[bytes, bytes]]] = {}
         for key, text in _members(value, self.grammar):
             name = key_text(key)
             # A key has one spelling in rescued data, whatever escapes the record writes it with.
             plain = key if name is None else json.dumps(name, ensure_ascii=False).encode()
             index = None if name is None else self._index(shape, name)
-            if index is not None:
-                taken.setdefault(index, []).append((plain, text))
-                if name != shape.names[index] and not path and name is not None:
-                    self.spelled[index] = name
-            elif not self._is_nothing(text) and not self._is_new(shape, name, text, path):
-                unknown.append((name or "", plain + b":" + self.grammar.strict(text)))
+            if index is None:
+                unknown.setdefault(name, []).append((plain, text))
+                continue
+            taken.setdefault(index, []).append((plain, text))
+            if name != shape.names[index] and not path and name is not None:
+                self.spelled[index] = name
         row: dict[str, object] = {}
         rescued: list[bytes] = []
         for index in sorted(taken):
@@ -160,8 +161,27 @@ class Explainer:
             row[shape.attributes[index]] = found
             if rest is not None:
                 rescued.append(key + b":" + rest)
-        rescued += [member for _, member in sorted(unknown, key=itemgetter(0))]
+        for name in sorted(unknown, key=lambda each: each or ""):
+            rescued += self._strangers(shape, name, unknown[name], path)
         return shape.make(**row), _object(rescued)
+
+    def _strangers(
+        self,
+        shape: StructShape,
+        name: str | None,
+        members: list[tuple[bytes, bytes]],
+        path: tuple[str, ...],
+    ) -> list[bytes]:
+        """What to rescue of a name that is no column, which may have come more than once."""
+        last = members[-1][1]
+        # The last one counts, here as in inference: the others must not make a column.
+        if not self._is_nothing(last) and self._is_new(shape, name, last, path):
+            return []
+        return [
+            key + b":" + self.grammar.strict(text)
+            for key, text in members
+            if not self._is_nothing(text)
+        ]
 
     def _list(
         self, shape: ListShape, value: bytes, path: tuple[str, ...]
@@ -226,7 +246,7 @@ class Explainer:
                 self.strangers.add(name)
             return False
         strict = self.grammar.strict(text)
-        if strict[:1] in b"{[" and not _has_column_type(strict, drops_nulls=self.drops_nulls):
+        if not _has_column_type(strict, drops_nulls=self.drops_nulls):
             return False
         sample = _sample(strict)
         for outer in reversed((*path, name)):
@@ -325,10 +345,12 @@ def _object(members: list[bytes]) -> Rescued:
 
 
 def _has_column_type(strict: bytes, *, drops_nulls: bool) -> bool:
-    """Whether a column could have the type of an object or array.
+    """Whether a column could have the type of a value, which is what inference will say of it.
 
     An empty struct has no type (B77), and one nested beyond reason has none that Spark could plan.
     """
+    if strict[:1] not in b"{[" and strict not in _SAY_NOTHING:
+        return True
     try:
         found = _type_of(strict, _MAX_COLUMN_DEPTH)
     except NotJsonError:
@@ -340,7 +362,7 @@ def _type_of(strict: bytes, depth: int) -> DataType:
     """As much of the type of a value as tells whether it has one."""
     if not depth:
         raise NotJsonError("nested too deeply for a column")
-    if strict == b"null":
+    if strict in _SAY_NOTHING:
         return NullType()
     if strict[:1] == b"[":
         element: DataType = NullType()
@@ -348,9 +370,9 @@ def _type_of(strict: bytes, depth: int) -> DataType:
             element = merge_types(element, _type_of(text, depth - 1))
         return ArrayType(element)
     if strict[:1] == b"{":
-        names = ((key_text(key), text) for key, text in _members(strict))
+        fields = {key_text(key): text for key, text in _members(strict)}  # the last one counts
         return StructType(
-            [StructField(name, _type_of(text, depth - 1)) for name, text in names if name]
+            [StructField(name, _type_of(text, depth - 1)) for name, text in fields.items() if name]
         )
     return StringType()
 

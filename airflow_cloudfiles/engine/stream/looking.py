@@ -97,8 +97,12 @@ def look_at(
         return Findings(current, current)
     noted = Brought()
     learned = learn_sample(Sample(store, sample, options, current, noted), FetchCounts(), crew)
-    observed, _ = settle(learned, options=options, paths=[file.path for file in sample])
-    evolved = evolve(current, observed)
+    paths = [file.path for file in sample]
+    evolved = current
+    # A hint for a whole type hides what is new inside of it.
+    for each in (options, dataclasses.replace(options, schema_hints=None)):
+        observed, _ = settle(learned, options=each, paths=paths)
+        evolved = evolve(evolved, observed)
     if options.schema_evolution_mode == WIDENING_MODE and can_widen(current, options):
         look = _widen_by_types if options.format in TYPED else _widen_by_values
         evolved = look(context, sample, evolved, noted)

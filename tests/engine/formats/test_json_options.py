@@ -160,6 +160,12 @@ def test_a_field_that_is_always_null_is_dropped_and_is_nothing():
         assert [row["_rescued_data"] for row in rows] == ['{"e":[],"_file_path":"file:///f"}', None]
     with pytest.raises(UnknownFields):
         reader.read([Piece("file:///f", b'{"n":1}')])
+    # An empty text tells no type, so it is no new column, but neither is it nothing.
+    [row] = reader.read([Piece("file:///f", b'{"n":"","m":{"x":""}}')]).to_pylist()
+    assert row["_rescued_data"] == '{"m":{"x":""},"n":"","_file_path":"file:///f"}'
+    assert inferred(records[1], '{"n":"","m":{"x":""}}', dropFieldIfAllNull="true") == (
+        "struct<a:string>"
+    )
 
 
 def test_a_sample_of_the_records_is_the_same_however_they_are_cut():

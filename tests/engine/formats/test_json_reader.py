@@ -191,6 +191,19 @@ def test_of_a_repeated_key_the_last_value_counts_and_the_others_are_rescued():
     assert rescued('{"a":1,"a":2}', schema) == {"a": 1}
 
 
+@pytest.mark.parametrize(
+    "new", ['"e":"1","e":{}', '"e":{"f":1,"f":{}}', '"e":[[1],1],"e":[[]],"e":{}']
+)
+def test_a_repeated_key_is_new_only_if_its_last_value_makes_a_column(new):
+    # Inference goes by the last value, too: otherwise the stream would fail for ever.
+    schema = columns(a=LongType())
+    (row,) = rows(f'{{"a":1,{new}}}', schema, mode_="addNewColumns")
+    assert row["_rescued_data"].startswith(f'{{{new},"_file_path"')
+    with pytest.raises(UnknownFields) as caught:
+        rows(f'{{{new},"e":"x"}}', schema, mode_="addNewColumns")
+    assert caught.value.fields == {"e": "x"}
+
+
 def test_a_text_without_utf8_is_rescued():  # B80
     assert rescued(rb'{"a":"x\ud800"}', columns(a=StringType())) == {"a": "x\ud800"}
     assert rescued(rb'{"\ud800":1}', columns(a=StringType()), mode_="addNewColumns") == {

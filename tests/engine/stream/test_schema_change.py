@@ -252,6 +252,27 @@ def test_evolving_ahead_writes_one_version_and_nothing_fails(landing: Landing) -
     assert set(version.reason["brought"]) <= {path.as_uri() for path in landing.source.iterdir()}
 
 
+@pytest.mark.parametrize("landing", ["json"], indirect=True)
+def test_what_is_new_inside_of_a_hinted_struct_is_added_to_it(landing: Landing) -> None:  # B48
+    hints = {"cloudFiles.schemaHints": "s STRUCT<a: INT>, t ARRAY<STRUCT<a: INT>>"}
+    landing.drop("1", [{"id": 1}])
+    stream = landing.stream(**hints)
+    stream.run()
+    landing.drop("2", [{"s": {"a": 1, "b": "x"}, "t": [{"b": 2}]}])
+    with pytest.raises(UnknownFieldException) as caught:
+        stream.run()
+    assert caught.value.is_retryable
+    [row] = stream.run()
+    assert (row["s"], row["t"]) == ({"a": 1, "b": "x"}, [{"a": None, "b": "2"}])
+    # A hint for what is not there yet still says its type.
+    landing.drop("3", [{"s": {"c": 3}, "u": 4}])
+    stream = landing.stream(**{"cloudFiles.schemaHints": "s.c INT, u DOUBLE"})
+    with pytest.raises(UnknownFieldException):
+        stream.run()
+    found = [row for row in stream.run() if row["u"]]
+    assert [(row["s"]["c"], row["u"]) for row in found] == [(3, 4.0)]
+
+
 def test_a_pinned_schema_is_neither_evolved_nor_widened_nor_evolved_ahead(landing: Landing) -> None:
     landing.drop("1", [{"a": 1}])
     stream = landing.stream(**WIDENING, **{"cloudFiles.evolveAhead": "true"})
