@@ -383,11 +383,13 @@ def _refuse_documented(key: str) -> None:
 
 def _unknown(key: str) -> str:
     """Say that a key is unknown, and which one was probably meant."""
-    documented = _documented()
-    near = difflib.get_close_matches(key, documented, n=2, cutoff=0.6)
-    if not near:
-        near = difflib.get_close_matches(f"cloudfiles.{key}", documented, n=2, cutoff=0.6)
-    hint = f" Did you mean {' or '.join(documented[name] for name in near)}?" if near else ""
+    sink = {name.lower(): name for name in option_names.OF_SINK}
+    if key in sink:
+        return f"{sink[key]} is an option of the Delta sink: give it to writeStream."
+    bare = "cloudfiles."
+    options = {name.removeprefix(bare): option for name, option in (_documented() | sink).items()}
+    near = difflib.get_close_matches(key.removeprefix(bare), options, n=2, cutoff=0.6)
+    hint = f" Did you mean {' or '.join(options[name] for name in near)}?" if near else ""
     return (
         f"Unknown option {key!r}.{hint} Options are listed in docs/reference/options.md; "
         "cloudFiles.validateOptions=false accepts unknown ones."

@@ -23,6 +23,8 @@ _OPTION_OF_ARGUMENT = {
     "checkpointlocation": "checkpoint_location",
     "cloudfiles.schemalocation": "schema_location",
 }
+_LOCATION = "badrecordspath"
+"""The option that is a location, and no argument of a task."""
 _OF_SINK = frozenset(name.lower() for name in option_names.OF_SINK)
 _CREDENTIALS = frozenset(name.lower() for name in option_names.CREDENTIALS)
 
@@ -52,6 +54,10 @@ class StreamArguments:
             checkpoint_location=locate(self.checkpoint_location),
             schema_location=locate(self.schema_location) if self.schema_location else None,
             target=locate(self.target) if self.target else None,
+            options={
+                name: locate(str(value)) if name.lower() == _LOCATION and value else value
+                for name, value in self.options.items()
+            },
         )
 
     def engine_options(self) -> dict[str, str]:
@@ -109,7 +115,8 @@ def check_at_parse(*, source: object, format: str, options: object) -> None:  # 
     Raises:
         OptionError: An option is unknown, not offered, or has a bad value.
     """
-    if options is None or not isinstance(options, Mapping):
+    options = {} if options is None else options
+    if not isinstance(options, Mapping) or not _is_plain(format):
         return
     for name in options:
         if str(name).lower() in _CREDENTIALS:
@@ -118,6 +125,7 @@ def check_at_parse(*, source: object, format: str, options: object) -> None:  # 
                 "connection (conn_id), or the environment's own credential chain."
             )
     plain = {name: value for name, value in options.items() if _is_plain(value)}
+    plain |= {name: "row" for name in options if name not in plain and name.lower() == "rowtag"}
     _parse({"cloudFiles.format": format, **plain}, str(source))
 
 

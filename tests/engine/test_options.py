@@ -81,6 +81,11 @@ def test_a_typo_names_the_nearest_option(typo: str, meant: str) -> None:  # B101
     CloudFilesOptions.parse({**JSON, "cloudFiles.foo": "1", "cloudFiles.validateOptions": "false"})
 
 
+def test_an_option_of_the_sink_is_sent_there() -> None:
+    with pytest.raises(UnknownOptionError, match="typeWidening is an option of the Delta sink"):
+        CloudFilesOptions.parse({**JSON, "typewidening": "true"})
+
+
 def _of_others(format_name: str) -> list[str]:
     """Options of another format that JSON does not have."""
     own = {name.lower() for name in FORMATS["json"].NAMES}

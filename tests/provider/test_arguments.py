@@ -31,8 +31,27 @@ def test_a_misspelt_option_is_refused_with_the_nearest_name() -> None:
 
 
 def test_a_misspelt_format_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(OptionError, match="Did you mean json"):
-        check_at_parse(source="/in", format="jsn", options={})
+    for options in ({}, None):
+        with pytest.raises(OptionError, match="Did you mean json"):
+            check_at_parse(source="/in", format="jsn", options=options)
+
+
+def test_a_misspelt_option_of_the_sink_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(UnknownOptionError, match="Did you mean typeWideningMaxBytes"):
+        check_at_parse(source="/in", format="json", options={"typeWideningMaxByte": "1g"})
+
+
+def test_an_option_that_a_format_needs_may_come_from_a_template() -> None:
+    with pytest.raises(OptionError, match="rowTag is required"):
+        check_at_parse(source="/in", format="xml", options=None)
+    check_at_parse(source="/in", format="xml", options={"RowTag": "{{ params.row }}"})
+
+
+def test_bad_records_go_to_a_location_like_the_others() -> None:
+    stream = _stream(options={"BadRecordsPath": "bad", "mode": "PERMISSIVE"})
+    located = stream.located(lambda location: f"s3://lake/{location.strip('/')}")
+    assert located.options == {"BadRecordsPath": "s3://lake/bad", "mode": "PERMISSIVE"}
+    assert located.own_locations() == ["s3://lake/bad"]
 
 
 def test_a_templated_value_waits_for_its_rendering() -> None:
