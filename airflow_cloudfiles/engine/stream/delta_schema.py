@@ -146,10 +146,14 @@ def refuse_features(table: DeltaTable, target: str) -> None:
             rules.append(f"column {each.name} is NOT NULL")
         rules += [f"column {each.name} has {key}" for key in each.metadata if key in _COMPUTED]
     if rules:
-        raise SinkError(
-            f"{target} cannot be written in this version, because {'; '.join(rules)}. Choose a "
-            "table without, or write to it with Delta's own jars (writeStream.format('delta'))."
-        )
+        raise _refused(target, rules)
+
+
+def _refused(target: str, rules: list[str]) -> SinkError:
+    return SinkError(
+        f"{target} cannot be written in this version, because {'; '.join(rules)}. Choose a "
+        "table without, or write to it with Delta's own jars (writeStream.format('delta'))."
+    )
 
 
 def check_columns(columns: Iterable[pa.Field], target: str, within: str = "") -> None:
@@ -208,6 +212,9 @@ class _Comparison:
                     f"Column {'.'.join((*at, name))} differs only in case from {twin} of "
                     f"{self._target}. Name it {twin} with a schema hint (cloudFiles.schemaHints)."
                 )
+        for each in have.fields if at else ():  # whole columns: see `refuse_features`
+            may_be_null = each.name not in by_name or by_name[each.name].nullable
+            self._check_nulls(may_be_null, each.nullable, (*at, each.name))
         known = {each.name for each in have.fields}
         if at and not known.issuperset(by_name):
             self.grown.add(at[0])
@@ -225,15 +232,22 @@ class _Comparison:
             ]
         )
 
+    def _check_nulls(self, may_be: bool, is_allowed: bool, at: tuple[str, ...]) -> None:  # noqa: FBT001
+        """Refuse nulls inside a column that allows none there."""
+        if may_be and not is_allowed:
+            raise _refused(self._target, [f"column {'.'.join(at)} is NOT NULL"])
+
     def _type(self, have: DataType, want: DataType, at: tuple[str, ...]) -> DataType:
         if have == want:
             return have
         if isinstance(have, StructType) and isinstance(want, StructType):
             return self.struct(have, want, at)
         if isinstance(have, ArrayType) and isinstance(want, ArrayType):
+            self._check_nulls(want.containsNull, have.containsNull, (*at, "element"))
             element = self._type(have.elementType, want.elementType, (*at, "element"))
             return ArrayType(element, have.containsNull)
         if isinstance(have, MapType) and isinstance(want, MapType):
+            self._check_nulls(want.valueContainsNull, have.valueContainsNull, (*at, "value"))
             key = self._type(have.keyType, want.keyType, (*at, "key"))
             value = self._type(have.valueType, want.valueType, (*at, "value"))
             return MapType(key, value, have.valueContainsNull)

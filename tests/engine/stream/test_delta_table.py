@@ -171,6 +171,30 @@ def test_a_table_with_rules_that_would_not_be_checked_is_refused(
         delta_table.check(str(target), A, merge_schema=True)
 
 
+X = pa.field("x", pa.int64())
+STRICT_X = X.with_nullable(False)
+
+
+@pytest.mark.parametrize(
+    ("strict", "lenient", "named"),
+    [
+        (pa.struct([STRICT_X]), pa.struct([X]), "a.x"),
+        (pa.struct([STRICT_X]), pa.struct([X.with_name("y")]), "a.x"),
+        (pa.list_(STRICT_X), pa.list_(X), "a.element"),
+        (pa.list_(pa.struct([STRICT_X])), pa.list_(pa.struct([X])), "a.element.x"),
+        (pa.map_(pa.string(), STRICT_X), pa.map_(pa.string(), X), "a.value"),
+    ],
+)
+def test_nulls_inside_a_column_that_allows_none_are_refused(
+    tmp_path: Path, strict: pa.DataType, lenient: pa.DataType, named: str
+) -> None:
+    target = str(tmp_path / "t")
+    DeltaTable.create(target, pa.schema([("a", strict)]))
+    delta_table.check(target, pa.schema([("a", strict)]), merge_schema=False)
+    with pytest.raises(SinkError, match=f"column {named} is NOT NULL"):
+        delta_table.check(target, pa.schema([("a", lenient)]), merge_schema=True)
+
+
 def test_statistics_never_hide_a_row(tmp_path: Path) -> None:
     schema = pa.schema(
         [("i", pa.int64()), ("f", pa.float64()), ("s", pa.string()), ("d", pa.date32())]
