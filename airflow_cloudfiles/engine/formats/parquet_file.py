@@ -13,11 +13,12 @@ from itertools import accumulate
 from typing import IO, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from airflow_cloudfiles.engine.format_options.parquet import ParquetOptions
 from airflow_cloudfiles.engine.formats.columnar_reader import BATCH_BYTES, Chunk, names_of
-from airflow_cloudfiles.engine.formats.columnar_types import is_list, list_of
+from airflow_cloudfiles.engine.formats.columnar_types import is_bytes, is_list, is_text, list_of
 from airflow_cloudfiles.engine.formats.parquet_calendar import Calendar
 from airflow_cloudfiles.engine.formats.parquet_int96 import has_nanos, in_nanos
 from airflow_cloudfiles.engine.options import CloudFilesOptions
@@ -121,7 +122,7 @@ class ParquetFile:
             rows = 0
             for chunk in self._group_chunks(part, group, columns):
                 rows += chunk.rows
-                yield chunk
+                yield from _in_pieces(chunk)
             if rows != group.num_rows:
                 raise OSError(f"row group {part} has {rows} rows, not {group.num_rows} as it says")
 
@@ -180,6 +181,27 @@ def _batches(
     for batch in file.iter_batches(rows, row_groups=[part], columns=names, use_threads=False):
         batch.validate()
         yield [batch.column(place) for place in places]
+
+
+def _in_pieces(chunk: Chunk) -> Iterator[Chunk]:
+    """The chunk in pieces of about `BATCH_BYTES`: a large value may be shared by all its rows."""
+    shared = [each.dictionary for each in chunk.columns if pa.types.is_dictionary(each.type)]
+    largest = max((_largest_value(each) for each in shared), default=0)
+    rows = max(_FEWEST_ROWS, BATCH_BYTES // max(1, largest))
+    if chunk.rows <= rows:
+        yield chunk
+        return
+    for begin in range(0, chunk.rows, rows):
+        columns = [each.slice(begin, rows) for each in chunk.columns]
+        yield Chunk(min(rows, chunk.rows - begin), columns, chunk.schema)
+
+
+def _largest_value(array: pa.Array) -> int:
+    """The bytes of the longest of some texts; 0 of what is no text."""
+    if not (is_text(array.type) or is_bytes(array.type)) or not len(array):
+        return 0
+    longest = pc.max(pc.binary_length(array.cast(pa.large_binary()))).as_py()
+    return int(longest or 0)
 
 
 def _piece_bytes(metadata: pq.FileMetaData) -> int:

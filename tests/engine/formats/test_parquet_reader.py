@@ -237,6 +237,21 @@ def test_row_groups_too_large_to_fetch_at_once_are_read_piece_by_piece(
     assert [row["n"] for row in found] == [row["l"][0] for row in found] == list(range(50_000))
 
 
+def test_a_large_value_that_many_rows_share_is_given_out_in_batches() -> None:
+    values = pa.DictionaryArray.from_arrays(
+        pa.array([row % 3 if row % 5 else None for row in range(2000)], pa.int32()),
+        pa.array(["x" * 200_000, "y", "z" * 100_000]),
+    )
+    file = parquet(pa.table({"n": list(range(2000)), "s": values}))
+    columns = infer([file], options())
+    assert len(file.data) < 100_000
+    batches = list(reader(columns, options()).read_file(file))
+    assert max(batch.nbytes for batch in batches) < 2 * BATCH_BYTES
+    table = pa.Table.from_batches(batches)
+    assert table.column("n").to_pylist() == list(range(2000))
+    assert table.column("s").combine_chunks() == values.cast(pa.string())
+
+
 def test_only_the_columns_that_are_needed_are_fetched() -> None:
     table = pa.table({"wide": [np.random.default_rng(1).bytes(10**6)], "n": [1]})
     file = Counted(parquet(table).data)
