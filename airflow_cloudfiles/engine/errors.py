@@ -303,6 +303,10 @@ def from_name(name: str, message: str) -> CloudFilesError:
     return _tree(CloudFilesError).get(name, CloudFilesError)(message)
 
 
+_WORKER_DIED = "Python worker exited unexpectedly (crashed)"
+"""What Spark says of one that the system ended: it cannot tell why."""
+
+
 def from_text(text: str) -> CloudFilesError | None:
     """Find the last of our errors in a Python traceback that is part of a longer text.
 
@@ -310,9 +314,19 @@ def from_text(text: str) -> CloudFilesError | None:
         text: For instance the message of a `StreamingQueryException`.
 
     Returns:
-        The error, with its class and message; `None` when the text holds none of ours.
+        The error, with its class and message; one of ours also where a Python worker has died
+        without any; `None` when the text holds none of ours.
     """
     matches = _IN_TRACEBACK.findall(text)
+    if not matches and _WORKER_DIED in text:
+        return RunFailedError(
+            "A Python worker of Spark died while it read files, without a word. Either the "
+            "memory of its machine did not suffice: give executors more "
+            "(spark.executor.memoryOverhead), or read fewer files at once "
+            "(cloudFiles.maxFilesPerTrigger). Or the format is ORC and a file is damaged so that "
+            "its library ends the process: with cloudFiles.maxFilesPerTrigger=1 the next file to "
+            "ingest is the one; replace it. Nothing of the batch was committed."
+        )
     if not matches:
         return None
     name, message = matches[-1]

@@ -50,3 +50,13 @@ def test_an_unknown_field_error_tells_fields_file_and_whether_to_retry(retry: bo
 def test_a_text_without_our_errors_holds_none() -> None:
     assert errors.from_text("java.lang.OutOfMemoryError: Java heap space") is None
     assert type(errors.from_name("ValueError", "x")) is CloudFilesError
+
+
+def test_a_worker_that_died_is_explained():
+    found = errors.from_text(
+        "Job aborted due to stage failure ... org.apache.spark.SparkException: "
+        "Python worker exited unexpectedly (crashed). Consider setting ..."
+    )
+    assert isinstance(found, errors.RunFailedError)
+    assert "ORC" in str(found)
+    assert found.is_retryable
