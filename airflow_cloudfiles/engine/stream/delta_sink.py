@@ -9,6 +9,7 @@ enters the JVM.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import json
 import logging
 import pickle
@@ -26,10 +27,15 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType  # noqa: TC002 - Spark reads the annotations of none
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
+from airflow_cloudfiles.engine.errors import (
+    CloudFilesError,
+    OptionError,
+    UnknownOptionError,
+)
 from airflow_cloudfiles.engine.ledger.metadata import read_metadata
 from airflow_cloudfiles.engine.ledger.plan_log import PREFIX as PLANS
 from airflow_cloudfiles.engine.log import NumberedLog
+from airflow_cloudfiles.engine.option_names import OF_SINK
 from airflow_cloudfiles.engine.option_values import Values
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
 from airflow_cloudfiles.engine.stream import delta_table, progress
@@ -42,6 +48,9 @@ from airflow_cloudfiles.engine.types import to_arrow
 
 STATE = "cloudFiles.internal.state"
 """Option of the sink: where the stream's state is, if Spark's checkpoint is only a copy of it."""
+_OPTIONS = (*OF_SINK, "txnAppId", "checkpointLocation")
+_ALIKE = 0.85
+"""From where on a name is taken for a misspelt one; `overwriteSchema` is not `mergeSchema`."""
 _TOLD = {"files": "files", "rows": "rows", "rescued_rows": "rescued"}
 _log = logging.getLogger(__name__)
 
@@ -94,12 +103,14 @@ class DeltaLakeDataSource(DataSource):
         """The writer of one query.
 
         Raises:
-            OptionError: No path, or an output mode other than append.
+            OptionError: No path, an output mode other than append, or an option that looks like one
+                of the sink's and is none.
         """
         options = {key.lower(): value for key, value in dict(self.options).items()}
         target = self._path()
         if overwrite:
             raise OptionError("The deltalake sink appends: use outputMode append.")
+        _refuse_misspelt(options)
         return DeltaStreamWriter(target, options, schema)
 
     def _path(self) -> str:
@@ -107,6 +118,17 @@ class DeltaLakeDataSource(DataSource):
             if key.lower() == "path" and value:
                 return str(value)
         raise OptionError("No target: give the table's folder to start(path) or load(path).")
+
+
+def _refuse_misspelt(options: dict[str, str]) -> None:
+    """Refuse what looks like an option; other names may be those of other sinks, and do nothing."""
+    known = {name.lower(): name for name in _OPTIONS}
+    for key in options.keys() - known.keys():
+        near = difflib.get_close_matches(key, known, n=1, cutoff=_ALIKE)
+        if near:
+            raise UnknownOptionError(
+                f"The deltalake sink has no option {key!r}. Did you mean {known[near[0]]}?"
+            )
 
 
 class DeltaDataSource(DeltaLakeDataSource):
