@@ -127,7 +127,8 @@ def whole(store) -> list[FileRange]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_small_file_of_any_format_costs_one_request(store, name):
-    for odd in ODD_NAMES:
+    in_cloud = not store.uri.startswith("memory:")  # which takes keys as a disk does
+    for odd in [*ODD_NAMES, *["a//b."] * in_cloud]:
         store.put(f"{odd}{name}", FILES[name])
     parts = whole(store)
     before = store.requests
@@ -140,6 +141,41 @@ def test_a_small_file_of_any_format_costs_one_request(store, name):
     assert store.requests - before == {"get": len(parts)}
     expected = {"parquet": ROWS, "orc": ROWS, "avro": ROWS, "binaryFile": 1}
     assert rows == len(parts) * expected.get(name, 100)
+
+
+def test_the_path_of_a_binary_file_is_its_uri(store):
+    names = [f"{odd}bin" for odd in ODD_NAMES]
+    for name in names:
+        store.put(name, name.encode())
+    options = source("binaryFile")
+    reader = open_reader(fixed_schema(options), options)
+    found = [
+        row
+        for part in whole(store)
+        for batch in fetch(store, part, FetchCounts(), reader.read_file, ignore_missing=False)
+        for row in batch.to_pylist()
+    ]
+    assert {row["path"]: row["content"].decode() for row in found} == {
+        f"{store.uri}/{name}": name for name in names
+    }
+
+
+@pytest.mark.parametrize("name", ["parquet", "orc", "avro", "binaryFile"])
+@pytest.mark.parametrize("is_small", [True, False])
+def test_what_changed_since_it_was_discovered_is_read_as_it_is_now(
+    name, is_small, monkeypatch, tmp_path
+):
+    if not is_small:
+        monkeypatch.setattr(opened, "BLOCK_BYTES", len(FILES[name]) // 3)
+    store = open_store(f"memory://{tmp_path.name}")
+    store.put("a", FILES[name])
+    schema, parts = inferred(store, name), whole(store)
+    store.put("a", FILES[name] if name != "binaryFile" else bytes(3000))
+    counts = FetchCounts()
+    assert read(store, name, schema, parts, counts=counts) == (1 if name == "binaryFile" else ROWS)
+    assert counts.changed_files == 1
+    store.put("a", FILES[name])
+    assert inferred(store, name) == schema
 
 
 @pytest.mark.parametrize("name", ["parquet", "orc", "avro"])
