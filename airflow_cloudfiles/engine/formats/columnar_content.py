@@ -39,6 +39,10 @@ class _Around(io.RawIOBase):
         """Go to another position."""
         return self._content.seek(offset, whence)
 
+    def fileno(self) -> int:
+        """The number of a file of this machine."""
+        return self._content.fileno()
+
 
 class Watched(_Around):
     """The bytes of a file; remembers why they could not be read.
@@ -67,17 +71,22 @@ class Blocks(_Around):
     """The bytes of a file; while it is `holding`, they are asked for in large blocks, once.
 
     For a library that reads some places of a part of a file by turns, and needs most of the part.
+    A file of this machine is read as it is asked for: its system holds it.
     """
 
     def __init__(self, content: IO[bytes]) -> None:
         super().__init__(content)
         self._held: dict[int, bytes] = {}
         self._is_holding = False
+        try:
+            self._is_near = content.fileno() >= 0
+        except io.UnsupportedOperation:
+            self._is_near = False
 
     @contextmanager
     def holding(self) -> Iterator[None]:
         """Hold the blocks of a part of the file; of these the last ones until the next part."""
-        self._is_holding = True
+        self._is_holding = not self._is_near
         try:
             yield
         finally:

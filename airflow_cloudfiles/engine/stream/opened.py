@@ -241,7 +241,7 @@ class _Chunk:
         begin = position - self.at
         if not 0 <= begin < len(self.data):
             return b""
-        return self.data if begin == 0 and most >= len(self.data) else self.data[begin:][:most]
+        return self.data[begin : begin + most]
 
 
 class _StoreBytes(io.RawIOBase):

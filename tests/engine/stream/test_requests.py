@@ -10,11 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
+from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import (
     FileChangedError,
     FileMissingError,
     FileUnreachableError,
+    FileUnreadableError,
 )
 from airflow_cloudfiles.engine.formats import columnar_content, parquet_file
 from airflow_cloudfiles.engine.formats.base import FileReader
@@ -282,3 +284,16 @@ def watched(store, monkeypatch) -> list[int]:
 
     monkeypatch.setattr(store, "get_range", watching)
     return asked
+
+
+@pytest.mark.parametrize("name", ["json", "parquet", "avro", "binaryFile"])
+def test_an_empty_file_is_no_bad_request(store, name):
+    store.put("a", b"")
+    schema = fixed_schema(source(name)) or StructType([StructField("a", StringType())])
+    if name in {"json", "binaryFile"}:
+        assert read(store, name, schema, whole(store)) == (name == "binaryFile")
+        return
+    with pytest.raises(FileUnreadableError, match="/a "):
+        read(store, name, schema, whole(store))
+    with pytest.raises(FileUnreadableError, match="/a "):
+        inferred(store, name)
