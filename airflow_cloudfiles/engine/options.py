@@ -134,8 +134,16 @@ class CloudFilesOptions:
     case_sensitive: bool = False
     """Internal: whether the session has `spark.sql.caseSensitive`: `foo` and `Foo` are two columns
     then (B16)."""
+    path_columns: tuple[str, ...] = ()
+    """Internal: columns that the paths fill; a field of such a name is rescued."""
     exclude: tuple[str, ...] = ()
     """Internal: locations below the source that are not sources (the target)."""
+
+    @property
+    def reserved_columns(self) -> tuple[str, ...]:
+        """Names that are never new columns, whatever the files hold."""
+        own = (self.corrupt_record_column, self.rescued_data_column, *self.path_columns)
+        return tuple(filter(None, own))
 
     @property
     def read_limit(self) -> ReadLimit:

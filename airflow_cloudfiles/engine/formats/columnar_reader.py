@@ -99,7 +99,7 @@ class ColumnarReader(ABC):
     """The name of the format, for errors."""
 
     def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
-        rescued, corrupt = options.rescued_data_column, options.corrupt_record_column
+        rescued = options.rescued_data_column
         extra = [] if rescued is None else [StructField(rescued, StringType())]
         self.arrow_schema: pa.Schema = to_arrow(StructType([*data_schema.fields, *extra]))
         self.counts = ReadCounts()
@@ -107,7 +107,7 @@ class ColumnarReader(ABC):
         self._options = options
         self._columns = to_arrow(data_schema)
         # Inference leaves these names out; where the user's own schema has one, it is a column.
-        reserved = {fold(each) for each in (corrupt, rescued) if each is not None}
+        reserved = set(map(fold, options.reserved_columns))
         self._matching = Matching(
             case_sensitive=options.reader_case_sensitive,
             keeps_strangers=rescued is not None,

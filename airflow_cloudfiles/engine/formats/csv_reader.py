@@ -88,7 +88,7 @@ class CsvReader:
             parsed,
             case_sensitive=options.reader_case_sensitive,
             by_position=options.has_schema,
-            reserved=filter(None, (corrupt, rescued)),
+            reserved=options.reserved_columns,
         )
 
     def read_file(

@@ -92,7 +92,7 @@ class JsonReader:
             parsed_type=pa.struct(list(to_arrow(parsed))),
             shape=shape,
         )
-        self._reserved = frozenset(map(fold, filter(None, (*reserved, corrupt, rescued))))
+        self._reserved = frozenset(map(fold, (*reserved, *options.reserved_columns)))
 
     def read(self, pieces: Sequence[Piece]) -> pa.RecordBatch:
         """Read lines of one or many files into one batch, rows in the order of the lines.

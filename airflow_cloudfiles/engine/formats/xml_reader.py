@@ -110,7 +110,7 @@ class XmlReader:
         self._scanner = RowScanner(own.row_tag, ignore_namespace=own.ignore_namespace)
         path = own.row_validation_xsd_path
         self._validator = None if path is None else RowValidator(path)
-        self._reserved = frozenset(map(fold, filter(None, (corrupt, rescued))))
+        self._reserved = frozenset(map(fold, options.reserved_columns))
 
     def read_file(
         self, file: OpenedFile, start: int = 0, end: int | None = None

@@ -28,6 +28,7 @@ from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream.fetch import FetchCounts, fetch
 from airflow_cloudfiles.engine.stream.inference_tasks import Crew, Sample, learn_sample
 from airflow_cloudfiles.engine.stream.splits import BatchContext, FileRange, Split
+from airflow_cloudfiles.engine.types import field_positions, fold
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
@@ -97,6 +98,8 @@ def look_at(
         return Findings(current, current)
     noted = Brought()
     learned = learn_sample(Sample(store, sample, options, current, noted), FetchCounts(), crew)
+    in_paths = field_positions(StructType.fromJson(json.loads(context.partition_schema)))
+    learned = StructType([each for each in learned.fields if fold(each.name) not in in_paths])
     paths = [file.path for file in sample]
     evolved = current
     # A hint for a whole type hides what is new inside of it.

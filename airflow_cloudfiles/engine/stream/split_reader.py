@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -73,10 +73,10 @@ class SplitReader:
         compare_case(sensitive=context.options.case_sensitive)
         self._split = split
         self._store: ObjectStore = open_store(context.source_uri)
-        self._options = context.options
         self._partitions = StructType.fromJson(_json(context.partition_schema))
+        self._options = replace(context.options, path_columns=tuple(self._partitions.names))
         data_schema = StructType.fromJson(_json(context.data_schema))
-        self._reader = open_reader(data_schema, context.options)
+        self._reader = open_reader(data_schema, self._options)
         self._bad_records = BadRecordWriter(split)
         self._data_columns = len(data_schema.fields)
         self.arrow_schema: pa.Schema = to_arrow(

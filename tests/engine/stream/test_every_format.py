@@ -234,6 +234,24 @@ def test_partition_columns_are_found_in_paths(landing: Landing) -> None:  # B36
     ]
 
 
+def test_a_field_that_comes_later_does_not_take_the_place_of_a_partition(
+    landing: Landing,
+) -> None:  # B41
+    landing.drop("event=click/1", [{"a": "1"}])
+    stream = landing.stream()
+    stream.run()
+    path = landing.drop("event=view/2", [{"a": "2", "event": "other"}])
+    landing.drop("event=view/3", [{"a": "3"}])
+    found = sorted(stream.run(), key=lambda row: row["a"])
+    assert [row["event"] for row in found] == ["view", "view"]
+    assert json.loads(found[0]["_rescued_data"]) == {
+        "event": "other",
+        "_file_path": f"file://{path}",
+    }
+    assert found[1]["_rescued_data"] is None
+    assert landing.versions() == [0]
+
+
 @pytest.mark.parametrize(
     "content", [b"\x00\x01garbage\xff" * 50, b"PAR1", b"ORC", b"Obj\x01", b"\x1f\x8b\x08cut"]
 )
