@@ -82,6 +82,8 @@ TEXTS = [
     '"2024-01-31T12:30:59Z"', '"2024-01-31T12:30:59.123456Z"', '"2024-01-31 12:30:59"',
     '"2024-01-31T12:30:59.1+05:30"', '"2024-01-31T25:00:00Z"', '"2024-01-31T24:00:00Z"',
     '"2024-01-31T12:30Z"', '"2024-01-31T12:30"', '"2024-01-31 12"', '"2024-01-31T00:00:00Z"',
+    '"2024-01-31T12:30:59.123456789Z"', '"2024-01-31T12:30:59.123456000Z"',
+    '"2024-01-31 12:30:59.1234567"', '"2024-01-31 12:30:59.1234560"',
     '"2024-01-31 1:2:3.123456789"', '"2024-01-31T12:30:59 Europe/Paris"', '"12:30:59"', '"1:2"',
     '"2024-01-31T12:30:59GMT+1"', '"2024-01-31T12:30:59-0530"', '"2024-01-31T12:30:59 PST"',
     '"2024-01-31T12:30:59+18:01"', '"2024-01-31T12:30:59.Z"', '"2024-01-31T12:30:59+5:3"',
@@ -162,10 +164,12 @@ def _is_changed_by_spark(kind: DataType, text: str, theirs: object) -> bool:
     if isinstance(kind, DateType):
         # A time of day cut off, text after a blank cut off, a number of days.
         return ":" in text or " " in text.strip(' "') or re.fullmatch(r'"[+-]?\d{1,3}"', text)
-    if isinstance(kind, TimestampType):
+    # Digits after the microsecond cut off.
+    is_finer = re.search(r"\.\d{6}\d*[1-9]", text) is not None
+    if isinstance(kind, TimestampType) and not is_finer:
         # The day of reading added to a time of day; seconds beyond 64 bits of microseconds.
         return text in {'"12:30:59"', '"T12:30:59"', '"1:2"'} or abs(int(text)) > 2**63 // 10**6
-    return False
+    return isinstance(kind, TimestampType | TimestampNTZType) and is_finer
 
 
 def test_records_as_spark_reads_them(spark: SparkSession, tmp_path: Path):

@@ -6,9 +6,8 @@ text means something else on another day or drops part of itself, it names no mo
 
 - a time without a date (`12:30:00`; Spark takes today's date);
 - a date followed by a time that is not midnight (Spark drops the time);
-- a day number instead of a date (`"19723"`; Spark 1.5 wrote dates so).
-
-Digits after the microsecond are cut off, as Spark does.
+- a day number instead of a date (`"19723"`; Spark 1.5 wrote dates so);
+- a fraction finer than a microsecond (`59.1234567`; Spark cuts it off). Zeros there are fine.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ _TIMESTAMP: Final = re.compile(
 _MAX_MICROS: Final = 2**63 - 1
 _MAX_DAYS: Final = 2**31 - 1
 _MICROS: Final = 1_000_000
+_MICRO_DIGITS: Final = 6
 _EPOCH_ORDINAL: Final = 719_163
 
 
@@ -84,7 +84,10 @@ def _parse(text: str) -> tuple[int, str | None] | None:
     if days is None:
         return None
     clock = hours * 3600 + minutes * 60 + seconds
-    micros = int((fraction or "").ljust(6, "0")[:6])
+    fraction = (fraction or "").rstrip("0")
+    if len(fraction) > _MICRO_DIGITS:
+        return None
+    micros = int(fraction.ljust(_MICRO_DIGITS, "0"))
     return (days * 86_400 + clock) * _MICROS + micros, zone
 
 

@@ -4,7 +4,7 @@
 format whose values are texts. Without a pattern, what Spark's CAST takes (`json_times`).
 
 Spark's meaning, except where it would lose something without a word: a date whose pattern has a
-time of day or a zone fits only at midnight UTC.
+time of day or a zone fits only at midnight UTC; a fraction finer than a microsecond does not fit.
 """
 
 from __future__ import annotations

@@ -159,8 +159,9 @@ class Layouts:
         if dates:
             return fits & is_day, days
         clock, is_clock = _clock(layout, parts)
-        local = days * _DAY_MICROS + clock * 1_000_000 + _fraction(layout, parts)
-        fits &= is_day & is_clock
+        micros, is_whole = _fraction(layout, parts)
+        local = days * _DAY_MICROS + clock * 1_000_000 + micros
+        fits &= is_day & is_clock & is_whole
         away, is_zone = _offsets(layout, parts, table, local, fits, zone)
         return fits & is_zone, local - away
 
@@ -335,14 +336,14 @@ def _clock(layout: _Layout, parts: dict[str, Numbers]) -> tuple[Numbers, Bools]:
     return (hour * 60 + minute) * 60 + second, fits
 
 
-def _fraction(layout: _Layout, parts: dict[str, Numbers]) -> Numbers:
-    """Microseconds; what is less is cut off."""
+def _fraction(layout: _Layout, parts: dict[str, Numbers]) -> tuple[Numbers, Bools]:
+    """Microseconds, and where nothing finer is left."""
     if "S" not in parts:
-        return np.zeros(1, np.int64)
+        return np.zeros(1, np.int64), np.ones(1, np.bool_)
     width = layout.numbers["S"][1]
-    fraction = parts["S"]
-    cut: Numbers = fraction * 10 ** (6 - width) if width <= 6 else fraction // 10 ** (width - 6)
-    return cut
+    nanos = parts["S"] * 10 ** (9 - width)
+    micros: Numbers = nanos // 1000
+    return micros, micros * 1000 == nanos
 
 
 def _offsets(  # noqa: PLR0913, PLR0917 - the parts of one moment

@@ -40,14 +40,16 @@ def day_of(fields: Fields) -> int | None:
 
 
 def moment_of(fields: Fields) -> int | None:
-    """Local microseconds since 1970-01-01 of what a text says; `None` when there is none such."""
+    """Local microseconds since 1970-01-01 of what a text says.
+
+    `None` when there is no such moment, or microseconds do not hold it: Spark cuts off the rest.
+    """
     days, hour = day_of(fields), _hour(fields)
-    if days is None or hour is None:
+    micros, rest = divmod(int(fields.get("S", 0)), 1000)
+    if days is None or hour is None or rest:
         return None
     clock = (hour * 60 + int(fields.get("m", 0))) * 60 + int(fields.get("s", 0))
-    # Spark cuts off what is less than a microsecond.
-    micros = clock * 1_000_000 + int(fields.get("S", 0)) // 1000
-    return json_times.in_range(days * _DAY_MICROS + micros)
+    return json_times.in_range(days * _DAY_MICROS + clock * 1_000_000 + micros)
 
 
 def offset_of_text(zone: str, local_micros: int) -> int | None:

@@ -269,6 +269,19 @@ def test_patterns_zones_and_languages(read: Read) -> None:
     assert row["t"].isoformat() == "2024-01-31T11:30:00+00:00"
 
 
+def test_a_timestamp_finer_than_a_microsecond_is_rescued(read: Read) -> None:
+    text, local = "2024-01-31T12:30:59.123456789Z", "2024-01-31 12:30:59.1234567"
+    whole = "t,l\n2024-01-31T12:30:59.123456000Z,2024-01-31 12:30:59.1234560\n"
+    for pattern in (None, "yyyy-MM-dd['T'][ ]HH:mm:ss.SSSSSSSSS[XXX]"):
+        given = {} if pattern is None else {"timestampFormat": pattern}
+        first, second = read(f"{whole}{text},{local}\n", "t TIMESTAMP, l TIMESTAMP_NTZ", **given)
+        assert (first["t"].microsecond, first["l"].microsecond) == (123456, 123456)
+        assert first["_rescued_data"] is None
+        assert (second["t"], second["l"]) == (None, None)
+        rescued = second["_rescued_data"]
+        assert (rescued["t"], rescued["l"]) == (text, local)
+
+
 def test_a_limit_makes_a_record_invalid_rather_than_the_file(read: Read) -> None:
     rows = read("a,b\n1,xyz\n2,y\n", "a INT, b STRING", maxCharsPerColumn=2)
     assert values(rows)[0] == (None, None, {"_corrupt_record": "1,xyz"})

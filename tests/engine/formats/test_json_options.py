@@ -138,6 +138,13 @@ def test_timestamps_are_inferred_only_together_with_types():  # B23
     assert inferred(record, inferTimestamp="true", **TYPED) == "struct<a:timestamp>"
 
 
+def test_a_timestamp_finer_than_a_microsecond_is_inferred_as_the_string_that_keeps_it():
+    record = '{"a":"2024-01-31T10:00:00.123456789Z"}'
+    assert inferred(record, inferTimestamp="true", **TYPED) == "struct<a:string>"
+    whole = record.replace("789", "000")
+    assert inferred(whole, inferTimestamp="true", **TYPED) == "struct<a:timestamp>"
+
+
 def test_leaves_are_strings_by_default_whatever_is_preferred():  # B5, B6
     record = '{"a":1,"b":{"c":2.5}}'
     assert inferred(record, prefersDecimal="true") == "struct<a:string,b:struct<c:string>>"

@@ -18,6 +18,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
 from airflow_cloudfiles.engine.errors import CorruptRecordError, IncompatibleSchemaError
@@ -77,6 +78,19 @@ def test_a_value_that_does_not_fit_is_null_and_rescued_as_it_was_written():  # B
         "b": None,
         "_rescued_data": '{"a":"$100.00","b":1.10,"_file_path":"file:///landing/a b.json"}',
     }
+
+
+def test_a_timestamp_finer_than_a_microsecond_is_rescued():
+    schema = columns(a=TimestampType())
+    for text in ("2024-01-31T12:30:59.123456789Z", "2024-01-31 12:30:59.1234567"):
+        for others in ({}, {"timestampFormat": "yyyy-MM-dd[ ]['T']HH:mm:ss.SSSSSSSSS[XXX]"}):
+            # Beside others of its shape that fit: what is cast at once, and what is not.
+            whole = text.replace("789Z", "000Z").replace("567", "560")
+            found = rows(f'{{"a":"{whole}"}}\n{{"a":"{text}"}}', schema, **others)
+            assert str(found[0]["a"]) == "2024-01-31 12:30:59.123456+00:00"
+            assert found[0]["_rescued_data"] is None
+            assert found[1]["a"] is None
+            assert json.loads(found[1]["_rescued_data"])["a"] == text
 
 
 def test_an_integer_too_long_for_its_column_is_rescued():  # B58

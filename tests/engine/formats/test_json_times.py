@@ -40,9 +40,13 @@ def test_what_is_no_moment_fits_no_timestamp(text):
     assert timestamp_micros(text) is None
 
 
-def test_digits_after_the_microsecond_are_cut_off():
-    assert timestamp_micros("2024-01-01T00:00:00.0000019Z") == NEW_YEAR + 1
+def test_a_fraction_finer_than_a_microsecond_fits_no_timestamp():
     assert timestamp_micros("2024-01-01T00:00:00.5Z") == NEW_YEAR + 500_000
+    assert timestamp_micros("2024-01-01T00:00:00.0000010000Z") == NEW_YEAR + 1
+    assert local_micros("2024-01-01T00:00:00.000000000000") == NEW_YEAR
+    assert timestamp_micros("2024-01-01T00:00:00.0000019Z") is None
+    assert timestamp_micros("2024-01-01T00:00:00.123456789GMT+1") is None
+    assert local_micros("2024-01-01T00:00:00.0000000000001") is None
 
 
 def test_a_local_timestamp_has_no_zone():

@@ -19,7 +19,8 @@ KINDS = [pa.date32(), pa.timestamp("us", "UTC"), pa.timestamp("us")]
 SHAPES = [
     "yyyy-MM-dd", "dd.MM.yyyy", "M/d/yyyy", "yyyyMMdd", "dd-MMM-yyyy", "yyyy-MM-dd HH:mm:ss",
     "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]", "MM/dd/yyyy hh:mm:ss a", "yyyyMMddHHmmssSSS",
-    "dd/MMM/yyyy:HH:mm:ss Z", "H:m d.M.yyyy", "[yyyy-MM-dd][dd.MM.yyyy]", "[MM/dd/yyyy]HH",
+    "yyyy-MM-dd HH:mm:ss[.SSSSSSSSS]", "dd/MMM/yyyy:HH:mm:ss Z", "H:m d.M.yyyy",
+    "[yyyy-MM-dd][dd.MM.yyyy]", "[MM/dd/yyyy]HH",
 ]  # fmt: skip
 
 
@@ -101,11 +102,31 @@ def test_fields_that_contradict_each_other_do_not_fit():
     assert patterns("yyyy yyyy").date_days("2024 2025") is None
 
 
+@pytest.mark.parametrize("pattern", [None, "yyyy-MM-dd HH:mm:ss.SSSSSSSSS"])
+def test_a_fraction_finer_than_a_microsecond_does_not_fit(pattern):
+    found = patterns(pattern)
+    texts = [
+        f"2024-01-31 12:30:59.{fraction}"
+        for fraction in ("1234560", "123456000", "1234567", "123456789", "123456001")
+    ]
+    fits = micros(2024, 1, 31, 12, 30, 59, 123456)
+    for kind in KINDS[1:]:
+        values, misfits = found.cast(pa.array(texts), kind)
+        assert values.cast(pa.int64()).to_pylist() == [fits, fits, None, None, None]
+        assert misfits.to_pylist() == [False, False, True, True, True]
+
+
+def test_a_date_that_would_lose_nanoseconds_does_not_fit():
+    found = patterns("yyyy-MM-dd SSSSSSSSS")
+    assert found.date_days("2024-01-31 000000000") is not None
+    assert found.date_days("2024-01-31 000000001") is None
+
+
 SPELLED = [
     "%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%Y%m%d", "%d-%b-%Y", "%Y-%m-%d %H:%M:%S",
     "%Y-%m-%dT%H:%M:%S.%f", "%Y-%m-%dT%H:%M:%S.%f+05:30", "%Y-%m-%dT%H:%M:%SZ",
     "%m/%d/%Y %I:%M:%S pm", "%Y%m%d%H%M%S%f", "%d/%b/%Y:%H:%M:%S -0800", "%m/%d/%Y%H",
-    "%Y-%m-%d 1:2", "%m-%d",
+    "%Y-%m-%d 1:2", "%m-%d", "%Y-%m-%d %H:%M:%S.%f7", "%Y-%m-%dT%H:%M:%S.%f000Z",
 ]  # fmt: skip
 MOMENTS = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31))  # noqa: DTZ001 - local
 TEXTS = st.one_of(

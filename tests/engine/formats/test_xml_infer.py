@@ -54,6 +54,7 @@ def test_shapes(tmp_path, rows, expected):
         (["1d"], "string"),
         (["NaN"], "string"),
         (["12:30:59"], "string"),
+        (["2024-01-31T08:00:00.123456789Z"], "string"),
         ([" 5 "], "bigint"),
         ([""], "string"),
     ],

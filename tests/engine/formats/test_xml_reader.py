@@ -108,6 +108,15 @@ def test_what_does_not_fit_is_rescued_with_its_path(tmp_path):
     assert found.counts.corrupt_records == 0
 
 
+def test_a_timestamp_finer_than_a_microsecond_is_rescued(tmp_path):
+    text = "2024-01-31T12:30:59.123456789Z"
+    content = f"<r><row><t>{text[:-4]}000Z</t></row><row><t>{text}</t></row></r>"
+    for others in ({}, {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSSSSX"}):
+        (first, second), _ = read(tmp_path, content, "t TIMESTAMP", **others)
+        assert (first["t"].microsecond, rescued(first)) == (123456, None)
+        assert (second["t"], rescued(second)) == (None, {"t": text})
+
+
 def test_maps_take_attributes_elements_and_texts(tmp_path):
     rows, _ = read(
         tmp_path,
