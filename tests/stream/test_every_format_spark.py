@@ -64,4 +64,4 @@ def test_binary_files_land_whole(spark: SparkSession, tmp_path: Path) -> None:  
     run(frame, state, target)
     found = sorted(rows(target), key=lambda row: row["length"])
     assert [(row["length"], row["content"]) for row in found] == [(0, b""), (2560, content)]
-    assert found[1]["path"].endswith("/in/a%20b.bin")
+    assert found[1]["path"].endswith("/in/a b.bin")
