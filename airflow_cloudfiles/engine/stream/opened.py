@@ -126,22 +126,27 @@ class StoreFile:
         looks at the bytes before its own first to see whether that is one) and reads past its end
         to finish its last line.
         """
+        if start:  # with `ignoreCorruptFiles`, other parts do not hear of what the first one finds
+            self._refuse_uncuttable(self._read(0, min(16, self.entry.size)))
         position = self._after_line(start - len(separator), separator) if start else 0
         lines = _Lines(separator, self.uri)
         while position < end:
             chunk = self._read(position, min(BLOCK_BYTES, end - position))
             if not chunk:
                 break
-            if position == 0:
-                refuse_compressed(chunk, self.uri)
             at, position = position, position + len(chunk)
-            complete = lines.add(chunk if at else without_mark(chunk, self.uri))
+            complete = lines.add(chunk if at else self._refuse_uncuttable(chunk))
             if complete:
                 yield complete
         if lines.held:
             tail_end = self._after_line(end - min(lines.held, len(separator) - 1), separator)
             lines.refuse_huge(tail_end - end)
             yield lines.rest() + self._read(end, tail_end - end)
+
+    def _refuse_uncuttable(self, chunk: bytes) -> bytes:
+        """The first bytes, without a mark; refused where parts of the file mean nothing."""
+        refuse_compressed(chunk, self.uri)
+        return without_mark(chunk, self.uri)
 
     def _after_line(self, position: int, separator: bytes) -> int:
         """Position after the first line end at or behind `position`; the size if there is none."""

@@ -23,6 +23,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.schema.schema_log import SchemaLog
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.stream import splits
 from tests.engine.stream.landed import Stream
 
 Records = list[dict[str, Any]]
@@ -278,6 +279,17 @@ def _rows_or_error(stream: Stream) -> list[dict[str, Any]] | FileUnreadableError
         return stream.run()
     except FileUnreadableError as error:
         return error
+
+
+def test_a_large_file_that_cannot_be_cut_is_given_up_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splits, "MIN_SPLIT_BYTES", 64)
+    landing = Landing("text", tmp_path)
+    landing.put("wide", "one\ntwo\n".encode("utf-16") * 100)
+    stream = landing.stream(ignoreCorruptFiles="true", **{"cloudFiles.partitionColumns": ""})
+    assert stream.run(parallelism=200) == []
+    assert sum(each.fetched.corrupt_files for each in stream.counts) > 1  # one for each part
 
 
 def test_an_empty_source_asks_for_a_schema(landing: Landing) -> None:  # B4
