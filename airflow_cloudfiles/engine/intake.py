@@ -8,8 +8,7 @@ Discovering is three steps, and may be killed between any two of them:
    recorded, and try again.
 
 Only after step 3 are notifications deleted. A kill before step 3 has changed nothing, and after it
-the files are recorded, once. The ledger is only an index of the file log and learns from it, so it
-does not matter when it is killed.
+the files are recorded, once. The ledger is only an index of the file log, killed at any time.
 """
 
 from __future__ import annotations
@@ -290,8 +289,7 @@ class Intake:
 
         Raises:
             SourceNotFoundError: The source does not exist or is not a folder.
-            ListingError: The source could not be listed completely; files found before stay
-                recorded.
+            ListingError: The source could not be listed completely; what was found stays recorded.
             QueueError: The queue of notifications cannot be read; what was received stays there.
             StateError: The state cannot be read or written.
         """
@@ -306,21 +304,28 @@ class Intake:
     def arrivals(self) -> Arrivals:
         """Tell whether there is something to ingest, without recording or acknowledging anything.
 
-        The answer is a doorbell: `discover` finds out what has arrived. Of a queue it is the
-        service's own approximate count, and a listing ends at the first new file.
+        A doorbell: `discover` finds out what. A queue gives an approximate count, a listing ends at
+        the first new file.
 
         Raises:
             QueueError: The queue of notifications cannot be read.
         """
         head = self.head()
+        while True:  # who records meanwhile may make a file neither new nor recorded, or both
+            found, before = self._arrivals(head), head
+            head = self.head()
+            if head == before:
+                return found
+
+    def _arrivals(self, head: Offset) -> Arrivals:
         recorded = self.outstanding().files > 0
         ledger = self._open_ledger()
         catch_up(ledger, self.files)
         if self._drains and not self._is_listing_due(ledger):
             messages, newest_us = self._waiting()
             return Arrivals(head, recorded=recorded, messages=messages, newest_us=newest_us)
-        is_new = self._listing.has_new(self._recorder(ledger))
-        return Arrivals(head, recorded=recorded, unrecorded=is_new)
+        unrecorded = self._listing.has_new(self._recorder(ledger))
+        return Arrivals(head, recorded=recorded, unrecorded=unrecorded)
 
     def has_arrivals(self) -> bool:
         """Tell whether there is something to ingest (`arrivals`)."""
@@ -345,12 +350,11 @@ class Intake:
         """Tell what is recorded and not yet committed; discovers nothing."""
         start, end = self.committed(), self.head()
         if start > end:
-            msg = (
+            raise CorruptedStateError(
                 f"Spark's checkpoint in {printable_path(self.state.uri)} has committed up to "
                 f"{start.to_json()}, but the file log ends at {end.to_json()}. They are not of one "
                 f"life; restore the checkpoint location as a whole from a backup."
             )
-            raise CorruptedStateError(msg)
         files, size = 0, 0
         for number in range(start.entry, end.entry):
             if number == start.entry and start.index > 0:
