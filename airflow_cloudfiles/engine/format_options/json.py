@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.format_options.charsets import codec_of, overlaps_itself
+from airflow_cloudfiles.engine.format_options.inferring import prefers_decimal, sampling_ratio
 from airflow_cloudfiles.engine.option_values import Values
-
-_RATIO = re.compile(r"\d{0,3}(?:\.\d{1,17})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +111,10 @@ class JsonOptions:
             time_zone=read.text("timeZone"),
             locale=read.text("locale"),
             primitives_as_string=read.boolean("primitivesAsString", default=False),
-            prefers_decimal=_prefers_decimal(read),
+            prefers_decimal=prefers_decimal(read),
             infer_timestamp=read.boolean("inferTimestamp", default=False),
             drop_field_if_all_null=read.boolean("dropFieldIfAllNull", default=False),
-            sampling_ratio=_sampling_ratio(read),
+            sampling_ratio=sampling_ratio(read),
         )
 
     def can_split(self) -> bool:
@@ -150,30 +148,3 @@ def _line_sep(read: Values, *, multi_line: bool) -> str | None:
             "document. Leave one of them out."
         )
     return given
-
-
-def _prefers_decimal(read: Values) -> bool:
-    """False by default; true, and nothing else, where types are to widen (B64)."""
-    widens = (
-        read.raw("cloudFiles.schemaEvolutionMode") or ""
-    ).lower() == "addnewcolumnswithtypewidening"
-    prefers = read.boolean("prefersDecimal", default=widens)
-    if widens and not prefers:
-        raise OptionError(
-            "prefersDecimal=false is not allowed with cloudFiles.schemaEvolutionMode="
-            "addNewColumnsWithTypeWidening: a double cannot be widened. Leave prefersDecimal out."
-        )
-    return prefers
-
-
-def _sampling_ratio(read: Values) -> float:
-    """A share above 0, at most 1."""
-    given = read.text("samplingRatio")
-    if given is None:
-        return 1.0
-    ratio = float(given) if _RATIO.fullmatch(given.strip()) and given.strip() != "" else 0.0
-    if not 0 < ratio <= 1:
-        raise OptionError(
-            f"samplingRatio must be a number above 0 and at most 1, such as 0.1; got {given!r}."
-        )
-    return ratio

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.format_options.charsets import codec_of
+from airflow_cloudfiles.engine.format_options.inferring import prefers_decimal, sampling_ratio
 from airflow_cloudfiles.engine.option_values import Values
 
-_RATIO = re.compile(r"\d{0,3}(?:\.\d{1,17})?")
 _TAG = re.compile(r"[^\s<>/&\"'=]+")
 _WRITES = "it is an option of writing XML; this source reads. Remove it."
 
@@ -118,8 +118,8 @@ class XmlOptions:
             time_zone=read.text("timeZone"),
             locale=read.text("locale"),
             infer_schema=read.boolean("inferSchema", default=True),
-            prefers_decimal=_prefers_decimal(read),
-            sampling_ratio=_sampling_ratio(read),
+            prefers_decimal=prefers_decimal(read),
+            sampling_ratio=sampling_ratio(read),
         )
 
     def can_split(self) -> bool:
@@ -150,39 +150,4 @@ def _encoding(read: Values) -> str | None:
             f"encoding={first} and charset={second} are two names of one option. Give one."
         )
     given = first or second
-    if given is None:
-        return None
-    try:
-        found = codecs.lookup(given)
-    except (LookupError, ValueError):
-        found = None
-    if found is None or not getattr(found, "_is_text_encoding", True):
-        raise OptionError(
-            f"encoding={given!r} is no encoding of text. Give a name such as UTF-8, ISO-8859-1 or "
-            "UTF-16LE."
-        )
-    return found.name
-
-
-def _prefers_decimal(read: Values) -> bool:
-    """False by default; true, and nothing else, where types are to widen (B64)."""
-    mode = read.raw("cloudFiles.schemaEvolutionMode") or ""
-    widens = mode.lower() == "addnewcolumnswithtypewidening"
-    prefers = read.boolean("prefersDecimal", default=widens)
-    if widens and not prefers:
-        raise OptionError(
-            "prefersDecimal=false is not allowed with cloudFiles.schemaEvolutionMode="
-            "addNewColumnsWithTypeWidening: a double cannot be widened. Leave prefersDecimal out."
-        )
-    return prefers
-
-
-def _sampling_ratio(read: Values) -> float:
-    """A share above 0, at most 1."""
-    given = (read.text("samplingRatio") or "1").strip()
-    ratio = float(given) if given and given != "." and _RATIO.fullmatch(given) else 0.0
-    if not 0 < ratio <= 1:
-        raise OptionError(
-            f"samplingRatio must be a number above 0 and at most 1, such as 0.1; got {given!r}."
-        )
-    return ratio
+    return None if given is None else codec_of("encoding", given)

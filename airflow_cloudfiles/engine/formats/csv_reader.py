@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, cast
 
 from pyspark.sql.types import StringType, StructField, StructType
 
-from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.format_options.csv import CsvOptions
 from airflow_cloudfiles.engine.formats.base import BadRecord, OpenedFile, ReadCounts
+from airflow_cloudfiles.engine.formats.corrupt_column import check_corrupt_column
 from airflow_cloudfiles.engine.formats.csv_block import Block, Rules, records_left
 from airflow_cloudfiles.engine.formats.csv_casts import Cast
 from airflow_cloudfiles.engine.formats.csv_columns import PlainReader
@@ -61,7 +61,7 @@ class CsvReader:
     ) -> None:
         own = cast("CsvOptions", options.format_options)
         rescued, corrupt = options.rescued_data_column, options.corrupt_record_column
-        _check_corrupt_column(data_schema, corrupt)
+        check_corrupt_column(data_schema, corrupt)
         parsed = StructType([each for each in data_schema.fields if each.name != corrupt])
         converters = Converters(own)
         conversions = [converters.to(each.dataType, each.name) for each in parsed.fields]
@@ -133,13 +133,3 @@ def has_header(options: CloudFilesOptions) -> bool:
     """Whether files have a header: as the option says, else whether the schema is inferred."""
     own = cast("CsvOptions", options.format_options)
     return not options.has_schema if own.header is None else own.header
-
-
-def _check_corrupt_column(schema: StructType, name: str) -> None:
-    """The corrupt record column is a string, as in Spark."""
-    if name in schema.names and not isinstance(schema[name].dataType, StringType):
-        raise IncompatibleSchemaError(
-            f"Column {name} takes corrupt records and must be a string, not "
-            f"{schema[name].dataType.simpleString()}. Change its type, or name another column "
-            "with columnNameOfCorruptRecord."
-        )

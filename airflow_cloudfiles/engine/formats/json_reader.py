@@ -15,9 +15,9 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
-from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats import json_lines
 from airflow_cloudfiles.engine.formats.base import BadRecord, Piece, ReadCounts, UnknownFields
+from airflow_cloudfiles.engine.formats.corrupt_column import check_corrupt_column
 from airflow_cloudfiles.engine.formats.json_block import Block, Rules
 from airflow_cloudfiles.engine.formats.json_explain import Explainer
 from airflow_cloudfiles.engine.formats.json_options import (
@@ -60,7 +60,7 @@ class JsonReader:
         reserved: Sequence[str] = (),
     ) -> None:
         rescued, corrupt = options.rescued_data_column, options.corrupt_record_column
-        _check_corrupt_column(data_schema, corrupt)
+        check_corrupt_column(data_schema, corrupt)
         extra = [] if rescued is None else [StructField(rescued, StringType())]
         self.arrow_schema: pa.Schema = to_arrow(StructType([*data_schema.fields, *extra]))
         self.counts = ReadCounts()
@@ -136,13 +136,3 @@ class JsonReader:
         self.counts.dropped_records += block.counts.dropped_records
         self.bad_records += block.bad_records
         return batch
-
-
-def _check_corrupt_column(schema: StructType, name: str) -> None:
-    """The corrupt record column is a string, as in Spark."""
-    if name in schema.names and not isinstance(schema[name].dataType, StringType):
-        raise IncompatibleSchemaError(
-            f"Column {name} takes corrupt records and must be a string, not "
-            f"{schema[name].dataType.simpleString()}. Change its type, or name another column "
-            "with columnNameOfCorruptRecord."
-        )

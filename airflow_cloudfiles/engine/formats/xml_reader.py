@@ -14,7 +14,6 @@ from typing import Final, cast
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
-from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.format_options.xml import XmlOptions
 from airflow_cloudfiles.engine.formats.base import (
     BadRecord,
@@ -22,6 +21,7 @@ from airflow_cloudfiles.engine.formats.base import (
     ReadCounts,
     UnknownFields,
 )
+from airflow_cloudfiles.engine.formats.corrupt_column import check_corrupt_column
 from airflow_cloudfiles.engine.formats.xml_block import Block, Rules
 from airflow_cloudfiles.engine.formats.xml_casts import TextCasts
 from airflow_cloudfiles.engine.formats.xml_columns import Columns
@@ -62,7 +62,7 @@ class XmlReader:
     ) -> None:
         own = cast("XmlOptions", options.format_options)
         rescued, corrupt = options.rescued_data_column, options.corrupt_record_column
-        _check_corrupt_column(data_schema, corrupt)
+        check_corrupt_column(data_schema, corrupt)
         extra = [] if rescued is None else [StructField(rescued, StringType())]
         self.arrow_schema: pa.Schema = to_arrow(StructType([*data_schema.fields, *extra]))
         self.counts = ReadCounts()
@@ -160,14 +160,4 @@ class XmlReader:
             case_sensitive=self._options.reader_case_sensitive,
             collects_new=self._options.schema_evolution_mode in WATCHING_MODES,
             reserved=self._reserved,
-        )
-
-
-def _check_corrupt_column(schema: StructType, name: str) -> None:
-    """The corrupt record column is a string, as in Spark."""
-    if name in schema.names and not isinstance(schema[name].dataType, StringType):
-        raise IncompatibleSchemaError(
-            f"Column {name} takes corrupt records and must be a string, not "
-            f"{schema[name].dataType.simpleString()}. Change its type, or name another column "
-            "with columnNameOfCorruptRecord."
         )

@@ -12,6 +12,7 @@ Both compress blocks in memory; how blocks make up a file is said elsewhere:
 from __future__ import annotations
 
 import io
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import cache
 from typing import IO, Final
@@ -51,9 +52,9 @@ class _Chunks(io.RawIOBase):
         self._chunk = self._chunk[count:]
         return count
 
+    @abstractmethod
     def _next_chunk(self) -> bytes:
         """The next chunk that is not empty; nothing at the end."""
-        raise NotImplementedError
 
     def _take(self, size: int, *, may_end: bool = False) -> bytes:
         """So many bytes; none at the end of the file, if it may end here."""
