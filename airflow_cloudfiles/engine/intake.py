@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from airflow_cloudfiles.engine.baseline import Baseline
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.listing import DirectoryListing, ListingReport
@@ -163,7 +164,7 @@ class Intake:
         file_filter: FileFilter,
         files: FileLog,
         discovery: DiscoveryOptions,
-        has_baseline: bool,
+        baseline: Baseline | None,
         is_part: bool = False,
         access: Access | None = None,
         ledger: Ledger | None = None,
@@ -177,7 +178,7 @@ class Intake:
         self._filter = file_filter
         self._listing = DirectoryListing(source, file_filter, state=state, options=discovery)
         self._discovery = discovery
-        self._has_baseline = has_baseline
+        self._baseline = baseline
         self._is_part = is_part
         self._access = access
         self._ledger = ledger
@@ -263,7 +264,9 @@ class Intake:
             name or name_of(source.uri, pattern),
             format,
             include_existing_files=options.include_existing_files,
+            clock_us=source.clock_us,
         )
+        baseline = Baseline(source, metadata.started_us, is_first=metadata.is_new)
         return cls(
             stream_id=metadata.stream_id,
             name=metadata.source,
@@ -272,7 +275,7 @@ class Intake:
             file_filter=file_filter,
             files=FileLog(state),
             discovery=options,
-            has_baseline=not metadata.include_existing_files,
+            baseline=None if metadata.include_existing_files else baseline,
             is_part=metadata.source != name_of(source.uri, pattern),
             access=access,
             ledger=ledger,
@@ -324,7 +327,8 @@ class Intake:
         if self._drains and not self._is_listing_due(ledger):
             messages, newest_us = self._waiting()
             return Arrivals(head, recorded=recorded, messages=messages, newest_us=newest_us)
-        unrecorded = self._listing.has_new(self._recorder(ledger))
+        queue = self._queue_name if self._drains else ""
+        unrecorded = self._listing.has_new(self._recorder(ledger), queue=queue)
         return Arrivals(head, recorded=recorded, unrecorded=unrecorded)
 
     def has_arrivals(self) -> bool:
@@ -428,7 +432,7 @@ class Intake:
             ledger,
             self.files,
             versions=self._discovery.allow_overwrites,
-            baseline=self._has_baseline,
+            baseline=self._baseline,
         )
 
     def _is_listing_due(self, ledger: Ledger) -> bool:
@@ -454,14 +458,18 @@ class Intake:
         recorder = self._recorder(ledger)
         listing: ListingReport | None = None
         notifications: NotificationReport | None = None
-        if not self._drains:
-            full = full or self._discovery.use_notifications
-            listing = self._listing.run(recorder, full=full)
-        elif full or self._is_listing_due(ledger):
-            listing = self._listing.run(recorder, full=True, found_by="backfill")
-            self._has_listed = True
+        try:
+            if not self._drains:
+                full = full or self._discovery.use_notifications
+                listing = self._listing.run(recorder, full=full)
+            elif full or self._is_listing_due(ledger):
+                listing = self._listing.run(recorder, full=True, found_by="backfill")
+                self._has_listed = True
+        finally:
+            if self._baseline:
+                self._baseline.is_first = False
         crash_point("after-listing")
-        if self._has_baseline and listing is not None and not self._is_part:
+        if self._baseline and listing is not None and not self._is_part:
             recorder.complete_baseline()
         if self._drains:
             queue = self._open_queue()
@@ -470,6 +478,8 @@ class Intake:
                 queue, self.source, self._filter, self._discovery
             ).run(recorder)
             remember_notifications(self.state, time.time(), self._queue_name, expected)
+        if self._baseline:
+            self._baseline.warn()
         maybe_snapshot(ledger, self.files, self.state)
         found = _discovered(recorder.recorded, listing, notifications)
         logger.info(

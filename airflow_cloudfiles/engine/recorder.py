@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from airflow_cloudfiles.engine.baseline import Baseline
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.base import FoundBy, KnownKeys
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
@@ -68,12 +69,17 @@ class LedgerRecorder:
         ledger: An index of the file log; this process is its only writer.
         files: The file log.
         versions: Whether another version of a recorded file is new (`cloudFiles.allowOverwrites`).
-        baseline: Whether files found before the baseline is complete are `existing` ones
-            (`cloudFiles.includeExistingFiles=false`).
+        baseline: Which of the files that are found before the baseline is complete are `existing`
+            ones (`cloudFiles.includeExistingFiles=false`); `None`: none is.
     """
 
     def __init__(
-        self, ledger: Ledger, files: FileLog, *, versions: bool = False, baseline: bool = False
+        self,
+        ledger: Ledger,
+        files: FileLog,
+        *,
+        versions: bool = False,
+        baseline: Baseline | None = None,
     ) -> None:
         self._ledger = ledger
         self._files = files
@@ -115,26 +121,30 @@ class LedgerRecorder:
                     catch_up(self._ledger, self._files)
 
     def _append(self, batch: list[FileEntry], found_by: FoundBy) -> int:
-        """Append one entry; while others are faster, look again and try again."""
+        """Append one entry, or two; while others are faster, look again and try again."""
+        appended = 0
         while True:
             # Whether the baseline is complete is decided by the entries before this one.
-            kind: FoundBy = "existing" if self._is_baseline() else found_by
+            baseline = self._baseline if self._is_baseline() else None
             batch = list(self._ledger.unseen(batch, versions=self._versions))
             crash_point("after-dedupe")
             if not batch:
-                return 0
+                return appended
+            existing = baseline.existing(batch) if baseline else []
             number = self._ledger.caught_up + 1
-            entry = FileBatch(tuple(batch), kind)
+            entry = FileBatch(tuple(existing or batch), "existing" if existing else found_by)
             if self._files.append(number, entry):
                 catch_up(self._ledger, self._files)
                 crash_point("after-ledger-record")
                 self.recorded.add(number, entry)
-                return len(batch)
+                appended += len(entry.files)
+                if baseline and not existing:
+                    baseline.note_new(batch)
 
     def _is_baseline(self) -> bool:
         """Catch up; then tell whether files found now were there before the first start."""
         catch_up(self._ledger, self._files)
-        return self._baseline and not self._files.baseline_complete()
+        return self._baseline is not None and not self._files.baseline_complete()
 
 
 def _in_order(files: Sequence[FileEntry]) -> list[FileEntry]:

@@ -154,6 +154,14 @@ class FailingStore:
         """Look at an object."""
         return self.store.head(key)
 
+    def clock_us(self) -> int:
+        """Tell the time by the clock of the store."""
+        return self.store.clock_us()
+
+    def arrived_us(self, entry: FileEntry) -> int:
+        """Tell when an object came to be under its key."""
+        return self.store.arrived_us(entry)
+
     def get(self, key: str) -> bytes:
         """Read an object."""
         return self.store.get(key)

@@ -132,6 +132,7 @@ def test_files_are_chosen_by_modification_time(place, tmp_path):  # B92
 def test_files_of_before_the_first_start_can_be_left_out(place, tmp_path):  # B88
     place.put("old/1.json")
     place.put("old/2.json")
+    place.let_time_pass()
     with contextlib.closing(place.open(tmp_path / "state", include_existing_files=False)) as intake:
         found = intake.discover()
         assert (found.files, found.existing) == (0, 2)
@@ -331,6 +332,7 @@ def test_a_part_leaves_the_notifications_to_the_stream(notified, tmp_path, monke
 def test_a_part_does_not_decide_what_was_there_before_the_first_start(place, tmp_path):  # B88
     for name in ("day=1/a.json", "day=2/a.json"):
         place.put(name)
+    place.let_time_pass()
     first = {"include_existing_files": False}
     with contextlib.closing(place.open(tmp_path / "state", **first)) as whole:
         part = place.open(tmp_path / "state", source=f"{place.source}/day=2", **first)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -65,6 +66,13 @@ class Landing:
 
     def tell(self, key: str, content: bytes = b"{}\n") -> None:
         """Send the notification of a file that is there, again where it was sent already."""
+
+    def let_time_pass(self) -> None:
+        """Wait until what lands next is younger than all that has landed, by the store's clock."""
+        store = self.store
+        newest = max(store.arrived_us(entry) for entry in store.list())
+        while store.clock_us() <= newest:
+            time.sleep(0.01)
 
     def open(self, state: object, **options: Any) -> Intake:
         """Open the stream whose state is somewhere, with options of one's own."""

@@ -21,12 +21,14 @@ from airflow_cloudfiles.engine.discovery.listing_choice import (
     Choice,
     Circumstances,
     Kind,
+    answers_something,
     choose,
     lexical_after,
 )
 from airflow_cloudfiles.engine.discovery.listing_state import (
     ListingState,
     Unfinished,
+    after_look,
     load_state,
     save_state,
 )
@@ -158,21 +160,34 @@ class DirectoryListing:
             self._check_pattern()
         return report
 
-    def has_new(self, recorder: Recorder) -> bool:
-        """Tell whether `run` would find something new; nothing is recorded or remembered.
+    def has_new(self, recorder: Recorder, *, queue: str = "") -> bool:
+        """Tell whether `run` would find something new; nothing is recorded.
+
+        A look that finds nothing counts like a listing: after seven incremental ones `auto` looks
+        at everything, and a look at everything is remembered as the full listing that it was. One
+        that finds something is not remembered, so that the run it leads to looks there too.
+
+        Args:
+            recorder: Knows what is recorded.
+            queue: The queue that tells what arrives between full listings; empty for none.
 
         Raises:
             SourceNotFoundError: As for `run`.
             ListingError: Something below the source cannot be listed.
         """
         self._check_source()
-        choice = choose(self._circumstances(recorder.known), full=False, found_by="listing")
+        given = self._circumstances(recorder.known)
+        choice = choose(given, full=False, found_by="listing")
         # Behind an interrupted listing there may be something too; who else would continue it?
         ranges = [KeyRange()] if choice.kind == "resumed" else choice.ranges
         try:
-            return any(self._first_new(recorder, each) for each in ranges)
+            if any(self._first_new(recorder, each) for each in ranges):
+                return True
         except OSError as failure:
             raise not_listed(self._source, failure) from failure
+        self._check_source()
+        self._remember_look(given, choice, queue)
+        return False
 
     def discover(self) -> Iterator[FileEntry]:
         """List all files in the order of the store, each once, in one thread.
@@ -207,6 +222,24 @@ class DirectoryListing:
             skip=self._filter.skip_folder,
         )
         return next(recorder.unseen(filter(self._filter.accepts_in_folder, listing)), None)
+
+    def _remember_look(self, given: Circumstances, choice: Choice, queue: str) -> None:
+        """Note a look that found nothing, where that changes what the next one does."""
+        remembered, is_full = given.remembered, choice.kind != "incremental"
+        if self._state is None or (is_full and not answers_something(given)):
+            return
+        if is_full and queue and not (remembered.has_notifications and remembered.queue == queue):
+            return  # what arrived before this queue was there is for a run to list
+        seen = after_look(
+            remembered,
+            is_full=is_full,
+            now=given.now,
+            fingerprint=given.fingerprint,
+            witness=given.known.last() or "",
+        )
+        if queue:
+            seen = replace(seen, notified=given.now)
+        save_state(self._state, seen, over=remembered)
 
     def _circumstances(self, known: KnownKeys) -> Circumstances:
         """What decides how much is listed now."""

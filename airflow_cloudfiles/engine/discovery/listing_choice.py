@@ -87,11 +87,30 @@ def choose(given: Circumstances, *, full: bool, found_by: FoundBy) -> Choice:
     return Choice("full", reason, [KeyRange()], found_by)
 
 
+def answers_something(given: Circumstances) -> bool:
+    """Whether a full listing that finds nothing new changes what is listed next.
+
+    Where listings are full anyway it does not, and need not be remembered.
+    """
+    remembered = given.remembered
+    return (
+        remembered.full_started <= 0
+        or remembered.incremental > 0
+        or remembered.unfinished is not None
+        or remembered.has_notifications
+        or not remembered.is_of(given.known, given.fingerprint)
+        or _is_backfill_due(given)
+    )
+
+
+def _is_backfill_due(given: Circumstances) -> bool:
+    interval = given.options.backfill_interval_seconds
+    return interval is not None and given.now - given.remembered.full_started >= interval
+
+
 def _why_full(given: Circumstances) -> str:
     """Why a full listing is due; empty when none is."""
     options, remembered = given.options, given.remembered
-    interval = options.backfill_interval_seconds
-    is_backfill = interval is not None and given.now - remembered.full_started >= interval
     rules = [
         (options.use_incremental_listing == "false", "cloudFiles.useIncrementalListing is false"),
         (options.allow_overwrites, "cloudFiles.allowOverwrites looks at known files"),
@@ -99,7 +118,7 @@ def _why_full(given: Circumstances) -> str:
         (remembered.is_in_doubt, "one did not come to its end"),
         (not remembered.is_of(given.known, given.fingerprint), "other files are input than before"),
         (remembered.has_notifications, "notifications came before"),
-        (is_backfill, BACKFILL),
+        (_is_backfill_due(given), BACKFILL),
         *(_rules_of_auto(given) if options.use_incremental_listing == "auto" else ()),
         (given.edges is None, "the tree grows in too many places, or cannot be cut"),
     ]

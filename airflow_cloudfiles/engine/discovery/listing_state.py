@@ -146,6 +146,30 @@ def save_state(
         logger.warning("%s could not be written, which only costs time: %s", name, failure)
 
 
+def after_look(
+    remembered: ListingState, *, is_full: bool, now: float, fingerprint: str, witness: str
+) -> ListingState:
+    """What to remember after a look that found nothing new.
+
+    Args:
+        remembered: What was remembered before it.
+        is_full: Whether it looked at everything.
+        now: When it began, in seconds since 1970.
+        fingerprint: Of the filter.
+        witness: A path that is known.
+    """
+    if not is_full:
+        return replace(remembered, incremental=remembered.incremental + 1)
+    return replace(
+        remembered,
+        full_started=now,
+        incremental=0,
+        filter=fingerprint,
+        witness=witness,
+        unfinished=None,
+    )
+
+
 def expect_notifications(state: ObjectStore) -> dict[str, str]:
     """Note that files are about to be found by notifications; for `remember_notifications`.
 

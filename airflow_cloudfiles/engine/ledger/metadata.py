@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateConflictError, StateError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.log import check_version
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
+from airflow_cloudfiles.engine.storage.clock import now_us
 from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
 from airflow_cloudfiles.engine.storage.local import LocalStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 KEY = "_source/metadata.json"
 FORMAT_VERSION = 1
@@ -34,6 +38,9 @@ class StreamMetadata:
         format_version: Version of the layout below the checkpoint location.
         include_existing_files: `cloudFiles.includeExistingFiles` of the very first start, which
             decides for ever (B88).
+        started_us: Where existing files are left out: when that was, by the clock of the source, in
+            microseconds since 1970.
+        is_new: Whether this call wrote the metadata: it is the very first start.
     """
 
     stream_id: str
@@ -41,6 +48,8 @@ class StreamMetadata:
     format: str
     format_version: int = FORMAT_VERSION
     include_existing_files: bool = True
+    started_us: int | None = None
+    is_new: bool = field(default=False, compare=False)
 
 
 def open_metadata(
@@ -49,6 +58,7 @@ def open_metadata(
     format: str,  # noqa: A002 - Auto Loader's word
     *,
     include_existing_files: bool = True,
+    clock_us: Callable[[], int] = now_us,
 ) -> StreamMetadata:
     """Take a checkpoint location for a source, or check that it is this source's.
 
@@ -59,6 +69,8 @@ def open_metadata(
         source_uri: Canonical URI of the source.
         format: `cloudFiles.format`.
         include_existing_files: Written down when the location is new, else without effect.
+        clock_us: The clock of the source, asked once: when the location is new and existing files
+            are left out.
 
     Raises:
         StateConflictError: It belongs to another source or format.
@@ -74,12 +86,16 @@ def open_metadata(
             raise _damaged(state.child_uri(KEY))
     if found is None:
         mine = StreamMetadata(
-            uuid.uuid4().hex, source_uri, format, include_existing_files=include_existing_files
+            uuid.uuid4().hex,
+            source_uri,
+            format,
+            include_existing_files=include_existing_files,
+            started_us=None if include_existing_files else clock_us(),
         )
         if not isinstance(state, LocalStore):
             require_conditional_put(state)
         try:
-            state.put_if_absent(KEY, encode_metadata(mine))
+            is_mine = state.put_if_absent(KEY, encode_metadata(mine))
         except (NotADirectoryError, FileExistsError, PermissionError) as failure:
             msg = (
                 f"The checkpoint location {state.uri} cannot be written: {failure}. It must be a "
@@ -87,6 +103,8 @@ def open_metadata(
             )
             raise StateError(msg) from failure
         found = read_metadata(state) or mine
+        # An answer that was lost says "there already" of one's own object: the id decides.
+        found = replace(found, is_new=is_mine or found.stream_id == mine.stream_id)
     if (found.source, found.format) != (source_uri, format):
         msg = (
             f"The checkpoint location {printable_path(state.uri)} belongs to the source "
@@ -116,6 +134,8 @@ def encode_metadata(metadata: StreamMetadata) -> bytes:
     }
     if not metadata.include_existing_files:
         value["includeExistingFiles"] = False
+        if metadata.started_us is not None:
+            value["startedUs"] = metadata.started_us
     text = json.dumps(value, ensure_ascii=True, indent=2)
     return f"v{metadata.format_version}\n{text}\n".encode("ascii")
 
@@ -128,13 +148,19 @@ def decode_metadata(content: bytes, *, name: str) -> StreamMetadata:
         value: dict[str, Any] = json.loads(text)
         fields = (value["streamId"], value["source"], value["format"])
         include_existing = value.get("includeExistingFiles", True)
+        started_us = value.get("startedUs")
     except (ValueError, TypeError, KeyError, AttributeError) as failure:
         raise _damaged(name) from failure
     are_texts = all(isinstance(field, str) for field in fields)
     if not are_texts or not _is_id(fields[0]) or not isinstance(include_existing, bool):
         raise _damaged(name)
+    if type(started_us) is not int and started_us is not None:
+        raise _damaged(name)
     return StreamMetadata(
-        *fields, format_version=int(version[1:]), include_existing_files=include_existing
+        *fields,
+        format_version=int(version[1:]),
+        include_existing_files=include_existing,
+        started_us=started_us,
     )
 
 

@@ -48,6 +48,7 @@ from airflow_cloudfiles.engine.storage.base import (
     read_nothing,
     refuse_version,
 )
+from airflow_cloudfiles.engine.storage.clock import http_now_us
 from airflow_cloudfiles.engine.storage.flat import (
     Fetch,
     Folders,
@@ -183,6 +184,25 @@ class AzureStore:
         if _is_folder(found):
             return None
         return FileEntry(key, found.size, _microseconds(found.last_modified), _etag(found))
+
+    def clock_us(self) -> int:
+        """Tell the time by the clock of the account."""
+        dates: list[str | None] = []
+        self._requests.add("list")
+        with self._readable("list", self._root):
+            pages = self._client().list_blobs(
+                name_starts_with=self._root or None,
+                results_per_page=1,
+                raw_response_hook=lambda answer: dates.append(
+                    answer.http_response.headers.get("Date")
+                ),
+            )
+            next(pages.by_page(), None)
+        return http_now_us(dates[-1] if dates else None, self._uri)
+
+    def arrived_us(self, entry: FileEntry) -> int:
+        """Tell when an object was written."""
+        return entry.modification_time_us
 
     def get(self, key: str) -> bytes:
         """Read an object."""

@@ -90,6 +90,28 @@ class ObjectStore(Protocol):
     def head(self, key: str) -> FileEntry | None:
         """Look at an object without reading it; `None` when there is none."""
 
+    def clock_us(self) -> int:
+        """Tell the time by the clock that modification times are told by, as finely as they are.
+
+        In a cloud it is a request for a page of a listing.
+
+        Returns:
+            Microseconds since 1970.
+        """
+
+    def arrived_us(self, entry: FileEntry) -> int:
+        """Tell when an object came to be under its key, as far as the store knows.
+
+        In a cloud that is the modification time. On a disk a file keeps it when it is moved; there
+        it is the time of the last change of its name, rights or content.
+
+        Args:
+            entry: From `list` or `head`.
+
+        Returns:
+            Microseconds since 1970, by the clock of `clock_us`.
+        """
+
     def get(self, key: str) -> bytes:
         """Read an object.
 

@@ -35,6 +35,7 @@ from airflow_cloudfiles.engine.storage.base import (
     read_nothing,
     refuse_version,
 )
+from airflow_cloudfiles.engine.storage.clock import http_now_us
 from airflow_cloudfiles.engine.storage.flat import (
     Fetch,
     Listed,
@@ -151,6 +152,27 @@ class GcsStore:
         except ObjectNotFoundError:
             return None
         return FileEntry(key, blob.size, _microseconds(blob.time_created), str(blob.generation))
+
+    def clock_us(self) -> int:
+        """Tell the time by Cloud Storage's clock."""
+        dates: list[str | None] = []
+
+        def note(answer: Any, **_: Any) -> None:
+            dates.append(answer.headers.get("Date"))
+
+        client = self._open()  # one of its own, whose session may be listened to
+        client._http.hooks["response"].append(note)  # noqa: SLF001 - its only way to a header
+        self._requests.add("list")
+        with self._readable("list", self._root):
+            listing = client.list_blobs(
+                self._bucket, prefix=self._root or None, page_size=1, **self._often
+            )
+            next(listing.pages, None)
+        return http_now_us(dates[-1] if dates else None, self._uri)
+
+    def arrived_us(self, entry: FileEntry) -> int:
+        """Tell when an object was written."""
+        return entry.modification_time_us
 
     def get(self, key: str) -> bytes:
         """Read an object."""

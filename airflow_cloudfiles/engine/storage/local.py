@@ -33,6 +33,7 @@ from airflow_cloudfiles.engine.storage.base import (
     key_bytes,
     key_text,
 )
+from airflow_cloudfiles.engine.storage.clock import disk_now_us
 from airflow_cloudfiles.engine.storage.uri import local_path, normalize_uri
 from airflow_cloudfiles.engine.storage.walk import TEMPORARY, Walk, file_entry
 
@@ -100,6 +101,17 @@ class LocalStore:
         except _NO_OBJECT:
             return None
         return file_entry(key, found) if stat.S_ISREG(found.st_mode) else None
+
+    def clock_us(self) -> int:
+        """Tell the time as the kernel notes it in files."""
+        return disk_now_us()
+
+    def arrived_us(self, entry: FileEntry) -> int:
+        """Tell when a file was last changed, renamed or moved here."""
+        try:
+            return os.stat(self._path(entry.path)).st_ctime_ns // 1000  # noqa: PTH116 - bytes path
+        except _NO_OBJECT:
+            return entry.modification_time_us
 
     def get(self, key: str) -> bytes:
         """Read an object."""

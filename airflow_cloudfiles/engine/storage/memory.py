@@ -7,7 +7,6 @@ keys, no folders, pages, etags, and an object may have the name of another one's
 from __future__ import annotations
 
 import threading
-import time
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from airflow_cloudfiles.engine.storage.base import (
     key_bytes,
     key_text,
 )
+from airflow_cloudfiles.engine.storage.clock import now_us
 from airflow_cloudfiles.engine.storage.flat import (
     Fetch,
     Listed,
@@ -114,6 +114,14 @@ class MemoryStore:
         found = self._look(self._key(key))
         return None if found is None else FileEntry(key, *found[1:4])
 
+    def clock_us(self) -> int:
+        """Tell the time by which writes are noted."""
+        return now_us()
+
+    def arrived_us(self, entry: FileEntry) -> int:
+        """Tell when an object was written."""
+        return entry.modification_time_us
+
     def get(self, key: str) -> bytes:
         """Read an object."""
         self._requests.add("get")
@@ -201,5 +209,4 @@ class MemoryStore:
 
     def _write(self, full_key: bytes, content: bytes) -> None:
         self._space.writes += 1
-        now_us = time.time_ns() // 1000
-        self._space.objects[full_key] = (bytes(content), now_us, self._space.writes)
+        self._space.objects[full_key] = (bytes(content), now_us(), self._space.writes)

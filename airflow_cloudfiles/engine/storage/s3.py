@@ -30,6 +30,7 @@ from airflow_cloudfiles.engine.storage.base import (
     Wanted,
     read_nothing,
 )
+from airflow_cloudfiles.engine.storage.clock import http_now_us
 from airflow_cloudfiles.engine.storage.flat import (
     Fetch,
     Listed,
@@ -156,6 +157,19 @@ class S3Store:
         return FileEntry(
             key, found["ContentLength"], _microseconds(found["LastModified"]), _etag(found)
         )
+
+    def clock_us(self) -> int:
+        """Tell the time by S3's clock."""
+        self._requests.add("list")
+        with _readable("list", self._uri):
+            found = self._client().list_objects_v2(
+                Bucket=self._bucket, Prefix=self._root, MaxKeys=1
+            )
+        return http_now_us(found["ResponseMetadata"]["HTTPHeaders"].get("date"), self._uri)
+
+    def arrived_us(self, entry: FileEntry) -> int:
+        """Tell when an object was written."""
+        return entry.modification_time_us
 
     def get(self, key: str) -> bytes:
         """Read an object."""

@@ -247,6 +247,13 @@ def test_head_and_list_agree(store):
     assert listed.modification_time_us > 1_600_000_000_000_000
 
 
+def test_the_clock_of_a_store_is_that_of_its_modification_times(store):
+    before = store.clock_us()
+    store.put("a", b"1")
+    arrived = store.arrived_us(store.head("a"))
+    assert before <= arrived < store.clock_us() + 1_000_000  # clouds tell whole seconds
+
+
 def test_an_empty_store_lists_nothing(store):
     assert keys(store) == []
     assert keys(store, "some/prefix") == []

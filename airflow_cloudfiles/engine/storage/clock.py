@@ -1,0 +1,53 @@
+"""What time is it where the files are?
+
+A store says when a file was modified by its own clock. Whoever compares that with another moment
+needs the moment by the same clock, as finely as the store tells modification times.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from email.utils import parsedate_to_datetime
+
+SKEW_SECONDS = 300
+"""How far this machine's clock is taken to be ahead of a store that does not tell the time."""
+
+_log = logging.getLogger(__name__)
+
+
+def now_us() -> int:
+    """This machine's clock, in microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+def disk_now_us() -> int:
+    """The clock by which a disk of this machine notes changes, in microseconds since 1970.
+
+    Linux notes the time of its last tick, up to ten milliseconds ago.
+    """
+    coarse = getattr(time, "CLOCK_REALTIME_COARSE", None)
+    return now_us() if coarse is None else time.clock_gettime_ns(coarse) // 1000
+
+
+def http_now_us(date: str | None, store: str) -> int:
+    """The clock of a server, in microseconds since 1970: a whole second.
+
+    Args:
+        date: The header `Date` of an answer it gave just now; `None` when there was none.
+        store: What to call it in the log.
+
+    Returns:
+        Its time; without a date that can be read, this machine's, `SKEW_SECONDS` earlier.
+    """
+    try:
+        return int(parsedate_to_datetime(date or "").timestamp()) * 1_000_000
+    except ValueError:
+        _log.warning(
+            "%s does not tell the time (its answer has the date %r). Taking it for %d seconds "
+            "earlier than here.",
+            store,
+            date,
+            SKEW_SECONDS,
+        )
+        return now_us() - SKEW_SECONDS * 1_000_000
