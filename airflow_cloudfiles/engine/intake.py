@@ -16,9 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 from airflow_cloudfiles.engine.baseline import Baseline
 from airflow_cloudfiles.engine.crashpoints import crash_point
@@ -45,7 +43,8 @@ from airflow_cloudfiles.engine.ledger.opening import open_ledger
 from airflow_cloudfiles.engine.ledger.plan_log import PlanLog
 from airflow_cloudfiles.engine.ledger.snapshots import maybe_snapshot
 from airflow_cloudfiles.engine.place import locate, name_of
-from airflow_cloudfiles.engine.recorder import LedgerRecorder, Recorded
+from airflow_cloudfiles.engine.recorder import LedgerRecorder
+from airflow_cloudfiles.engine.results import Arrivals, Backlog, Discovered
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.access import Access
 
@@ -53,91 +52,6 @@ logger = logging.getLogger(__name__)
 
 _SAMPLE_FILES = 5
 _GLANCE_SECONDS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Discovered:
-    """What one discovery recorded.
-
-    Attributes:
-        listed: How many files were listed.
-        files: How many files were new, and are to be ingested.
-        bytes: The size of the new ones.
-        first_entry: First entry of the file log that holds new files; `None` for none.
-        last_entry: Last of these entries (inclusive).
-        sample: The first new paths, at most five.
-        existing: How many files were there before the first start and are never ingested
-            (`cloudFiles.includeExistingFiles=false`).
-        by: How many of the new files each way found: `listing`, `notification`, `backfill`.
-        listing: What the listing did; `None` when there was none.
-        notifications: What the queue gave; `None` without notifications.
-    """
-
-    listed: int
-    files: int
-    bytes: int
-    first_entry: int | None
-    last_entry: int | None
-    sample: tuple[str, ...]
-    existing: int = 0
-    by: dict[str, int] = field(default_factory=dict)
-    listing: ListingReport | None = None
-    notifications: NotificationReport | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """As reports hold it."""
-        return {
-            "listed": self.listed,
-            "new_files": self.files,
-            "new_bytes": self.bytes,
-            "existing_files": self.existing,
-            "found_by": self.by,
-            "sample": list(self.sample),
-            "listing": self.listing.to_json() if self.listing else None,
-            "notifications": self.notifications.to_json() if self.notifications else None,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """What is recorded and not yet committed.
-
-    Attributes:
-        files: How many files.
-        bytes: Their size.
-        first_entry: Entry of the file log with the first of them; `None` for none.
-        last_entry: Entry with the last of them (inclusive).
-        sample: The first paths, at most five.
-    """
-
-    files: int
-    bytes: int
-    first_entry: int | None
-    last_entry: int | None
-    sample: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Arrivals:
-    """What there is to ingest, as far as a doorbell has to know; false when there is nothing.
-
-    Attributes:
-        head: Position behind everything that is recorded.
-        recorded: Whether something is recorded and not committed.
-        unrecorded: Whether a listing has a file that is not recorded.
-        messages: About how many messages wait in the queue.
-        newest_us: Where nobody counts them: when the newest one that was looked at was sent, in
-            microseconds since 1970.
-    """
-
-    head: Offset
-    recorded: bool = False
-    unrecorded: bool = False
-    messages: int = 0
-    newest_us: int = 0
-
-    def __bool__(self) -> bool:
-        return self.recorded or self.unrecorded or self.messages > 0
 
 
 class Intake:
@@ -297,11 +211,12 @@ class Intake:
             StateError: The state cannot be read or written.
         """
         try:
-            return self._discover(self._open_ledger(), full=full)
+            return self._discover(self._caught_up_ledger(), full=full)
         except LedgerError as failure:
             logger.warning("%s Rebuilding it from the file log.", failure)
         ledger = self._open_ledger()
         ledger.clear()
+        catch_up(ledger, self.files)
         return self._discover(ledger, full=full)
 
     def arrivals(self) -> Arrivals:
@@ -321,9 +236,8 @@ class Intake:
                 return found
 
     def _arrivals(self, head: Offset) -> Arrivals:
-        recorded = self.outstanding().files > 0
-        ledger = self._open_ledger()
-        catch_up(ledger, self.files)
+        recorded = self.outstanding(up_to=head).files > 0
+        ledger = self._caught_up_ledger()
         if self._drains and not self._is_listing_due(ledger):
             messages, newest_us = self._waiting()
             return Arrivals(head, recorded=recorded, messages=messages, newest_us=newest_us)
@@ -339,6 +253,13 @@ class Intake:
         """Give the position behind everything that is recorded now."""
         return self.files.head()
 
+    def known_head(self) -> Offset:
+        """Give the position behind everything that was recorded when this intake last looked.
+
+        After `discover`, what it has found is before it. Asks nobody.
+        """
+        return self.files.known_head()
+
     def committed(self) -> Offset:
         """Give the position up to which Spark has committed, from its own checkpoint.
 
@@ -350,9 +271,13 @@ class Intake:
         """
         return committed_offset(self.state)
 
-    def outstanding(self) -> Backlog:
-        """Tell what is recorded and not yet committed; discovers nothing."""
-        start, end = self.committed(), self.head()
+    def outstanding(self, *, up_to: Offset | None = None) -> Backlog:
+        """Tell what is recorded and not yet committed; discovers nothing.
+
+        Args:
+            up_to: Only what is before this position of the file log; `None` asks for its end.
+        """
+        start, end = self.committed(), up_to or self.head()
         if start > end:
             raise CorruptedStateError(
                 f"Spark's checkpoint in {printable_path(self.state.uri)} has committed up to "
@@ -381,6 +306,13 @@ class Intake:
         ledger, self._ledger = self._ledger, None
         if ledger is not None:
             ledger.close()
+
+    def _caught_up_ledger(self) -> Ledger:
+        """The index, with all that is recorded now; one that has to be opened is."""
+        if self._ledger is None:
+            return self._open_ledger()
+        catch_up(self._ledger, self.files)
+        return self._ledger
 
     def _open_ledger(self) -> Ledger:
         if self._ledger is None:
@@ -454,7 +386,6 @@ class Intake:
 
     def _discover(self, ledger: Ledger, *, full: bool) -> Discovered:
         """Find, record, acknowledge; then bound the next rebuild of the index."""
-        catch_up(ledger, self.files)
         recorder = self._recorder(ledger)
         listing: ListingReport | None = None
         notifications: NotificationReport | None = None
@@ -481,7 +412,7 @@ class Intake:
         if self._baseline:
             self._baseline.warn()
         maybe_snapshot(ledger, self.files, self.state)
-        found = _discovered(recorder.recorded, listing, notifications)
+        found = Discovered.of(recorder.recorded, listing, notifications)
         logger.info(
             "%s: %d files listed, %d new, %d bytes",
             printable_path(self.source.uri),
@@ -490,21 +421,3 @@ class Intake:
             found.bytes,
         )
         return found
-
-
-def _discovered(
-    recorded: Recorded, listing: ListingReport | None, notifications: NotificationReport | None
-) -> Discovered:
-    """Put the parts of a result together."""
-    return Discovered(
-        listed=listing.listed if listing else 0,
-        files=recorded.files,
-        bytes=recorded.bytes,
-        first_entry=recorded.first_entry,
-        last_entry=recorded.last_entry,
-        sample=tuple(recorded.sample),
-        existing=recorded.existing,
-        by=dict(recorded.by),
-        listing=listing,
-        notifications=notifications,
-    )

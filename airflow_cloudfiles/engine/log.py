@@ -127,12 +127,26 @@ class NumberedLog:
             CorruptedStateError: The entry is missing or has no header.
             IncompatibleStateError: A newer version of this package wrote it.
         """
+        header = self.peek(number)
+        return header.header if isinstance(header, LogEntry) else header
+
+    def peek(self, number: int) -> LogEntry | Mapping[str, Any]:
+        """Read what one small request gives of an entry: all of it, or the header of a large one.
+
+        Raises:
+            CorruptedStateError: The entry is missing or damaged, or has no header. The checksum of
+                a large one is not checked.
+            IncompatibleStateError: A newer version of this package wrote it.
+        """
         try:
             start = self._store.get_range(self._key(number), 0, _HEADER_BYTES)
         except ObjectNotFoundError as failure:
             raise self._missing(number) from failure
-        line, _ = _split(start, name=self.name(number), format_version=self._format_version)
-        return _parse_header(line, name=self.name(number))
+        name, version = self.name(number), self._format_version
+        if len(start) < _HEADER_BYTES:
+            return LogEntry(number, *decode_entry(start, name=name, format_version=version))
+        line, _ = _split(start, name=name, format_version=version)
+        return _parse_header(line, name=name)
 
     def latest(self) -> int:
         """Give the number of the newest entry; -1 when the log is empty.
@@ -142,8 +156,14 @@ class NumberedLog:
         """
         if self._known_latest < 0:
             self._known_latest = max(self.numbers(), default=-1)
+            return self._known_latest
         while self._exists(self._known_latest + 1):
             self._known_latest += 1
+        return self._known_latest
+
+    @property
+    def known_latest(self) -> int:
+        """The newest number that `latest` or `append` has met; -1 for none."""
         return self._known_latest
 
     def numbers(self, after: int = -1) -> list[int]:

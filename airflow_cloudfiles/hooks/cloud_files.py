@@ -13,7 +13,8 @@ from airflow.providers.common.compat.sdk import BaseHook
 from airflow_cloudfiles.engine.discovery import services
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.intake import Arrivals, Intake
+from airflow_cloudfiles.engine.intake import Intake
+from airflow_cloudfiles.engine.results import Arrivals
 from airflow_cloudfiles.engine.stream.launch import (
     JobSpec,
     LocalPython,
@@ -99,7 +100,7 @@ class CloudFilesHook(BaseHook):
         located = self.locate(stream)
         with closing(self._intake(located)) as intake:
             intake.discover()
-            backlog = intake.outstanding()
+            backlog = intake.outstanding(up_to=intake.known_head())
         if backlog.last_entry is None:
             return None
         return {

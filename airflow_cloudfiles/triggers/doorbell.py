@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.intake import Arrivals
+    from airflow_cloudfiles.engine.results import Arrivals
 
 
 class Doorbell:

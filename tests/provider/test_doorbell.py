@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.files import START, Offset
-from airflow_cloudfiles.engine.intake import Arrivals
+from airflow_cloudfiles.engine.results import Arrivals
 from airflow_cloudfiles.triggers.doorbell import Doorbell
 
 pytestmark = pytest.mark.airflow

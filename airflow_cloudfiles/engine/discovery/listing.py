@@ -464,9 +464,20 @@ class _Run:
         remembered = self._doubt or self._given.remembered
         save_state(self._state, replace(remembered, unfinished=unfinished))
 
+    def _has_shown_nothing(self, readers: Readers) -> bool:
+        """Whether the next listing would be the same without a word of this one."""
+        given = self._given
+        pages = given.remembered.full_listed // given.page_size
+        return (
+            self._choice.kind == "full"
+            and readers.new == 0
+            and readers.listed // given.page_size == pages
+            and not answers_something(given)
+        )
+
     def _save_result(self, readers: Readers) -> None:
         """Note what the next listing has to know."""
-        if self._state is None:
+        if self._state is None or self._has_shown_nothing(readers):
             return
         remembered, given = self._given.remembered, self._given
         if self._choice.kind == "incremental":

@@ -91,16 +91,21 @@ class Ledger(Protocol):
         """Release the index; closing twice does nothing."""
 
 
-def catch_up(ledger: Ledger, files: FileLog) -> int:
+def catch_up(ledger: Ledger, files: FileLog, *, latest: int | None = None) -> int:
     """Bring a ledger to the end of the file log.
 
     A ledger that does not fit the log (it is ahead of it, or knows another entry under the
     same number: a log of another life) is cleared and built anew.
 
+    Args:
+        ledger: The index.
+        files: The log.
+        latest: The newest entry, if that was just asked for.
+
     Returns:
         How many entries were added.
     """
-    latest = files.latest()
+    latest = files.latest() if latest is None else latest
     if not _fits(ledger, files, latest):
         ledger.clear()
     first = ledger.caught_up + 1

@@ -147,12 +147,19 @@ class FileLog:
         """Read what an entry's header tells, without its files."""
         found = self._summaries.get(number)
         if found is None:
-            found = self._keep(number, self._summary(number, self._log.header(number)))
+            part = self._log.peek(number)
+            if isinstance(part, LogEntry):
+                return self._remember(part)[0]
+            found = self._keep(number, self._summary(number, part))
         return found
 
     def latest(self) -> int:
         """Give the number of the newest entry; -1 when there is none."""
         return self._log.latest()
+
+    def known_head(self) -> Offset:
+        """Give the position behind what this object knows to be recorded; asks nobody."""
+        return Offset(self._log.known_latest + 1, 0)
 
     def head(self) -> Offset:
         """Give the position behind everything that is recorded now."""
@@ -195,8 +202,11 @@ class FileLog:
         if number in self._cache:
             self._cache.move_to_end(number)
             return self._cache[number]
-        entry = self._log.read(number)
-        summary = self._summary(number, entry.header)
+        return self._remember(self._log.read(number))
+
+    def _remember(self, entry: LogEntry) -> tuple[EntrySummary, FileBatch]:
+        """Parse an entry, and keep it until others were read."""
+        number, summary = entry.number, self._summary(entry.number, entry.header)
         batch = FileBatch(self._files(entry, summary), summary.found_by, summary.position)
         self._keep(number, summary)
         self._cache[number] = (summary, batch)

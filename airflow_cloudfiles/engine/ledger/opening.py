@@ -105,8 +105,12 @@ def _open_in(slot: Path, lock: FileLock, files: FileLog) -> Ledger:
     from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger  # noqa: PLC0415 - heavy
 
     database, directory = _open_build(slot)
+    latest = files.latest()
     fetched = fetch_snapshot(
-        files, slot / uuid.uuid4().hex, beyond=-1 if database is None else database.caught_up
+        files,
+        slot / uuid.uuid4().hex,
+        latest=latest,
+        beyond=-1 if database is None else database.caught_up,
     )
     if fetched is not None:
         if database is not None and directory is not None:
@@ -115,7 +119,7 @@ def _open_in(slot: Path, lock: FileLock, files: FileLog) -> Ledger:
         database = fetched
     ledger = _SlotLedger(database or RocksDBLedger(slot / uuid.uuid4().hex), lock)
     try:
-        catch_up(ledger, files)
+        catch_up(ledger, files, latest=latest)
     except LedgerError as failure:
         logger.warning("%s Rebuilding it from the file log.", failure)
         ledger.clear()

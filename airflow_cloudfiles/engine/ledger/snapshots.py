@@ -133,18 +133,20 @@ def maybe_snapshot(
     return True
 
 
-def fetch_snapshot(files: FileLog, directory: Path, *, beyond: int) -> RocksDBLedger | None:
+def fetch_snapshot(
+    files: FileLog, directory: Path, *, latest: int, beyond: int
+) -> RocksDBLedger | None:
     """Fetch the newest usable snapshot, when it saves much work.
 
     Args:
         files: The file log that it must fit.
         directory: Where to put it; does not exist.
+        latest: The newest entry of the file log.
         beyond: The last entry of the index that is there; -1 for none.
 
     Returns:
         The opened index; `None` when there is no snapshot to use.
     """
-    latest = files.latest()
     least = beyond + FAR_BEHIND_ENTRIES if beyond >= 0 else 0
     if latest < least:
         return None
