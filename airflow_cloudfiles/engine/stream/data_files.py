@@ -16,8 +16,7 @@ import time
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,9 @@ STATISTICS_COLUMNS = 32
 """Columns with minimum, maximum and null count in the log, as Delta's default."""
 _COMPRESSION = "snappy"  # Delta's and Spark's default: what every reader has
 _MAX_TEXT = 32
+_EPOCH = date(1970, 1, 1).toordinal()
+_FIRST_DAY, _LAST_DAY = date.min.toordinal() - _EPOCH, date.max.toordinal() - _EPOCH
+"""As Parquet counts days."""
 _log = logging.getLogger(__name__)
 
 
@@ -215,27 +217,33 @@ def statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
         with_values = sum(
             each.null_count < group.num_values for each, group in zip(known, groups, strict=True)
         )
-        if len(bounded) != with_values:
+        if len(bounded) != with_values or not bounded:
             continue
-        if bounded:
-            low, high = min(each.min for each in bounded), max(each.max for each in bounded)
-            if _bound(low) is not None and _bound(high) is not None:
-                lows[name], highs[name] = _bound(low), _bound(high)
+        low = _bound(bounded[0], min(each.min_raw for each in bounded))
+        high = _bound(bounded[0], max(each.max_raw for each in bounded))
+        if low is not None and high is not None:
+            lows[name], highs[name] = low, high
     return {**found, "minValues": lows, "maxValues": highs, "nullCount": nulls}
 
 
-def _bound(value: object) -> object | None:
+def _bound(like: pq.Statistics, raw: Any) -> object | None:
     """A bound as Delta's JSON holds it; `None` for kinds where a wrong bound would hide rows.
 
-    Long texts, floats (whose bounds leave out NaN), decimals and timestamps are left out: a reader
-    then looks into the file, which is slower but never wrong.
+    Long texts, floats (whose bounds leave out NaN), decimals and timestamps are left out, and dates
+    that ISO 8601 has no four-digit year for: a reader then looks into the file, which is slower but
+    never wrong.
+
+    Args:
+        like: Of the column, which tell its type.
+        raw: The value as Parquet stores it: for one of its types no Python value is made, since
+            Python has no dates beyond the years 1 to 9999.
     """
-    if isinstance(value, bool | bytes | float | Decimal | datetime):
-        return None
-    if isinstance(value, int):
-        return value
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, str) and len(value) <= _MAX_TEXT:
-        return value
-    return None
+    kind = like.logical_type.type
+    if kind == "DATE":
+        is_plain = _FIRST_DAY <= raw <= _LAST_DAY
+        return date.fromordinal(_EPOCH + raw).isoformat() if is_plain else None
+    if kind == "STRING":
+        text = raw.decode(errors="replace")
+        return text if len(text) <= _MAX_TEXT and "\ufffd" not in text else None
+    is_whole = like.physical_type in {"INT32", "INT64"} and kind in {"INT", "NONE"}
+    return raw if is_whole else None
