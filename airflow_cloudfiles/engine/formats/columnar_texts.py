@@ -157,7 +157,15 @@ def _moments(array: pa.Array) -> Texts:
 
 def _moment(text: str, number: int, end: str) -> str:
     """The text of a moment; the one number that numpy takes for no time stays a number."""
-    return str(number) if text == "NaT" else f'"{_shortened(text)}{end}"'
+    return str(number) if text == "NaT" else f'"{_shortened(iso_year(text))}{end}"'
+
+
+def iso_year(text: str) -> str:
+    """A date of `numpy` with a year of four digits, as ISO 8601 has it; it writes -1 as -001."""
+    if not text.startswith("-"):
+        return text
+    year, rest = text[1:].split("-", 1)
+    return f"-{year:0>4}-{rest}"
 
 
 def _shortened(text: str) -> str:

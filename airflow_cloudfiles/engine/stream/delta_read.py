@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.errors import TargetNotDeltaError
 from airflow_cloudfiles.engine.stream import delta_table
+from airflow_cloudfiles.engine.stream.delta_rewrite import fragments_of
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
@@ -68,12 +69,13 @@ class DeltaTableReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read some files; columns a file lacks are null."""
         version, places = partition.value
-        dataset = open_existing(self._target, version).to_pyarrow_dataset()
-        fragments = sorted(dataset.get_fragments(), key=lambda fragment: str(fragment.path))
+        table = open_existing(self._target, version)
+        schema = pa.schema(table.schema().to_arrow())
+        fragments = sorted(fragments_of(table), key=lambda fragment: str(fragment.path))
         wanted = to_arrow(self._schema)
         for place in places:
             for batch in fragments[place].to_batches(
-                schema=dataset.schema, columns=self._schema.fieldNames()
+                schema=schema, columns=self._schema.fieldNames()
             ):
                 columns = [
                     column.cast(field.type)

@@ -32,11 +32,13 @@ from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Schema
+    from pyarrow.dataset import ParquetFileFragment
 
 BATCH_ROWS = 64 * 1024
 """Rows that are in memory at once."""
 REPLACE_TRIES = 20
 """How often a commit is tried at the newest version while others append."""
+_NULLS = "null_count."
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._/=-]+")
 
 
@@ -82,29 +84,32 @@ class Snapshot:
         self.location = location
         self.refuse_rules()
         with location.speaking("cannot be read"):
-            dataset = table.to_pyarrow_dataset()
-            self._paths = {str(each.path).lstrip("/"): each for each in dataset.get_fragments()}
-            listed = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+            self._paths = {str(each.path).lstrip("/"): each for each in fragments_of(table)}
+            listed = _listed(table)
         self.files = {each["path"]: _table_file(each) for each in listed}
         self._refuse_names()
         self.columns: StructType = schema_of(table)
         self.schema: pa.Schema = to_arrow(self.columns)
 
     def batches(
-        self, file: TableFile, columns: Sequence[str] | None = None
+        self,
+        file: TableFile,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Read a file; columns that it lacks, also inside structs, are null.
 
         Args:
             file: One of this version's files.
             columns: Only these, in the table's order; `None` for all.
+            schema: Read it as a table with these columns would; `None` for the table's own.
 
         Raises:
             SinkError: The file is damaged, or gone.
             TargetUnreachableError: Its storage failed.
         """
         wanted = pa.schema(
-            [each for each in self.schema if columns is None or each.name in columns]
+            [each for each in schema or self.schema if columns is None or each.name in columns]
         )
         try:
             with self.location.speaking(f"has a file that cannot be read ({file.name})"):
@@ -252,10 +257,32 @@ def names_of(table: DeltaTable) -> set[str]:
     return set(pa.table(table.get_add_actions())["path"].to_pylist())
 
 
+def fragments_of(table: DeltaTable) -> list[ParquetFileFragment]:
+    """The data files of a version, without their bounds.
+
+    `deltalake` would make a Python value of each bound of each column it is given, and fails where
+    another writer has noted a date that Python has not. Only values of partition columns are not
+    in the files themselves.
+    """
+    names = table.metadata().partition_columns
+    whole = pa.schema(table.schema().to_arrow())
+    only = pa.schema([whole.field(name) for name in names])
+    return list(table.to_pyarrow_dataset(schema=only).get_fragments())
+
+
+def _listed(table: DeltaTable) -> list[dict[str, Any]]:
+    """The data files as the log lists them, without bounds: Python has not all of their dates."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    wanted = ("path", "size_bytes", "num_records")
+    names = enumerate(actions.column_names)  # two columns may have one name
+    places = [place for place, each in names if each in wanted or each.startswith(_NULLS)]
+    return actions.select(places).to_pylist()  # type: ignore[no-any-return]
+
+
 def _table_file(action: dict[str, Any]) -> TableFile:
     nulls = {
-        key.removeprefix("null_count."): value
+        key.removeprefix(_NULLS): value
         for key, value in action.items()
-        if key.startswith("null_count.") and value is not None
+        if key.startswith(_NULLS) and value is not None
     }
     return TableFile(action["path"], action["size_bytes"], action["num_records"], nulls)

@@ -2,12 +2,14 @@
 
 1. The type is settled: what was asked for, or the column there is, or what the rescued values of
    the whole table tell, by the rules of the stream's inference.
-2. The table gets the column, then the schema log (`promotion_schema`): the stream's next run fills
+2. All rescued values of the fields are converted, as step 4 will do it, and thrown away: what
+   fails, fails before anything has changed.
+3. The table gets the column, then the schema log (`promotion_schema`): the stream's next run fills
    it by itself.
-3. File by file, rows that have the field in their rescued data get it into the column, as far as it
+4. File by file, rows that have the field in their rescued data get it into the column, as far as it
    fits, and out of the rescued data. Files without such a row are not touched. A commit replaces a
    group of files; nobody sees a row with the value in both places, or in neither.
-4. Files that came meanwhile, from a run that began before step 2, are looked at as well, until a
+5. Files that came meanwhile, from a run that began before step 3, are looked at as well, until a
    whole pass finds nothing.
 
 Each step finds out by itself what is done. So a promotion can be killed anywhere and run again, run
@@ -54,6 +56,7 @@ from airflow_cloudfiles.engine.stream.promotion_schema import (
     with_column,
     write_version,
 )
+from airflow_cloudfiles.engine.stream.promotion_trial import tried, unfilled
 from airflow_cloudfiles.engine.stream.promotion_values import TypeFinder, reading_options
 from airflow_cloudfiles.engine.stream.spec import JobSpec
 from airflow_cloudfiles.engine.types import to_arrow
@@ -126,6 +129,8 @@ def promote(promotion: Promotion) -> Promoted:
     known = StructType([]) if latest is None else latest.data_schema
     fields = _settled(asked, snapshot, known, stream)
     promoter = stream.promoter(fields)
+    wanted = _with_columns(snapshot.columns, fields)
+    found = tried(snapshot, promoter, to_arrow(wanted))
     _grow_table(promotion, fields)
     crash_point("after-promotion-columns")
     version = write_version(stream.log, [(each.column, each.kind) for each in fields])
@@ -133,6 +138,7 @@ def promote(promotion: Promotion) -> Promoted:
     promoted = Promoted(
         columns={path_text(each.column): each.kind.simpleString() for each in fields},
         schema_version=None if version is None else version.version,
+        warnings=unfilled(fields, found),
     )
     if version is None:
         promoted.warnings.append(
@@ -252,10 +258,14 @@ def _rescued_batches(snapshot: Snapshot, column: str) -> Iterator[pa.RecordBatch
 def _grow_table(promotion: Promotion, fields: Sequence[PromotedField]) -> None:
     """Give the table the columns; again is harmless."""
     given = {name.lower(): str(value) for name, value in promotion.options.items()}
-    table = open_existing(promotion.target)
-    wanted = schema_of(table)
-    for each in fields:
-        wanted = with_column(wanted, each.column, each.kind)
+    wanted = _with_columns(schema_of(open_existing(promotion.target)), fields)
     heads = {each.column[0] for each in fields}
     schema = to_arrow(StructType([each for each in wanted.fields if each.name in heads]))
     delta_table.grow(promotion.target, schema, widening=widening_rule(Values(given), default=True))
+
+
+def _with_columns(schema: StructType, fields: Sequence[PromotedField]) -> StructType:
+    """The columns of a table that has those of the fields as well."""
+    for each in fields:
+        schema = with_column(schema, each.column, each.kind)
+    return schema

@@ -15,7 +15,7 @@ import re
 import uuid
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 import numpy as np
 from pyspark.sql.types import (
@@ -35,6 +35,7 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.format_options.csv import CsvOptions
 from airflow_cloudfiles.engine.format_options.xml import XmlOptions
+from airflow_cloudfiles.engine.formats.columnar_texts import iso_year
 from airflow_cloudfiles.engine.formats.json_scalars import MISFIT, text_of
 from airflow_cloudfiles.engine.formats.json_tokens import DEFAULT as TOKENS
 from airflow_cloudfiles.engine.options import CloudFilesOptions
@@ -43,6 +44,8 @@ from airflow_cloudfiles.engine.types import find_field
 
 _MARK: Final = uuid.uuid4().hex.encode()
 _WRAPPED: Final = re.compile(rb'\{"' + _MARK + rb'":("(?:[^"\\]|\\.)*")\}', re.DOTALL)
+_FIRST_MOMENT: Final = "-290308-12-21T19:59:05.224192"
+"""The earliest timestamp, whose number is what `numpy` takes for no time."""
 _NUMBER: Final = re.compile(
     r"(?P<sign>[+-]?)(?=\.?[0-9])(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?"
     r"(?P<exponent>[eE][+-]?[0-9]+)?",
@@ -168,12 +171,18 @@ def _number_or_word(value: float) -> str:
     return json.dumps(f"-{word}" if value < 0 else word)
 
 
+def _moment(value: int, unit: Literal["D", "us"]) -> str:
+    """A date or a timestamp in ISO 8601, of any year."""
+    found = np.datetime64(value, unit)
+    return _FIRST_MOMENT if np.isnat(found) else iso_year(str(found))
+
+
 _WRITERS: Final[dict[type[DataType], Callable[[Any], str]]] = {
     BooleanType: lambda value: str(value).lower(),
     BinaryType: lambda value: json.dumps(base64.b64encode(value).decode()),
-    DateType: lambda value: json.dumps(str(np.datetime64(value, "D"))),
+    DateType: lambda value: json.dumps(_moment(value, "D")),
     DoubleType: _number_or_word,
     FloatType: _number_or_word,
-    TimestampType: lambda value: json.dumps(f"{np.datetime64(value, 'us')}Z"),
-    TimestampNTZType: lambda value: json.dumps(str(np.datetime64(value, "us"))),
+    TimestampType: lambda value: json.dumps(f"{_moment(value, 'us')}Z"),
+    TimestampNTZType: lambda value: json.dumps(_moment(value, "us")),
 }
