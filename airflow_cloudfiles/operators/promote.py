@@ -103,6 +103,8 @@ class CloudFilesPromoteOperator(BaseOperator):
             report = self._run.wait()
         for name, values in report["values"].items():
             self.log.info("%s: %s", name, ", ".join(f"{n} {what}" for what, n in values.items()))
+        for warning in report["warnings"]:
+            self.log.warning("%s", warning)
         self.log.info(
             "%s rows changed in %s files: table version %s.",
             report["rows"],

@@ -9,12 +9,14 @@ to be reported.
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.stream.delta_rewrite import Snapshot
 from airflow_cloudfiles.engine.stream.promotion_batches import Found, PromotedField, Promoter
 from airflow_cloudfiles.engine.stream.promotion_schema import path_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def tried(snapshot: Snapshot, promoter: Promoter, schema: pa.Schema) -> Found:

@@ -33,7 +33,7 @@ def test_from_a_shell(landed: Landed, capsys: pytest.CaptureFixture[str]) -> Non
     assert json.loads(Path(told["report_uri"].removeprefix("file://")).read_text()) == told
     assert [row["user"] for row in landed.rows()] == [{"zip": "01"}, None]
     assert cli.main(["promote", *where, "--field", "price=STRING"]) == 1
-    assert "is a column of type double already" in capsys.readouterr().err
+    assert capsys.readouterr().err.count("is a column of type double already") == 1
     assert cli.main(["promote", *where, "--field", "a,b"]) == 2
     with pytest.raises(SystemExit):
         cli.main(["promote", *where, "--field", "`a"])

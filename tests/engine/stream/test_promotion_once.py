@@ -121,6 +121,32 @@ def test_killed_between_widening_and_the_schema_log_it_is_finished(
     ]
 
 
+@pytest.mark.parametrize("fields", [{"zip": "INT"}, {"id": "BIGINT", "zip": "DATE"}])
+def test_what_fails_has_changed_nothing(tmp_path: Path, fields: dict[str, str]) -> None:
+    landed = Landed.create(tmp_path, "id INT")
+    landed.land(*(_record(i) for i in range(10)))
+    landed.land({"id": 10, "zip": 11, "other": 10})
+    for path in Path(landed.target).glob("*.parquet"):
+        path.write_bytes(path.read_bytes()[:-9])
+    version, columns = landed.table.version(), landed.table.schema().to_json()
+    with pytest.raises(SinkError, match="cannot be read"):
+        landed.promote(fields)
+    assert (landed.table.version(), landed.table.schema().to_json()) == (version, columns)
+    assert landed.log.versions() == [0]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_column_that_fits_no_value_is_reported(tmp_path: Path, is_there: bool) -> None:
+    landed = Landed.create(tmp_path, "id BIGINT, zip DATE" if is_there else "id BIGINT")
+    landed.land({"id": 1, "zip": "one", "user": {"age": 7}}, {"id": 2, "zip": "two"})
+    told = landed.promote({"zip": "DATE", "user.age": "INT"})
+    assert told.values["zip"] == {"promoted": 0, "partly": 0, "unfit": 2, "occupied": 0}
+    [warning] = told.warnings
+    assert "None of the 2 rescued values of zip fits the column zip, a date" in warning
+    assert landed.promote({"zip": "DATE"}).warnings == [warning]
+    assert landed.promote({"nowhere": "DATE"}).warnings == [], "there is nothing to fit it"
+
+
 def test_it_runs_while_the_stream_writes_and_twice_at_once(tmp_path: Path) -> None:
     landed = Landed.create(tmp_path, "id BIGINT")
     landed.land(*(_record(i) for i in range(20)))
