@@ -17,6 +17,7 @@ SUPPORTED = (
     "cloudFiles.schemaHints",
     "cloudFiles.schemaEvolutionMode",
     "cloudFiles.evolveAhead",
+    "cloudFiles.rescueInexactNumbers",
     "cloudFiles.inferColumnTypes",
     "cloudFiles.maxFilesPerTrigger",
     "cloudFiles.maxBytesPerTrigger",
@@ -120,6 +121,7 @@ PLATFORM = ("databricks.serviceCredential", "cloudFiles.databricks.serviceCreden
 TEXT_FORMATS = ("csv", "json", "xml")
 ONLY_FOR = {
     "badRecordsPath": TEXT_FORMATS,
+    "cloudFiles.rescueInexactNumbers": TEXT_FORMATS,
     "columnNameOfCorruptRecord": TEXT_FORMATS,
     "mode": TEXT_FORMATS,
     "readerCaseSensitive": (*TEXT_FORMATS, "avro", "orc", "parquet"),

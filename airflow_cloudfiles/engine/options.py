@@ -30,6 +30,7 @@ from airflow_cloudfiles.engine.option_values import Values
 EvolutionMode = Literal[
     "addNewColumns", "addNewColumnsWithTypeWidening", "rescue", "failOnNewColumns", "none"
 ]
+InexactNumbers = Literal["none", "wholeNumbers", "all"]
 ParseMode = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
 
 EVOLUTION_MODES: tuple[EvolutionMode, ...] = (
@@ -44,6 +45,7 @@ ADDING_MODES = frozenset({"addNewColumns", "addNewColumnsWithTypeWidening"})
 WATCHING_MODES = ADDING_MODES | {"failOnNewColumns"}
 """Modes in which a reader must tell of new fields."""
 INCREMENTAL_LISTING: tuple[IncrementalListing, ...] = ("auto", "true", "false")
+INEXACT_NUMBERS: tuple[InexactNumbers, ...] = ("none", "wholeNumbers", "all")
 PARSE_MODES: tuple[ParseMode, ...] = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 DEFAULT_RESCUED_DATA_COLUMN = "_rescued_data"
 
@@ -73,6 +75,11 @@ class CloudFilesOptions:
     schema_evolution_mode: EvolutionMode = "addNewColumns"
     """`cloudFiles.schemaEvolutionMode`: what a field does that the schema lacks; `none` is the
     default when a schema is given (B56)."""
+    rescue_inexact_numbers: InexactNumbers = "wholeNumbers"
+    """`cloudFiles.rescueInexactNumbers`: which numbers of JSON, CSV and XML are rescued because a
+    DOUBLE or FLOAT column would change them: whole numbers and what would become 0; `all`,
+    fractions with too many digits too; or `none`, as in Spark, which is also what holds without a
+    rescued data column. Ours, not Auto Loader's."""
     infer_column_types: bool = False
     """`cloudFiles.inferColumnTypes`: whether numbers, booleans and (in paths) dates get types;
     false makes every leaf a string, which keeps the exact text."""
@@ -204,6 +211,9 @@ class CloudFilesOptions:
             checkpoint_location=given.get("checkpointlocation") or None,
             schema_hints=given.get("cloudfiles.schemahints") or None,
             schema_evolution_mode=mode,
+            rescue_inexact_numbers=read.choice(
+                "cloudFiles.rescueInexactNumbers", INEXACT_NUMBERS, "wholeNumbers"
+            ),
             infer_column_types=read.boolean("cloudFiles.inferColumnTypes", default=False),
             max_files_per_trigger=read.positive("cloudFiles.maxFilesPerTrigger", 1000),
             max_bytes_per_trigger=read.size("cloudFiles.maxBytesPerTrigger", None),

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_cloudfiles.engine.formats.csv_scalars import Convert
+from airflow_cloudfiles.engine.formats.exact_numbers import SPARK, NumberRule
 from airflow_cloudfiles.engine.formats.json_scalars import MISFIT
 from airflow_cloudfiles.engine.formats.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.patterns_names import ENGLISH
@@ -37,11 +38,13 @@ class Cast:
         kind: What its texts become.
         convert: The conversion of one text, which is the reference.
         times: Converts dates and times.
+        numbers: Which numbers a floating column holds.
     """
 
     kind: pa.DataType
     convert: Convert
     times: TimePatterns
+    numbers: NumberRule = SPARK
 
     def __call__(self, texts: pa.StringArray) -> tuple[pa.Array, Positions]:
         """Convert a column.
@@ -56,6 +59,10 @@ class Cast:
         if pa.types.is_decimal(self.kind) and self.times.locale is not ENGLISH:
             return self.one_by_one(texts)
         array = _easily(texts, self.kind)
+        if pa.types.is_floating(self.kind):
+            doubtful = self.numbers.doubtful(texts, array)
+            if doubtful is not None:
+                array = pc.if_else(pa.array(doubtful), pa.scalar(None, self.kind), array)
         if array.null_count == texts.null_count:
             return array, NONE
         hard = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))

@@ -24,6 +24,7 @@ from airflow_cloudfiles.engine.formats.csv_header import ColumnMatcher, FileColu
 from airflow_cloudfiles.engine.formats.csv_parts import FileParts
 from airflow_cloudfiles.engine.formats.csv_scalars import Converters
 from airflow_cloudfiles.engine.formats.csv_tokens import Tokenizer
+from airflow_cloudfiles.engine.formats.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.types import to_arrow
 
@@ -63,7 +64,8 @@ class CsvReader:
         rescued, corrupt = options.rescued_data_column, options.corrupt_record_column
         check_corrupt_column(data_schema, corrupt)
         parsed = StructType([each for each in data_schema.fields if each.name != corrupt])
-        converters = Converters(own)
+        numbers = NumberRule.of(options)
+        converters = Converters(own, numbers)
         conversions = [converters.to(each.dataType, each.name) for each in parsed.fields]
         extra = [] if rescued is None else [StructField(rescued, StringType())]
         self.arrow_schema: pa.Schema = to_arrow(StructType([*data_schema.fields, *extra]))
@@ -76,7 +78,7 @@ class CsvReader:
             null_value=own.null_value,
             arrow_schema=self.arrow_schema,
             casts=tuple(
-                Cast(field.type, convert, converters.times)
+                Cast(field.type, convert, converters.times, numbers)
                 for field, convert in zip(to_arrow(parsed), conversions, strict=True)
             ),
             corrupt_place=place if place >= 0 else None,

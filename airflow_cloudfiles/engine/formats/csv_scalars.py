@@ -5,7 +5,8 @@ The reference for every value: the conversions of Spark's CSV reader
 `csv_casts` must agree with it for whatever they take on themselves, and hand the rest to it.
 
 A text that Spark would change into another value does not fit: a decimal with more digits than
-the column has, a number beyond the largest double. A double is the nearest one to its text.
+the column has, a number beyond the largest double. A double is the nearest one to its text; which
+of them are too far from it, `exact_numbers` says.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from pyspark.sql.types import (
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.format_options.csv import CsvOptions
 from airflow_cloudfiles.engine.formats import json_scalars
+from airflow_cloudfiles.engine.formats.exact_numbers import SPARK, NumberRule
 from airflow_cloudfiles.engine.formats.json_scalars import INTEGER_BITS, MISFIT
 from airflow_cloudfiles.engine.formats.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.patterns_names import Locale
@@ -63,12 +65,14 @@ class Converters:
 
     Args:
         options: Words for what is no number, patterns and zone of times.
+        numbers: Which numbers doubles and floats hold.
 
     Raises:
         OptionError: A pattern, a zone or a locale that does not exist.
     """
 
-    def __init__(self, options: CsvOptions) -> None:
+    def __init__(self, options: CsvOptions, numbers: NumberRule = SPARK) -> None:
+        self._numbers = numbers
         self.times = TimePatterns(
             date=options.date_format,
             timestamp=options.timestamp_format,
@@ -115,19 +119,20 @@ class Converters:
         found = self._words.get(text)
         if found is not None:
             return found
+        plain = _decimal(text)
+        if plain is not None:
+            return json_scalars.floating(plain, self._numbers, is_float=False)
         number = java_double(text)
         return MISFIT if number is None else number
 
     def _to_float(self, text: str) -> object:
+        plain = _decimal(text)
+        if plain is not None:
+            return json_scalars.floating(plain, self._numbers, is_float=True)
         number = self._to_double(text)
         if not isinstance(number, float) or not math.isfinite(number):
             return number
-        plain = text.strip(_JAVA_BLANKS).rstrip("fFdD")
-        if _NUMBER.fullmatch(plain) is None:
-            return MISFIT if number != pa.scalar(number).cast(pa.float32()).as_py() else number
-        # Straight to 32 bits: rounding twice, by way of a double, can miss the nearest one.
-        narrow = pa.scalar(plain.lstrip("+")).cast(pa.float32()).as_py()
-        return MISFIT if math.isinf(narrow) else narrow
+        return MISFIT if number != pa.scalar(number).cast(pa.float32()).as_py() else number
 
 
 def java_double(text: str) -> float | None:
@@ -136,11 +141,18 @@ def java_double(text: str) -> float | None:
     found = _JAVA_WORDS.get(text)
     if found is not None:
         return found
-    plain = text[:-1] if text[-1:] in {"f", "F", "d", "D"} else text
-    if _NUMBER.fullmatch(plain) is None:
-        return _hexadecimal(plain)
+    plain = _decimal(text)
+    if plain is None:
+        return _hexadecimal(text[:-1] if text[-1:] in {"f", "F", "d", "D"} else text)
     number = float(plain)
     return None if math.isinf(number) else number
+
+
+def _decimal(text: str) -> str | None:
+    """A number in decimal, without what Java takes around it; `None` when it is none."""
+    plain = text.strip(_JAVA_BLANKS)
+    plain = plain[:-1] if plain[-1:] in {"f", "F", "d", "D"} else plain
+    return plain.removeprefix("+") if _NUMBER.fullmatch(plain) else None
 
 
 def _hexadecimal(text: str) -> float | None:

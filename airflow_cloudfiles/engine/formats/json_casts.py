@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_cloudfiles.engine.formats.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.formats.json_scalars import MISFIT
 from airflow_cloudfiles.engine.formats.json_shape import Leaf
 from airflow_cloudfiles.engine.formats.json_texts import Bools, Positions, Texts
@@ -42,6 +43,8 @@ def cast(texts: Texts, leaf: Leaf, kind: pa.DataType) -> tuple[pa.Array, Positio
         return _strings(texts), _NONE
     if leaf.patterns is not None and pa.types.is_temporal(kind):
         array, easy = _patterned(texts, leaf.patterns, kind)
+    elif pa.types.is_floating(kind):
+        array, easy = _floats(texts, kind, leaf.numbers)
     else:
         array, easy = _rule(kind)(texts, kind)
     hard = np.flatnonzero(~(easy | texts.null))
@@ -126,10 +129,13 @@ def _integers(texts: Texts, kind: pa.DataType) -> Easy:
     return array.cast(kind), easy
 
 
-def _floats(texts: Texts, kind: pa.DataType) -> Easy:
-    array = texts.slice(_mask(texts.number), quoted=False).cast(kind)
+def _floats(texts: Texts, kind: pa.DataType, rule: NumberRule) -> Easy:
+    numbers = texts.slice(_mask(texts.number), quoted=False)
+    array = numbers.cast(kind)
     infinite = np.isinf(array.fill_null(0).to_numpy(zero_copy_only=False))
-    return array, texts.number & ~infinite
+    easy = texts.number & ~infinite
+    doubtful = rule.doubtful(numbers, array)
+    return array, easy if doubtful is None else easy & ~doubtful
 
 
 def _decimals(texts: Texts, kind: pa.DataType) -> Easy:
@@ -194,7 +200,6 @@ def _cast_one(array: pa.Array, kind: pa.DataType) -> pa.Array:
 _RULES: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[..., Easy]], ...]] = (
     (pa.types.is_boolean, _booleans),
     (pa.types.is_integer, _integers),
-    (pa.types.is_floating, _floats),
     (pa.types.is_decimal, _decimals),
     (pa.types.is_date, _dates),
     (pa.types.is_timestamp, _timestamps),

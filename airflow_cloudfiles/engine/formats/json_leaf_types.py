@@ -23,11 +23,22 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.format_options.json import JsonOptions
 from airflow_cloudfiles.engine.formats.json_options import time_patterns
-from airflow_cloudfiles.engine.formats.json_scalars import JAVA_DECIMAL, decimal_text
+from airflow_cloudfiles.engine.formats.json_scalars import (
+    JAVA_DECIMAL,
+    decimal_text,
+    exact_decimal,
+)
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION
 
+
+def _fraction(text: str) -> Decimal | float:
+    """A number with a fraction or an exponent; a double where no `Decimal` has such an exponent."""
+    found = exact_decimal(text)
+    return float(text) if found is None else found
+
+
 PLAIN: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder()
-_EXACT: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(float_hook=Decimal)
+_EXACT: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(float_hook=_fraction)
 
 STRING: Final = StringType()
 BOOLEAN: Final = BooleanType()
@@ -102,7 +113,10 @@ def _text_type(text: str) -> DataType | None:
     """The decimal that a text is, if it is one that Spark can name."""
     if len(text) > _LONGEST or not JAVA_DECIMAL.fullmatch(text):
         return None
-    precision, scale = _digits(Decimal(text))
+    number = exact_decimal(text)
+    if number is None:
+        return None
+    precision, scale = _digits(number)
     named = 0 <= scale <= precision <= MAX_DECIMAL_PRECISION
     return DecimalType(precision, scale) if named else None
 

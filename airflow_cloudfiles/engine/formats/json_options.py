@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from airflow_cloudfiles.engine.format_options.json import JsonOptions
+from airflow_cloudfiles.engine.formats.exact_numbers import SPARK, NumberRule
 from airflow_cloudfiles.engine.formats.json_scalars import ScalarRules
 from airflow_cloudfiles.engine.formats.json_tokens import Grammar
 from airflow_cloudfiles.engine.formats.patterns import TimePatterns
@@ -43,11 +44,12 @@ def time_patterns(options: JsonOptions) -> TimePatterns:
     )
 
 
-def scalar_rules(options: JsonOptions) -> ScalarRules:
+def scalar_rules(options: JsonOptions, numbers: NumberRule = SPARK) -> ScalarRules:
     """How leaves are written; default patterns are left to the casts that are made for them."""
     patterns = time_patterns(options)
     return ScalarRules(
         patterns=None if patterns.are_default else patterns,
         not_finite=options.allow_non_numeric_numbers,
         locale=patterns.locale,
+        numbers=numbers,
     )

@@ -18,6 +18,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from airflow_cloudfiles.engine.formats import json_lines
 from airflow_cloudfiles.engine.formats.base import BadRecord, Piece, ReadCounts, UnknownFields
 from airflow_cloudfiles.engine.formats.corrupt_column import check_corrupt_column
+from airflow_cloudfiles.engine.formats.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.formats.json_block import Block, Rules
 from airflow_cloudfiles.engine.formats.json_explain import Explainer
 from airflow_cloudfiles.engine.formats.json_options import (
@@ -78,7 +79,9 @@ class JsonReader:
         own = json_options(options)
         self.grammar = grammar_of(own)
         self._own = own
-        shape = compile_struct(parsed, forbid_unknown=not ignores, rules=scalar_rules(own))
+        shape = compile_struct(
+            parsed, forbid_unknown=not ignores, rules=scalar_rules(own, NumberRule.of(options))
+        )
         self.decoder = msgspec.json.Decoder(shape.make)
         self._strangers = Strangers(shape, drops_nulls=own.drop_field_if_all_null)
         self._rules = Rules(

@@ -6,7 +6,7 @@ for whatever they take on themselves, and hand the rest to it.
 
 A value that Spark would change into another one does not fit: an integer out of range, a decimal
 with more digits than the column has, a number beyond the largest double. A double is the nearest
-one to its text, as everywhere.
+one to its text; which of them are too far from it, `exact_numbers` says.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from airflow_cloudfiles.engine.formats.exact_numbers import SPARK, NumberRule
 from airflow_cloudfiles.engine.formats.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.patterns_names import ENGLISH, Locale
 
@@ -106,11 +107,13 @@ class ScalarRules:
         patterns: Of dates and timestamps; `None` for the default ones.
         not_finite: Whether the texts `NaN`, `Infinity` and their kind are numbers.
         locale: Of decimals in texts.
+        numbers: Which numbers doubles and floats hold.
     """
 
     patterns: TimePatterns | None = None
     not_finite: bool = True
     locale: Locale = ENGLISH
+    numbers: NumberRule = SPARK
 
 
 DEFAULT_RULES: Final = ScalarRules()
@@ -126,8 +129,9 @@ def converter(kind: DataType, rules: ScalarRules = DEFAULT_RULES) -> Convert:
         return _to_integer(bits)
     if isinstance(kind, DecimalType):
         return _to_decimal(kind, rules.locale)
-    if isinstance(kind, DoubleType | FloatType) and not rules.not_finite:
-        return _only_numbers(_to_double if isinstance(kind, DoubleType) else _to_float)
+    if isinstance(kind, DoubleType | FloatType):
+        convert = _to_floating(rules.numbers, is_float=isinstance(kind, FloatType))
+        return convert if rules.not_finite else _only_numbers(convert)
     patterns = rules.patterns or _ISO
     times: dict[type[DataType], Convert] = {
         DateType: _to_time(patterns.date_days),
@@ -167,20 +171,22 @@ def _to_integer(bits: int) -> Convert:
     return convert
 
 
-def _to_double(value: bytes) -> object:
-    if value[0] in NUMBER_STARTS:
-        number = float(value)
-        return MISFIT if math.isinf(number) else number
-    text = text_of(value)
-    return MISFIT if text is None else _NOT_FINITE.get(text, MISFIT)
+def _to_floating(rule: NumberRule, *, is_float: bool) -> Convert:
+    def convert(value: bytes) -> object:
+        if value[0] in NUMBER_STARTS:
+            return floating(value.decode(), rule, is_float=is_float)
+        text = text_of(value)
+        return MISFIT if text is None else _NOT_FINITE.get(text, MISFIT)
+
+    return convert
 
 
-def _to_float(value: bytes) -> object:
-    if value[0] in NUMBER_STARTS:
-        # Straight to 32 bits: rounding twice, by way of a double, can miss the nearest one.
-        number = pa.scalar(value.decode()).cast(pa.float32()).as_py()
-        return MISFIT if math.isinf(number) else number
-    return _to_double(value)
+def floating(text: str, rule: NumberRule, *, is_float: bool) -> object:
+    """The double, or float, of a number in decimal."""
+    # Straight to 32 bits: rounding twice, by way of a double, can miss the nearest one.
+    number = pa.scalar(text).cast(pa.float32()).as_py() if is_float else float(text)
+    fits = not math.isinf(number) and rule.holds(text, number, is_float=is_float)
+    return number if fits else MISFIT
 
 
 def _to_decimal(kind: DecimalType, locale: Locale) -> Convert:
@@ -211,20 +217,30 @@ def _fit_decimal(text: str, precision: int, scale: int) -> object:
     """The decimal, when its digits fit exactly."""
     if not JAVA_DECIMAL.fullmatch(text):
         return MISFIT
+    number = exact_decimal(text)
+    if number is None:
+        return MISFIT
+    if not number:
+        return Decimal(0).scaleb(-scale)
+    if not -scale <= number.adjusted() < precision - scale:
+        return MISFIT
     with localcontext() as context:
-        context.prec = max(1, len(text))
-        number = Decimal(text)
-        if not number.is_finite():
-            return MISFIT  # an exponent beyond what can be written down
-        if not number:
-            return Decimal(0).scaleb(-scale)
-        if number.adjusted() >= precision - scale:
-            return MISFIT
         context.prec = max(len(text), _MAX_DIGITS * 2)
         fitted = number.normalize(context)
         if int(fitted.as_tuple().exponent) < -scale:
             return MISFIT
         return fitted.quantize(Decimal(1).scaleb(-scale), context=context)
+
+
+def exact_decimal(text: str) -> Decimal | None:
+    """A number of `JAVA_DECIMAL`; `None` where no `Decimal` has such an exponent.
+
+    Ask `adjusted` before anything that writes its digits down: `1e999999999` has a gigabyte.
+    """
+    try:
+        return Decimal(text)
+    except ArithmeticError:
+        return None
 
 
 def _to_time(parse: Callable[[str], int | None]) -> Convert:
@@ -262,7 +278,5 @@ def _to_binary(value: bytes) -> object:
 _CONVERTERS: Final[dict[type[DataType], Convert]] = {
     StringType: _to_string,
     BooleanType: _to_boolean,
-    DoubleType: _to_double,
-    FloatType: _to_float,
     BinaryType: _to_binary,
 }

@@ -16,6 +16,7 @@ from msgspec import UNSET, Raw, UnsetType
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
+from airflow_cloudfiles.engine.formats.exact_numbers import SPARK, NumberRule
 from airflow_cloudfiles.engine.formats.json_scalars import (
     DEFAULT_RULES,
     Convert,
@@ -37,11 +38,13 @@ class Leaf:
         kind: The type of its column.
         convert: Converts one text.
         patterns: Converts dates and times all at once, where there are patterns for them.
+        numbers: Which numbers a floating column holds.
     """
 
     kind: DataType
     convert: Convert
     patterns: TimePatterns | None = None
+    numbers: NumberRule = SPARK
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +170,7 @@ def _compile(
             )
             raise IncompatibleSchemaError(message)
         return MapShape(_compile(kind.valueType, forbid_unknown, rules))
-    return Leaf(kind, converter(kind, rules), rules.patterns)
+    return Leaf(kind, converter(kind, rules), rules.patterns, rules.numbers)
 
 
 def _inner(shape: Shape) -> Any:

@@ -33,6 +33,7 @@ from pyspark.sql.types import (
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.format_options.xml import XmlOptions
 from airflow_cloudfiles.engine.formats import json_scalars
+from airflow_cloudfiles.engine.formats.exact_numbers import SPARK, NumberRule
 from airflow_cloudfiles.engine.formats.json_scalars import INTEGER_BITS, MISFIT, ScalarRules
 from airflow_cloudfiles.engine.formats.patterns import TimePatterns
 
@@ -57,6 +58,10 @@ _EASY_NUMBER: Final = r"^-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 class TextCasts:
     """Converts texts as the options say.
 
+    Args:
+        options: Patterns, zone and locale.
+        numbers: Which numbers doubles and floats hold.
+
     Attributes:
         locale: How decimals are written.
 
@@ -64,7 +69,8 @@ class TextCasts:
         OptionError: A pattern, a time zone or a locale is none.
     """
 
-    def __init__(self, options: XmlOptions) -> None:
+    def __init__(self, options: XmlOptions, numbers: NumberRule = SPARK) -> None:
+        self._numbers = numbers
         self._moments = TimePatterns(
             # Spark's XML reader takes dates by this pattern where its JSON reader takes more.
             date=options.date_format or "yyyy-MM-dd",
@@ -90,8 +96,8 @@ class TextCasts:
             return _to_integer(INTEGER_BITS[type(kind)])
         simple: dict[type[DataType], Convert] = {
             BooleanType: _to_boolean,
-            DoubleType: _to_double,
-            FloatType: _to_float,
+            DoubleType: _to_floating(self._numbers, is_float=False),
+            FloatType: _to_floating(self._numbers, is_float=True),
             BinaryType: _to_binary,
             DateType: _or_misfit(self._moments.date_days),
             TimestampType: _or_misfit(self._moments.timestamp_micros),
@@ -122,6 +128,9 @@ class TextCasts:
             array, misfits = self._moments.cast(texts, kind)
             return array, misfits.to_numpy(zero_copy_only=False)
         array = _at_once(texts, kind)
+        doubtful = self._numbers.doubtful(texts, array) if pa.types.is_floating(kind) else None
+        if doubtful is not None:
+            array = pc.if_else(pa.array(doubtful), pa.scalar(None, kind), array)
         hard = array.is_null().to_numpy(zero_copy_only=False)
         hard &= texts.is_valid().to_numpy(zero_copy_only=False)
         return _one_by_one(texts, array, hard, convert)
@@ -188,19 +197,13 @@ def _to_integer(bits: int) -> Convert:
     return convert
 
 
-def _to_double(text: str) -> object:
-    if not _NUMBER.fullmatch(text):
-        return _NOT_FINITE.get(text, MISFIT)
-    number = float(text)
-    return MISFIT if math.isinf(number) else number
+def _to_floating(rule: NumberRule, *, is_float: bool) -> Convert:
+    def convert(text: str) -> object:
+        if not _NUMBER.fullmatch(text):
+            return _NOT_FINITE.get(text, MISFIT)
+        return json_scalars.floating(text.removeprefix("+"), rule, is_float=is_float)
 
-
-def _to_float(text: str) -> object:
-    if not _NUMBER.fullmatch(text):
-        return _NOT_FINITE.get(text, MISFIT)
-    # Straight to 32 bits: rounding twice, by way of a double, can miss the nearest one.
-    number = pa.scalar(text.lstrip("+")).cast(pa.float32()).as_py()
-    return MISFIT if math.isinf(number) else number
+    return convert
 
 
 def _to_boolean(text: str) -> object:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Iterable, Iterator
-from decimal import Decimal
 from typing import Final, cast
 
 from pyspark.sql.types import (
@@ -37,7 +36,7 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.format_options.xml import XmlOptions
 from airflow_cloudfiles.engine.formats.base import OpenedFile
-from airflow_cloudfiles.engine.formats.json_scalars import MISFIT, decimal_text
+from airflow_cloudfiles.engine.formats.json_scalars import MISFIT, decimal_text, exact_decimal
 from airflow_cloudfiles.engine.formats.xml_casts import TextCasts
 from airflow_cloudfiles.engine.formats.xml_explain import MAX_COLUMN_DEPTH
 from airflow_cloudfiles.engine.formats.xml_fields import SPACE, Fields, Item
@@ -222,7 +221,10 @@ class XmlInference:
         plain = decimal_text(text, self._locale)
         if not _NUMBER.fullmatch(plain):
             return None
-        number = Decimal(plain).as_tuple()
+        exact = exact_decimal(plain)
+        if exact is None:
+            return None
+        number = exact.as_tuple()
         scale = max(0, -int(number.exponent))
         precision = max(len(number.digits) + max(0, int(number.exponent)), scale)
         return DecimalType(precision, scale) if precision <= MAX_DECIMAL_PRECISION else None

@@ -22,6 +22,7 @@ from airflow_cloudfiles.engine.formats.base import (
     UnknownFields,
 )
 from airflow_cloudfiles.engine.formats.corrupt_column import check_corrupt_column
+from airflow_cloudfiles.engine.formats.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.formats.xml_block import Block, Rules
 from airflow_cloudfiles.engine.formats.xml_casts import TextCasts
 from airflow_cloudfiles.engine.formats.xml_columns import Columns
@@ -70,7 +71,7 @@ class XmlReader:
         self._options = options
         self._own = own
         parsed = StructType([each for each in data_schema.fields if each.name != corrupt])
-        casts = TextCasts(own)
+        casts = TextCasts(own, NumberRule.of(options))
         self._locale = casts.locale
         place = self.arrow_schema.get_field_index(corrupt)
         single = options.single_variant_column

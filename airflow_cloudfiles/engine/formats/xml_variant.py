@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import StructType, VariantType
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
-from airflow_cloudfiles.engine.formats.json_scalars import decimal_text
+from airflow_cloudfiles.engine.formats.json_scalars import decimal_text, exact_decimal
 from airflow_cloudfiles.engine.formats.variant import NotVariantError, encode_json
 from airflow_cloudfiles.engine.formats.xml_explain import Explained
 from airflow_cloudfiles.engine.formats.xml_fields import Fields, Item
@@ -95,11 +94,12 @@ class VariantExplainer:
             return text.lower()
         plain = decimal_text(text, self._locale)
         if _NUMBER.fullmatch(plain):
-            number = Decimal(plain)
-            digits = format(number, "f").removeprefix("-").replace(".", "").lstrip("0")
-            scale = max(0, -int(number.as_tuple().exponent))
-            if max(len(digits), scale) <= _MOST_DIGITS:
-                return format(number, "f")
+            number = exact_decimal(plain)
+            if number is not None and abs(number.adjusted()) <= _MOST_DIGITS:
+                digits = format(number, "f").removeprefix("-").replace(".", "").lstrip("0")
+                scale = max(0, -int(number.as_tuple().exponent))
+                if max(len(digits), scale) <= _MOST_DIGITS:
+                    return format(number, "f")
         return _quote(text)
 
 
