@@ -36,6 +36,7 @@ from pyspark.sql.types import (
 from airflow_cloudfiles.engine.format_options.csv import CsvOptions
 from airflow_cloudfiles.engine.format_options.xml import XmlOptions
 from airflow_cloudfiles.engine.formats.columnar_texts import iso_year
+from airflow_cloudfiles.engine.formats.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.formats.json_scalars import MISFIT, text_of
 from airflow_cloudfiles.engine.formats.json_tokens import DEFAULT as TOKENS
 from airflow_cloudfiles.engine.options import CloudFilesOptions
@@ -141,19 +142,19 @@ def guessed(value: bytes) -> bytes:
 
 def _converters(options: CloudFilesOptions) -> Callable[[DataType], Callable[[str], object]]:
     """The conversions of a format's own reader."""
-    own = options.format_options
+    own, numbers = options.format_options, NumberRule.of(options)
     if isinstance(own, CsvOptions):
         from airflow_cloudfiles.engine.formats.csv_scalars import (  # noqa: PLC0415 - of this format
             Converters,
         )
 
-        of_csv = Converters(own)
+        of_csv = Converters(own, numbers)
         return lambda kind: of_csv.to(kind, "that is promoted")
     from airflow_cloudfiles.engine.formats.xml_casts import (  # noqa: PLC0415 - of this format
         TextCasts,
     )
 
-    return TextCasts(cast("XmlOptions", own)).converter
+    return TextCasts(cast("XmlOptions", own), numbers).converter
 
 
 def _written(value: Any, kind: DataType) -> str:

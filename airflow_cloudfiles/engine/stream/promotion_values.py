@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _KEPT_OPTIONS: Final = ("cloudFiles.inferColumnTypes", "readerCaseSensitive")
 _OF_JSON: Final = (
+    "cloudFiles.rescueInexactNumbers",
     "dateFormat",
     "inferTimestamp",
     "locale",
@@ -60,6 +61,8 @@ def reading_options(stream: CloudFilesOptions, given: Mapping[str, str]) -> Clou
         "cloudFiles.schemaEvolutionMode": "rescue",
         "rescuedDataColumn": _RESCUED,
     }
+    if has_texts(stream):
+        fixed["cloudFiles.rescueInexactNumbers"] = "none"  # the format's own reader has judged
     if stream.format in _TYPED:
         fixed["cloudFiles.inferColumnTypes"] = "true"
     return CloudFilesOptions.parse({**kept, **fixed}, path="rescued")
