@@ -30,7 +30,7 @@ from airflow_cloudfiles.engine.options import CloudFilesOptions, InexactNumbers
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 _WHOLE: Final = re.compile(r"[+-]?([0-9]+)", re.ASCII)
-_WHOLE_TEXT: Final = r"^-?[0-9]+$"
+_WHOLE_TEXT: Final = r"^[+-]?[0-9]+$"
 _NO_ZERO: Final = r"^[^eE]*[1-9]"
 _DIGIT_BUT_ZERO: Final = re.compile(_NO_ZERO, re.ASCII)
 _LONG_DIGITS: Final = 18
@@ -120,7 +120,7 @@ def _inexact(
     some = texts.take(pa.array(places))
     whole = pc.match_substring_regex(some, _WHOLE_TEXT).fill_null(False)
     is_whole: Bools = whole.to_numpy(zero_copy_only=False)
-    places, some = places[is_whole], some.filter(whole)
+    places, some = places[is_whole], pc.utf8_ltrim(some.filter(whole), characters="+")
     short: Bools = (pc.binary_length(some).to_numpy(zero_copy_only=False)) <= _LONG_DIGITS
     exact = np.zeros(len(places), np.bool_)
     longs = some.filter(pa.array(short)).cast(pa.int64()).to_numpy(zero_copy_only=False)

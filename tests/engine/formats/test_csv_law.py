@@ -19,9 +19,11 @@ from airflow_cloudfiles.engine.formats.csv_casts import Cast
 from airflow_cloudfiles.engine.formats.csv_header import safe_names
 from airflow_cloudfiles.engine.formats.csv_reader import CsvReader
 from airflow_cloudfiles.engine.formats.csv_scalars import Converters
+from airflow_cloudfiles.engine.formats.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.formats.json_scalars import MISFIT
 from airflow_cloudfiles.engine.types import to_arrow
 from tests.engine.formats.csv_files import columns, opened, options, rows_of, written
+from tests.engine.formats.numbers_law import NUMBERS, OPTION, RULES, gives_back, is_number
 
 RECORDS = 400
 """In one example: 260 examples are more than 100,000 records."""
@@ -33,6 +35,7 @@ TEXTS = [
     "", "", "0", "-1", "+7", "128", "32768", "2147483648", "9223372036854775808", "1" * 40, "1.10",
     "-1.5e3", "1e400", "1e-400", "12345.678", "9999.9995", "true", "FALSE", "NaN", "-Inf", "2d",
     "2024-02-29", "2023-02-29", "2024-01-31T12:30:59Z", "2024-01-31 12:30:59", "1,234.5", "$100.00",
+    *NUMBERS, "+9007199254740993", "9007199254740993d",
     "x", "é😀", "a b", " lead", "trail ", 'say "x"', '"', '""', "back\\slash", "\\", '\\"', "a|b",
     "||", "a;b", "#", "'", "\t", "\x00", "\ufeff", "_c0", "null", "\u2028", "a\x1fb",
 ]  # fmt: skip
@@ -93,6 +96,7 @@ def _sample(seed: int) -> Sample:
         "header": has_header,
         "readerCaseSensitive": generator.random() < 0.7,
         "nullValue": generator.choice(["", "", "null"]),
+        OPTION: generator.choice(RULES),
     }
     texts = TEXTS + (["two\nlines", "\n", 'a\n"b"\n'] if dialect["multiLine"] else [])
     records = [_record(generator, texts, len(header), row) for row in range(RECORDS)]
@@ -128,7 +132,10 @@ def _record(
 def _check(sample: Sample, rows: list[dict[str, Any]]) -> None:
     """The law."""
     schema = columns(sample.ddl)
-    converters = Converters(options(**sample.dialect).format_options)
+    given = options(**sample.dialect)
+    converters = Converters(given.format_options, NumberRule.of(given))
+    rule = sample.dialect[OPTION]
+    floats = {each.name: str(each.type) == "float" for each in to_arrow(schema)}
     convert = {each.name: converters.to(each.dataType, "") for each in schema.fields}
     null = sample.dialect["nullValue"]
     names = safe_names(sample.header, null) if sample.has_header else tuple(schema.names)
@@ -151,6 +158,8 @@ def _check(sample: Sample, rows: list[dict[str, Any]]) -> None:
                 left.append((names[place] if place < len(names) else f"_c{place}", text))
             else:
                 expected[target] = value
+                if isinstance(value, float) and is_number(text):
+                    assert gives_back(text, value, rule, is_float=floats[target]), text
         assert kept == left
         assert {name: _plain(value) for name, value in row.items()} == {
             name: _plain(value) for name, value in expected.items()
@@ -241,12 +250,16 @@ MOMENTS = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_column_of_one_kind_of_text_is_converted_as_each_text(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [*((kind, "wholeNumbers") for kind in KINDS), ("DOUBLE", "all"), ("FLOAT", "none")],
+)
+def test_a_column_of_one_kind_of_text_is_converted_as_each_text(kind: str, rule: Any) -> None:
     (column,) = columns(f"a {kind}").fields
-    converters = Converters(options().format_options)
+    numbers = NumberRule(rule)
+    converters = Converters(options().format_options, numbers)
     cast = Cast(to_arrow(columns(f"a {kind}")).field(0).type, converters.to(column.dataType, ""),
-        converters.times)  # fmt: skip
+        converters.times, numbers)  # fmt: skip
     dates = ["2024-01-31", "2023-02-29", "2024-1-031", "12345-1-31", "1234567-01", "20-4-01-31"]
     generator = random.Random(kind)
     digits = ["".join(generator.choices("0123456789.-+eE", k=k % 9 + 1)) for k in range(300)]

@@ -36,6 +36,7 @@ from airflow_cloudfiles.engine.formats.json_document import JsonDocumentReader
 from airflow_cloudfiles.engine.formats.json_options import grammar_of, json_options
 from airflow_cloudfiles.engine.formats.json_reader import JsonReader
 from tests.engine.formats.json_files import MemoryFile
+from tests.engine.formats.numbers_law import NUMBERS, OPTION, RULES
 from tests.engine.formats.test_json_agreement import assert_gives_back, options
 
 EXAMPLES = 300
@@ -46,10 +47,11 @@ LEAVES: list[DataType] = [
     StringType(), LongType(), IntegerType(), ByteType(), DoubleType(), FloatType(), BooleanType(),
     DecimalType(7, 3), DecimalType(38, 10), DateType(), TimestampType(),
 ]  # fmt: skip
+MARK = "\ue000"
 ODD = [
     None, True, 0, -1, 128, 2**31, 2**63, 10**30, 1.5, 1e-7, "", "x", "1", "NaN", "2024-02-30",
     "2024-01-31", "2024-01-31T12:30:59Z", "é😀", 'a"b\\c\n', [], {}, [1, "x", None], {"k": {}},
-    [[{"k": 1}]], "9" * 40, {"_file_path": 1},
+    [[{"k": 1}]], "9" * 40, {"_file_path": 1}, *(f"{MARK}{number}{MARK}" for number in NUMBERS),
 ]  # fmt: skip
 
 
@@ -124,8 +126,17 @@ def _records(rng: random.Random, schema: StructType) -> list[bytes]:
     return found
 
 
+def _with_numbers(text: bytes) -> bytes:
+    """Numbers that Python would write otherwise, where they were between marks."""
+    mark = MARK.encode()
+    return text.replace(b'"' + mark, b"").replace(mark + b'"', b"")
+
+
 def _assert_every_record_is_somewhere(
-    records: list[bytes], rows: list[dict[str, object]], schema: StructType
+    records: list[bytes],
+    rows: list[dict[str, object]],
+    schema: StructType,
+    rule: str = "wholeNumbers",
 ) -> None:
     """Whole records are given back piece by piece, corrupt ones as they were."""
     grammar = grammar_of(json_options(None))
@@ -140,7 +151,7 @@ def _assert_every_record_is_somewhere(
             is_record = False
         row = next(rest)
         if is_record:
-            assert_gives_back(record.strip().rstrip(b","), row, schema)
+            assert_gives_back(record.strip().rstrip(b","), row, schema, rule)
         else:
             kept = json.loads(row.pop("_rescued_data"))
             assert kept == {"_corrupt_record": record.decode(), "_file_path": URI}
@@ -154,11 +165,13 @@ def _assert_every_record_is_somewhere(
 def test_columns_and_rescued_data_give_back_every_record(seed: int, separator: str | None):
     rng = random.Random(seed)
     schema = _schema(rng)
-    records = _records(rng, schema)
-    reader = JsonReader(schema, options(**({"lineSep": separator} if separator else {})))
+    records = list(map(_with_numbers, _records(rng, schema)))
+    rule = rng.choice(RULES)
+    lines = {"lineSep": separator} if separator else {}
+    reader = JsonReader(schema, options(**lines, **{OPTION: rule}))
     data = (separator or "\n").encode().join(records)
     rows = reader.read([Piece(URI, data)]).to_pylist()
-    _assert_every_record_is_somewhere(records, rows, schema)
+    _assert_every_record_is_somewhere(records, rows, schema, rule)
     assert reader.counts.rows == len(rows)
 
 
@@ -168,10 +181,10 @@ def test_documents_give_back_every_record(seed: int, indent: int | None):
     rng = random.Random(seed)
     schema = _schema(rng)
     records = [json.loads(each) for each in _records(rng, schema) if _is_json(each)]
-    document = json.dumps(records, indent=indent, ensure_ascii=False).encode()
+    document = _with_numbers(json.dumps(records, indent=indent, ensure_ascii=False).encode())
     reader = JsonDocumentReader(schema, options(multiLine="true"))
     rows = [row for batch in reader.read_file(MemoryFile(document)) for row in batch.to_pylist()]
-    lines = [json.dumps(each, ensure_ascii=False).encode() for each in records]
+    lines = [_with_numbers(json.dumps(each, ensure_ascii=False).encode()) for each in records]
     _assert_every_record_is_somewhere(lines, rows, schema)
 
 

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from airflow_cloudfiles.engine.format_options.xml import XmlOptions
+from airflow_cloudfiles.engine.formats.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.formats.xml_casts import TextCasts
+from tests.engine.formats.numbers_law import NUMBERS, OPTION, RULES
 from tests.engine.formats.xml_files import (
     Account,
     Element,
@@ -39,7 +41,7 @@ TEXTS = [
     "1,234.5", "NaN", "-Infinity", "1d", "true", "FALSE", "yes", "2024-02-29", "2023-02-29",
     "2024-1-5", "2024-01-31T12:30:59Z", "2024-01-31T12:30:59.123456+05:30", "2024-01-31 12:30:59",
     "12:30:59", "ff", "FFFE", "a < b & c > d", "]]>", " two  words ", "\n x \n", "été 😀", "'\"'",
-    "null", "&amp;", "x" * 50,
+    "null", "&amp;", "x" * 50, *NUMBERS,
 ]  # fmt: skip
 
 
@@ -130,14 +132,14 @@ def document(
     return rows, f"<?xml version='1.0'?>\n<rows>{between}{body}</rows>\n".encode()
 
 
-@given(seed=st.integers(0, 2**40))
+@given(seed=st.integers(0, 2**40), rule=st.sampled_from(RULES))
 @settings(max_examples=200)
-def test_columns_and_rescued_data_give_back_every_row(tmp_path_factory, seed):
+def test_columns_and_rescued_data_give_back_every_row(tmp_path_factory, seed, rule):
     folder = tmp_path_factory.mktemp("law", numbered=True)
     schema = StructType(random.Random(seed).sample(SCHEMA.fields, 4))
     rows, data = document(seed, schema, 500)
-    table = table_of(written(folder, data), reader(schema))
-    account = Account(TextCasts(XmlOptions(row_tag="row")))
+    table = table_of(written(folder, data), reader(schema, **{OPTION: rule}))
+    account = Account(TextCasts(XmlOptions(row_tag="row"), NumberRule(rule)), rule)
     assert table.num_rows == len(rows)
     for source, row in zip(rows, table.to_pylist(), strict=True):
         account.record(schema, source, row)

@@ -16,6 +16,8 @@ import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     DataType,
+    DoubleType,
+    FloatType,
     MapType,
     StringType,
     StructField,
@@ -30,6 +32,7 @@ from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_columns
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream.opened import StoreFile
+from tests.engine.formats.numbers_law import gives_back, is_number
 
 SHORT = {"evolution": "cloudFiles.schemaEvolutionMode", "typed": "cloudFiles.inferColumnTypes"}
 
@@ -184,10 +187,11 @@ class Account:
 
     Attributes:
         casts: The conversion of texts, one by one.
-        nothing: Text for which a value may be null without being rescued.
+        rule: Which numbers are rescued for being inexact.
     """
 
     casts: TextCasts
+    rule: str = "wholeNumbers"
 
     def record(self, schema: StructType, source: Element, row: dict[str, Any]) -> None:
         """Check one record."""
@@ -256,6 +260,9 @@ class Account:
             return None
         found = self.casts.converter(kind)(text)
         assert found is not MISFIT
+        if isinstance(kind, DoubleType | FloatType) and is_number(text):
+            assert isinstance(found, float)
+            assert gives_back(text, found, self.rule, is_float=isinstance(kind, FloatType))
         return found
 
 
