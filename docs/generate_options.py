@@ -147,6 +147,7 @@ _KINDS: Final = {
     "tuple[tuple[str, str], ...]": "JSON object",
     "IncrementalListing": " / ".join(f"`{mode}`" for mode in options.INCREMENTAL_LISTING),
     "EvolutionMode": " / ".join(f"`{mode}`" for mode in options.EVOLUTION_MODES),
+    "InexactNumbers": " / ".join(f"`{rule}`" for rule in options.INEXACT_NUMBERS),
     "ParseMode": " / ".join(f"`{mode}`" for mode in options.PARSE_MODES),
 }
 
