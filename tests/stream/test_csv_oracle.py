@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.engine.formats.csv_files import columns, inferred, opened, reader, rows_of
+from tests.engine.formats.numbers_law import OPTION
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -129,7 +130,7 @@ def values(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Any
 @pytest.mark.parametrize("is_thorough", [False, True])
 def test_every_value_that_fits_is_sparks(values: Any, is_thorough: bool) -> None:
     path, texts, theirs = values
-    found = reader(DDL, is_thorough=is_thorough)
+    found = reader(DDL, is_thorough=is_thorough, **{OPTION: "none"})
     batch = pa.Table.from_batches(found.read_file(opened(path)))
     arrays = [_numbers(kind, batch.column(name)) for name, kind in zip(NAMES, KINDS, strict=True)]
     compared = 0

@@ -34,6 +34,7 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.formats.json_reader import JsonReader, Piece
 from airflow_cloudfiles.engine.options import CloudFilesOptions
+from tests.engine.formats.numbers_law import OPTION
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -223,7 +224,11 @@ def _both(
     (folder / "records.json").write_bytes(data)
     frame = spark.read.schema(schema).json(str(folder / "records.json"))
     options = CloudFilesOptions.parse(
-        {"cloudFiles.format": "json", "cloudFiles.schemaEvolutionMode": "rescue"},
+        {
+            "cloudFiles.format": "json",
+            "cloudFiles.schemaEvolutionMode": "rescue",
+            OPTION: "none",
+        },
         path=str(folder),
     )
     reader = JsonReader(schema, options)

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.types import canonical_struct
+from tests.engine.formats.numbers_law import OPTION
 from tests.engine.formats.test_xml_law import document
 from tests.engine.formats.xml_files import columns, inferred, numbers, reader, table_of, written
 
@@ -110,8 +111,9 @@ def _both(
     frame = spark.read.schema(schema).options(rowTag="row", **options).format("xml")
     theirs = frame.load(str(folder / "f.xml")).toArrow()
     plain = pa.schema([each.with_type(numbers(each.type)) for each in theirs.schema])
-    ours = table_of(file, reader(schema, **options))
-    thorough = table_of(file, reader(schema, is_thorough=True, **options))
+    given = {OPTION: "none", **options}
+    ours = table_of(file, reader(schema, **given))
+    thorough = table_of(file, reader(schema, is_thorough=True, **given))
     return theirs.cast(plain).combine_chunks(), ours, thorough
 
 
