@@ -65,3 +65,24 @@ def test_binary_files_land_whole(spark: SparkSession, tmp_path: Path) -> None:  
     found = sorted(rows(target), key=lambda row: row["length"])
     assert [(row["length"], row["content"]) for row in found] == [(0, b""), (2560, content)]
     assert found[1]["path"].endswith("/in/a b.bin")
+
+
+@pytest.mark.parametrize("sink", ["delta", "parquet"])
+def test_dates_that_python_has_not_go_through_spark(
+    spark: SparkSession, tmp_path: Path, sink: str
+) -> None:
+    source, state, target = tmp_path / "in", tmp_path / "state", tmp_path / "table"
+    source.mkdir()
+    values = [('"202402"', "1709200800000"), ('"0000-01-01"', '"99999-12-31"'), ('"1"', '"x"')]
+    lines = [f'{{"d":{day},"t":{moment}}}\n' for day, moment in values]
+    (source / "1").write_text("".join(lines))
+    hints = {"cloudFiles.schemaHints": "d DATE, t TIMESTAMP"}
+    run(_stream(spark, "json", source, state, **hints), state, target, sink)
+    table = spark.read.format(sink).load(str(target))
+    found = table.selectExpr("CAST(d AS STRING)", "unix_micros(t)", "_rescued_data IS NULL")
+    assert sorted(tuple(row) for row in found.filter("d IS NOT NULL").collect()) == [
+        ("+202402-01-01", 1709200800000 * 10**6, True),
+        ("0000-01-01", 3093527894400 * 10**6, True),
+    ]
+    assert table.filter("d > DATE'9999-12-31'").count() == 1
+    assert table.filter("d IS NULL AND t IS NULL AND _rescued_data IS NOT NULL").count() == 1
