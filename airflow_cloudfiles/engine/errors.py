@@ -36,6 +36,7 @@ CloudFilesError                              is_retryable = False
 │       └── StaleSchemaError                 the log has a newer one by now               retryable
 ├── SinkError                                the target table
 │   ├── TargetNotDeltaError                  something else is there already
+│   ├── TargetCorruptedError                 the table's log is damaged
 │   ├── TargetUnreachableError               its storage failed, or refused us           retryable
 │   └── SchemaMismatchError                  Delta's schema enforcement
 └── RunError                                 starting and supervising Spark
@@ -248,6 +249,10 @@ class SinkError(CloudFilesError):
 
 class TargetNotDeltaError(SinkError):
     """The target holds something that is not a Delta table."""
+
+
+class TargetCorruptedError(SinkError):
+    """The log of the target table is damaged, so what it holds cannot be told."""
 
 
 class TargetUnreachableError(SinkError):

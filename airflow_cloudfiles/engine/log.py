@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
+from airflow_cloudfiles.engine.storage.local import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,6 +101,8 @@ class NumberedLog:
             if not self._exists(number):
                 raise
             created = False
+        if not created:
+            self._settle()
         won = created or self.read(number).id == writing
         self._known_latest = max(self._known_latest, number)
         return won
@@ -154,11 +157,14 @@ class NumberedLog:
         The first call lists the log. Later calls only look for the numbers that would follow,
         for entries are added at the end and nowhere else.
         """
+        before = self._known_latest
         if self._known_latest < 0:
             self._known_latest = max(self.numbers(), default=-1)
             return self._known_latest
         while self._exists(self._known_latest + 1):
             self._known_latest += 1
+        if self._known_latest > before:
+            self._settle()
         return self._known_latest
 
     @property
@@ -183,6 +189,14 @@ class NumberedLog:
 
     def _key(self, number: int) -> str:
         return f"{self._prefix}/{number:0{self._width or 1}d}"
+
+    def _settle(self) -> None:
+        """Make durable what others have appended, before anything is built on it.
+
+        On a disk, whoever created an entry may have been killed before its name was synced.
+        """
+        if isinstance(self._store, LocalStore):
+            self._store.settle(self._prefix)
 
     def _is_number(self, name: str) -> bool:
         digits = name.isascii() and name.isdigit()

@@ -34,6 +34,7 @@ from airflow_cloudfiles.engine.storage.base import (
     key_text,
 )
 from airflow_cloudfiles.engine.storage.clock import disk_now_us
+from airflow_cloudfiles.engine.storage.durable import make_folders, sync_folder
 from airflow_cloudfiles.engine.storage.uri import local_path, normalize_uri
 from airflow_cloudfiles.engine.storage.walk import TEMPORARY, Walk, file_entry
 
@@ -152,7 +153,7 @@ class LocalStore:
         except BaseException:
             _remove(temporary)
             raise
-        _sync_folder(os.path.dirname(path))  # noqa: PTH120 - bytes path
+        sync_folder(os.path.dirname(path))  # noqa: PTH120 - bytes path
 
     def put_if_absent(self, key: str, content: bytes) -> bool:
         """Create an object unless there is one."""
@@ -163,7 +164,7 @@ class LocalStore:
         temporary = self._write_temporary(path, content)
         try:
             os.link(temporary, path)
-            _sync_folder(os.path.dirname(path))  # noqa: PTH120 - bytes path
+            sync_folder(os.path.dirname(path))  # noqa: PTH120 - bytes path
         except FileExistsError:
             return False
         except OSError as failure:
@@ -188,7 +189,17 @@ class LocalStore:
         path = self._path(key)
         with suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(path)  # noqa: PTH108 - bytes path
-            _sync_folder(os.path.dirname(path))  # noqa: PTH120 - bytes path
+            sync_folder(os.path.dirname(path))  # noqa: PTH120 - bytes path
+
+    def settle(self, folder: str) -> None:
+        """Put the names in a folder on the disk, whoever has created them.
+
+        What this process writes is durable when the call returns. What it finds may be the work of
+        one that was killed a moment before that.
+        """
+        path = self._path(folder)
+        make_folders(path)
+        sync_folder(path)
 
     def child_uri(self, key: str) -> str:
         """Give the URI of an object."""
@@ -212,7 +223,7 @@ class LocalStore:
 
     def make_folder(self, key: str) -> None:
         """Create the folder in which an object will be, and put it on the disk."""
-        _make_folders(os.path.dirname(self._path(key)))  # noqa: PTH120 - bytes path
+        make_folders(os.path.dirname(self._path(key)))  # noqa: PTH120 - bytes path
 
     def _path(self, key: str) -> bytes:
         return self._root.rstrip(b"/") + b"/" + key_bytes(check_key(key))
@@ -220,7 +231,7 @@ class LocalStore:
     def _write_temporary(self, path: bytes, content: bytes) -> bytes:
         """Write and fsync a file beside `path`; its name is never listed."""
         folder = os.path.dirname(path)  # noqa: PTH120 - bytes path
-        _make_folders(folder)
+        make_folders(folder)
         temporary = folder + b"/" + TEMPORARY + uuid.uuid4().hex.encode()
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
         try:
@@ -232,27 +243,6 @@ class LocalStore:
             _remove(temporary)
             raise
         return temporary
-
-
-def _make_folders(folder: bytes) -> None:
-    """Create missing folders from the top down, each put on the disk by its parent's fsync."""
-    missing = []
-    while not os.path.isdir(folder):  # noqa: PTH112 - bytes path
-        missing.append(folder)
-        folder = os.path.dirname(folder)  # noqa: PTH120 - bytes path
-    for name in reversed(missing):
-        with suppress(FileExistsError):
-            os.mkdir(name)  # noqa: PTH102 - bytes path
-        _sync_folder(os.path.dirname(name))  # noqa: PTH120 - bytes path
-
-
-def _sync_folder(folder: bytes) -> None:
-    """Put the names in a folder on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _remove(path: bytes) -> None:

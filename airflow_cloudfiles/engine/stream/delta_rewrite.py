@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType  # noqa: TC002 - read when the module i
 
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.stream.data_files import DataFile
+from airflow_cloudfiles.engine.stream.delta_durability import durable_commit
 from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
 from airflow_cloudfiles.engine.stream.delta_schema import refuse_features, schema_of
 from airflow_cloudfiles.engine.types import to_arrow
@@ -199,7 +200,7 @@ def replace(
         *map(add_action, added),
     ]
     for left in reversed(range(REPLACE_TRIES)):
-        with snapshot.location.speaking("may not have taken a commit"):
+        with durable_commit(snapshot.location, "may not have taken a commit", table) as hooks:
             table.update_incremental()
             snapshot.refuse_rules()  # a deleted row of an old file would come back
             there = names_of(table)
@@ -211,6 +212,7 @@ def replace(
                     mode="append",
                     schema=table.schema(),
                     commit_properties=CommitProperties(custom_metadata=note, max_commit_retries=0),
+                    post_commithook_properties=hooks,
                 )
             except CommitFailedError:
                 if not left:
@@ -231,12 +233,14 @@ def replace_all(
         CommitFailedError: Another writer was first. As for `replace`.
         TargetUnreachableError: As for `replace`.
     """
-    with snapshot.location.speaking("may not have taken a commit"):
+    what = "may not have taken a commit"
+    with durable_commit(snapshot.location, what, snapshot.table) as hooks:
         snapshot.table.create_write_transaction(
             actions=[add_action(each) for each in added],
             mode="overwrite",
             schema=schema,
             commit_properties=CommitProperties(custom_metadata=note, max_commit_retries=0),
+            post_commithook_properties=hooks,
         )
 
 

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import CommitProperties, Transaction
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
@@ -35,8 +36,15 @@ from airflow_cloudfiles.engine.errors import (
     TargetNotDeltaError,
 )
 from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
+from airflow_cloudfiles.engine.storage.durable import make_folders
 from airflow_cloudfiles.engine.stream import data_files, delta_schema, delta_widening
 from airflow_cloudfiles.engine.stream.data_files import DataFile
+from airflow_cloudfiles.engine.stream.delta_durability import (
+    durable_commit,
+    make_durable,
+    refuse_torn,
+    refuse_unreadable,
+)
 from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
 from airflow_cloudfiles.engine.stream.delta_rewrite import add_action, names_of
 from airflow_cloudfiles.engine.stream.delta_widening import WideningRule
@@ -97,10 +105,15 @@ def open_table(target: str, version: int | None = None) -> DeltaTable | None:
 
 
 def _load(location: DeltaLocation, version: int | None = None) -> DeltaTable:
+    refuse_torn(location)
     with location.speaking("cannot be opened"):
-        return DeltaTable(
-            location.table_uri, version=version, storage_options=location.storage_options()
-        )
+        try:
+            return DeltaTable(
+                location.table_uri, version=version, storage_options=location.storage_options()
+            )
+        except DeltaError:
+            refuse_unreadable(location)
+            raise
 
 
 def _has_log(location: DeltaLocation) -> bool:
@@ -179,7 +192,8 @@ def commit(  # noqa: PLR0913 - what a batch is, and what a table may become
                 table, target, schema, files, merge_schema=merge_schema, widening=widening
             )
             crash_point("before-sink-commit")
-            with DeltaLocation.of(target).speaking("may not have taken a commit"):
+            location = DeltaLocation.of(target)
+            with durable_commit(location, "may not have taken a commit", table) as hooks:
                 table.create_write_transaction(
                     actions=[add_action(file) for file in files],
                     mode="append",
@@ -188,12 +202,13 @@ def commit(  # noqa: PLR0913 - what a batch is, and what a table may become
                         app_transactions=[Transaction(batch.app_id, batch.number)],
                         custom_metadata={COMMIT_NOTE: asdict(batch)},
                     ),
+                    post_commithook_properties=hooks,
                 )
         except CommitFailedError as error:
             _log.info("Another writer was first (%s); looking again", error)
             continue
         crash_point("after-sink-commit")
-        with DeltaLocation.of(target).speaking("cannot be read after a commit"):
+        with location.speaking("cannot be read after a commit"):
             table.update_incremental()
         return Committed(table.version(), is_new=True)
     raise SinkError(
@@ -205,6 +220,9 @@ def commit(  # noqa: PLR0913 - what a batch is, and what a table may become
 def _seen(table: DeltaTable, target: str, batch: BatchId, files: Sequence[DataFile]) -> Committed:
     """What to say of a batch that the table has: another call's, or this one's, unheard."""
     _check_same_plan(table, target, batch)
+    location = DeltaLocation.of(target)
+    with location.speaking("may lose a commit"):
+        make_durable(location)  # whoever committed it may have been killed before it did
     kept = names_of(table)
     is_new = any(file.name in kept for file in files)
     if is_new:
@@ -306,14 +324,15 @@ def _create(target: str, schema: pa.Schema) -> DeltaTable:
     if location.folder is None:
         _require_conditional_put(location)
     else:
-        Path(location.folder).mkdir(parents=True, exist_ok=True)
+        make_folders(os.fsencode(location.folder))
     try:
-        with location.speaking("cannot be created"):
+        with durable_commit(location, "cannot be created") as hooks:
             DeltaTable.create(
                 location.table_uri,
                 schema=delta_schema.nullable(schema),
                 mode="ignore",
                 storage_options=location.storage_options(),
+                post_commithook_properties=hooks,
             )
     except CommitFailedError as error:  # version 0 was written by somebody else meanwhile
         _log.info("Another writer has created %s (%s)", target, error)
@@ -350,8 +369,10 @@ def _with_columns(
         table = _load(location)
     if plan.missing:
         _log.info("Adding columns to %s: %s", target, ", ".join(each.name for each in plan.missing))
-        with location.speaking("cannot be given columns"):
-            table.alter.add_columns(delta_schema.delta_fields(plan.missing))
+        with durable_commit(location, "cannot be given columns", table) as hooks:
+            table.alter.add_columns(
+                delta_schema.delta_fields(plan.missing), post_commithook_properties=hooks
+            )
         crash_point("after-sink-columns")
         table = _load(location)
     return table

@@ -25,6 +25,7 @@ from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.option_values import Values
 from airflow_cloudfiles.engine.stream import data_files
 from airflow_cloudfiles.engine.stream.data_files import DataFile, DataFileWriter
+from airflow_cloudfiles.engine.stream.delta_durability import durable_commit
 from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
 from airflow_cloudfiles.engine.stream.delta_rewrite import Snapshot, names_of, replace_all
 from airflow_cloudfiles.engine.stream.delta_schema import TablePlan
@@ -113,9 +114,12 @@ def _with_local_times(snapshot: Snapshot, plan: TablePlan) -> Snapshot:
     has_it = "timestampNtz" in (table.protocol().writer_features or [])
     if has_it or all(each.want != "timestamp_ntz" for each in plan.widened):
         return snapshot
-    with snapshot.location.speaking("cannot be given the feature timestampNtz"):
+    what = "cannot be given the feature timestampNtz"
+    with durable_commit(snapshot.location, what, table) as hooks:
         table.alter.add_feature(
-            TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True
+            TableFeatures.TimestampWithoutTimezone,
+            allow_protocol_versions_increase=True,
+            post_commithook_properties=hooks,
         )
         table.update_incremental()
     newer = Snapshot(table, snapshot.location)

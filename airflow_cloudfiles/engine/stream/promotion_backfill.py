@@ -21,6 +21,7 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.stream import data_files
 from airflow_cloudfiles.engine.stream.data_files import DataFile, DataFileWriter
+from airflow_cloudfiles.engine.stream.delta_durability import make_durable
 from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
 from airflow_cloudfiles.engine.stream.delta_read import open_existing
 from airflow_cloudfiles.engine.stream.delta_rewrite import Snapshot, TableFile, names_of, replace
@@ -107,6 +108,8 @@ class Backfill:
             left = [file for name, file in snapshot.files.items() if name not in self._done]
             self._promoted.target_version = snapshot.table.version()
             if not left:
+                with snapshot.location.speaking("may lose a commit"):
+                    make_durable(snapshot.location)  # also what a killed promotion has committed
                 break
             self._pass(snapshot, left)
         else:
