@@ -1,15 +1,16 @@
 """How far has Spark come?
 
 Read from Spark's own checkpoint, in the state or mirrored there: the offset of the last batch that
-its commit log names.
+its commit log names. Where the power failed and that offset is gone, the plan log has it too.
 """
 
 from __future__ import annotations
 
-import json
-
 from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
 from airflow_cloudfiles.engine.files import START, Offset
+from airflow_cloudfiles.engine.ledger import spark_checkpoint
+from airflow_cloudfiles.engine.ledger.plan_log import PlanLog
+from airflow_cloudfiles.engine.ledger.spark_checkpoint import COMMITS, OFFSETS
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 
 
@@ -22,14 +23,18 @@ def committed_offset(state: ObjectStore) -> Offset:
     Raises:
         CorruptedStateError: Spark's checkpoint cannot be understood.
     """
-    batch = max(_batch_numbers(state, "commits"), default=None)
-    return START if batch is None else _source_offset(state, f"offsets/{batch}")
-
-
-def _batch_numbers(state: ObjectStore, folder: str) -> list[int]:
-    """Numbers of the files in one of Spark's logs; its checksums and temporary files are none."""
-    names = (entry.path.removeprefix(folder + "/") for entry in state.list(folder + "/"))
-    return [int(name) for name in names if name.isascii() and name.isdigit()]
+    batch = max(spark_checkpoint.numbers(state, COMMITS), default=None)
+    if batch is None:
+        return START
+    try:
+        return _source_offset(state, f"{OFFSETS}/{batch}")
+    except (CorruptedStateError, IncompatibleStateError):
+        # Gone or cut off: the next run rebuilds it from the plan log, so that is what counts.
+        is_whole = spark_checkpoint.read_offsets(state, batch) is not None
+        plan = None if is_whole else PlanLog(state).get(batch)
+        if plan is None:
+            raise
+        return plan.end
 
 
 def _source_offset(state: ObjectStore, key: str) -> Offset:
@@ -51,22 +56,10 @@ def _source_offset(state: ObjectStore, key: str) -> Offset:
         msg = f"{name} has a format that this version does not know: {lines[:1]}."
         raise IncompatibleStateError(msg)
     for line in lines[2:]:
-        offset = _offset_of(line)
+        offset = spark_checkpoint.offset_of(line)
         if offset is not None:
             return offset
-    if all(line == "-" for line in lines[2:]):
+    if lines[2:] and all(line == "-" for line in lines[2:]):
         return START
     msg = f"{name} holds no offset of a cloudFiles source; the checkpoint is another query's."
     raise CorruptedStateError(msg)
-
-
-def _offset_of(line: str) -> Offset | None:
-    """Read one source's line; `None` when it is not ours."""
-    try:
-        value = json.loads(line)
-    except ValueError:
-        return None
-    match value:
-        case {"entry": int(entry), "index": int(index)}:
-            return Offset(entry, index)
-    return None

@@ -105,6 +105,13 @@ class PlanLog:
         plan = self._at(number)
         return plan if plan.start == start else None
 
+    def get(self, number: int) -> Plan | None:
+        """Give the plan of a micro-batch; `None` when there is none."""
+        latest = self.latest()
+        if latest is None or not 0 <= number <= latest.number:
+            return None
+        return self._at(number)
+
     def latest(self) -> Plan | None:
         """Give the newest plan; `None` when nothing was planned yet."""
         number = self._log.latest()

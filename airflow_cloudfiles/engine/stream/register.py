@@ -9,7 +9,8 @@ own reader and writer that Spark's Python data sources cannot do by themselves:
    sample limits that Databricks keeps in SQL configurations.
 3. `start()` tells the source the query's `checkpointLocation` (see `handoff`), and where no
    `cloudFiles.schemaLocation` is given lets the checkpoint serve as one. Where Spark cannot reach
-   the location, it gets a local one that is mirrored there (see `checkpoint_mirror`).
+   the location, it gets a local one that is mirrored there (see `checkpoint_mirror`). A checkpoint
+   that a power failure has damaged is rebuilt first (see `checkpoint_healing`).
 4. `awaitTermination()` raises `UnknownFieldException` (which is then also a
    `StreamingQueryException`) instead of a text that contains the word.
 
@@ -33,7 +34,8 @@ from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.casing import comparing_case
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.options import CloudFilesOptions
-from airflow_cloudfiles.engine.stream import checkpoint_mirror, handoff
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.stream import checkpoint_healing, checkpoint_mirror, handoff
 from airflow_cloudfiles.engine.stream.delta_sink import STATE as SINK_STATE
 from airflow_cloudfiles.engine.stream.delta_sink import DeltaDataSource, DeltaLakeDataSource
 from airflow_cloudfiles.engine.stream.source import CloudFilesDataSource
@@ -282,6 +284,7 @@ def _start(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs
         # Not `self.option`, which would be remembered: the writer may be started again.
         self._jwrite = self._jwrite.option("checkpointLocation", for_spark)
         self._jwrite = self._jwrite.option(SINK_STATE, str(checkpoint))
+    _heal_checkpoint(self._df, str(checkpoint), mirror)
     if mirror is None and not tokens:
         return original(self, *args, **kwargs)
     locations = handoff.QueryLocations(
@@ -292,6 +295,26 @@ def _start(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs
     return _handed_over(
         lambda: original(self, *args, **kwargs), (tokens or told)[0], locations, mirror
     )
+
+
+def _heal_checkpoint(frame: DataFrame, checkpoint: str, mirror: CheckpointMirror | None) -> None:
+    """Rebuild, or refuse by name, what of Spark's checkpoint a power failure has damaged."""
+    state = open_store(checkpoint)
+    spark = state if mirror is None else open_store(str(mirror.folder))
+    try:
+        has_state = next(state.list("_source/plans/"), None) is not None
+        sources = _streaming_leaves(frame)
+        checkpoint_healing.heal(spark, state if has_state else None, sources=sources)
+    except BaseException:
+        if mirror is not None:
+            mirror.finish()
+        raise
+
+
+def _streaming_leaves(frame: DataFrame) -> int:
+    """How many streams a query reads."""
+    leaves = cast("Any", frame)._jdf.queryExecution().logical().collectLeaves()  # noqa: SLF001
+    return sum(bool(leaves.apply(index).isStreaming()) for index in range(leaves.size()))
 
 
 def _refuse_partitions(writer: Any, kwargs: dict[str, Any]) -> None:

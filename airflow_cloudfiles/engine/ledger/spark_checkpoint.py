@@ -1,0 +1,159 @@
+"""What do the files of Spark's own checkpoint say, and are they whole?
+
+Their forms (`OffsetSeqLog`, `CommitLog`, `StreamMetadata` of Spark 4): a line `v1`; a line of JSON;
+in `offsets/<b>` a line for each source of the query, `-` for one that has given nothing yet.
+`metadata` is one JSON object. On a local disk Hadoop writes `.<name>.crc` beside a file and
+refuses a file that does not match it. Nothing of it is synced: a power failure may cut off any
+of them, or leave it empty.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_cloudfiles.engine.files import Offset
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
+
+OFFSETS = "offsets"
+COMMITS = "commits"
+METADATA = "metadata"
+_VERSION = re.compile(r"v[1-9][0-9]{0,3}")
+_CHECKSUM_HEADER = b"crc\0"
+_ID = re.compile(rb'"id"\s*:\s*"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"')
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOffsets:
+    """One entry of Spark's offset log.
+
+    Attributes:
+        settings: Its line of metadata: watermark, time, and what of the configuration must not
+            change.
+        sources: How many sources the query has; `None` in a format that is not known here.
+        ours: Our offset, where ours is the only source.
+    """
+
+    settings: str
+    sources: int | None
+    ours: Offset | None
+
+
+def numbers(spark: ObjectStore, log: str) -> list[int]:
+    """Numbers of the entries of one of the two logs, in order; checksums and drafts are none."""
+    names = (entry.path.removeprefix(f"{log}/") for entry in spark.list(f"{log}/"))
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+
+
+def read_offsets(spark: ObjectStore, batch: int) -> SparkOffsets | None:
+    """Read the offsets of a batch; `None` when they are gone, or not whole."""
+    lines = _lines(spark, f"{OFFSETS}/{batch}")
+    if lines is None:
+        return None
+    if lines[0] != "v1":
+        return SparkOffsets("", None, None)
+    if len(lines) < 3 or _object(lines[1]) is None:  # noqa: PLR2004 - version, settings, a source
+        return None
+    sources = lines[2:]
+    if any(line != "-" and not _is_json(line) for line in sources):
+        return None
+    ours = offset_of(sources[0]) if len(sources) == 1 else None
+    return SparkOffsets(lines[1], len(sources), ours)
+
+
+def is_committed(spark: ObjectStore, batch: int) -> bool:
+    """Whether the entry of the commit log that says so is there, and whole."""
+    lines = _lines(spark, f"{COMMITS}/{batch}")
+    return lines is not None and len(lines) > 1 and _object(lines[1]) is not None
+
+
+def query_id(spark: ObjectStore) -> tuple[str | None, bool]:
+    """Read the id of the query.
+
+    Returns:
+        The id, as far as it can be read; and whether the file is whole.
+    """
+    content = _content(spark, METADATA)
+    if content is None:
+        return None, False
+    found = _ID.search(content)
+    value = _object(content.decode("utf-8", "replace"))
+    is_whole = value is not None and isinstance(value.get("id"), str)
+    return found and found[1].decode(), is_whole and _is_as_written(spark, METADATA, content)
+
+
+def replace(spark: ObjectStore, key: str, content: bytes) -> None:
+    """Write a file of the checkpoint; it has no checksum then, which Hadoop does not ask for."""
+    spark.delete(_checksum_key(key))
+    spark.put(key, content)
+
+
+def remove(spark: ObjectStore, key: str) -> None:
+    """Remove a file of the checkpoint and its checksum."""
+    spark.delete(key)
+    spark.delete(_checksum_key(key))
+
+
+def encode_offsets(settings: str, offset: Offset) -> bytes:
+    """Build an entry of the offset log of a query whose only source is ours."""
+    return f"v1\n{settings}\n{json.dumps(offset.to_json())}".encode()
+
+
+def offset_of(line: str) -> Offset | None:
+    """Read one source's line; `None` when it is not ours."""
+    match _object(line):
+        case {"entry": int(entry), "index": int(index)}:
+            return Offset(entry, index)
+    return None
+
+
+def _lines(spark: ObjectStore, key: str) -> list[str] | None:
+    """The lines of an entry that is whole, as far as its checksum and its first line tell."""
+    content = _content(spark, key)
+    if content is None or not _is_as_written(spark, key, content):
+        return None
+    lines = content.decode("utf-8", "replace").split("\n")
+    return lines if _VERSION.fullmatch(lines[0]) else None
+
+
+def _content(spark: ObjectStore, key: str) -> bytes | None:
+    try:
+        return spark.get(key)
+    except ObjectNotFoundError:
+        return None
+
+
+def _is_as_written(spark: ObjectStore, key: str, content: bytes) -> bool:
+    """Whether Hadoop would read a file: it matches its checksum, or has none that can be used."""
+    found = _content(spark, _checksum_key(key))
+    if found is None or len(found) < 8 or not found.startswith(_CHECKSUM_HEADER):  # noqa: PLR2004
+        return True
+    step = int.from_bytes(found[4:8], "big")
+    if step <= 0:
+        return True
+    parts = (content[at : at + step] for at in range(0, len(content), step))
+    return found[8:] == b"".join(zlib.crc32(part).to_bytes(4, "big") for part in parts)
+
+
+def _checksum_key(key: str) -> str:
+    folder, slash, name = key.rpartition("/")
+    return f"{folder}{slash}.{name}.crc"
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
