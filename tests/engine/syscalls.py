@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 TRACED = (
-    "open,openat,creat,fsync,fdatasync,rename,renameat,renameat2,link,linkat,symlink,symlinkat,"
-    "mkdir,mkdirat,unlink,unlinkat,rmdir,ftruncate,truncate"
+    "open,openat,fsync,fdatasync,rename,renameat,renameat2,link,linkat,"
+    "mkdir,mkdirat,unlink,unlinkat,rmdir"
 )
 ACK = "/acknowledged/"
 """A file that is not there; asking for it marks a place in the trace."""
@@ -53,22 +53,28 @@ class Disk:
     def apply(self, call: str, arguments: str, result: str) -> None:
         """Follow one system call that has succeeded."""
         given = [os.fsdecode(_unescaped(text)) for text in _PARTS.findall(arguments)]
-        if call in {"fsync", "fdatasync"}:
-            self._sync(arguments.partition("<")[2].rpartition(">")[0])
-        elif call in {"rename", "renameat", "renameat2"}:
-            self._rename(*given)
-        elif call in {"link", "linkat"}:
-            self._name(given[1], self.names.get(given[0], _Inode(synced=True)))
-        elif call in {"mkdir", "mkdirat"}:
-            self._name(given[0], _Inode(synced=True))
-        elif call in {"unlink", "unlinkat", "rmdir"}:
-            self._forget(given[0])
-        elif call in {"open", "openat", "creat"} and re.search("O_WRONLY|O_RDWR", arguments):
-            path = result or given[0]
-            if "O_CREAT" in arguments and path not in self.names:
-                self._name(path, _Inode())
-            elif path in self.names:
-                self.names[path].synced = False
+        kind = call.removesuffix("at2").removesuffix("at")
+        match kind:
+            case "fsync" | "fdatasync":
+                self._sync(arguments.partition("<")[2].rpartition(">")[0])
+            case "rename":
+                self._rename(*given)
+            case "link":
+                self._name(given[1], self.names.get(given[0], _Inode(synced=True)))
+            case "mkdir":
+                self._name(given[0], _Inode(synced=True))
+            case "unlink" | "rmdir":
+                self._forget(given[0])
+            case "open":
+                self._open(result or given[0], arguments)
+
+    def _open(self, path: str, arguments: str) -> None:
+        if not re.search("O_WRONLY|O_RDWR", arguments):
+            return
+        if path in self.names:
+            self.names[path].synced = False
+        elif "O_CREAT" in arguments:
+            self._name(path, _Inode())
 
     def _sync(self, path: str) -> None:
         if not self._is_watched(path):

@@ -64,7 +64,8 @@ delta_table.grow(TARGET, pa.schema([("d", pa.string())]), widening=None); ack("g
 UNSYNCED = """
 # What another process, which was killed before it could sync anything, has left.
 os.makedirs(TARGET)
-table = DeltaTable.create(TARGET, Schema.from_arrow(A), configuration={"delta.checkpointInterval": "4"})
+interval = {"delta.checkpointInterval": "4"}
+DeltaTable.create(TARGET, Schema.from_arrow(A), configuration=interval)
 def foreign(number):
     table = DeltaTable(TARGET)
     table.create_write_transaction(
@@ -128,11 +129,13 @@ with closing(Intake.open(source=str(landing), format="json", checkpoint_location
     ledger = intake._open_ledger()
     assert maybe_snapshot(ledger, intake.files, intake.state, worth_files=1)
     ack("snapshot")
-    progress.note(state, progress.BatchDone(batch_id=0, table_version=0, is_new=True, schema_version=0))
+    done = progress.BatchDone(batch_id=0, table_version=0, is_new=True, schema_version=0)
+    progress.note(state, done)
     ack("noted")
 log = SchemaLog(open_store(state), "file:///landing")
 for version in range(2):
-    log.append(version, data_schema=parse_schema("id string"), partition_schema=parse_schema(""), reason={})
+    columns = {"data_schema": parse_schema("id string"), "partition_schema": parse_schema("")}
+    log.append(version, **columns, reason={})
     ack(f"schema {version}")
 (landing / "2.json").write_text("{}")
 with closing(Intake.open(source=str(landing), format="json", checkpoint_location=state)) as intake:

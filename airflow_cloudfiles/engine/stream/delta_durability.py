@@ -93,7 +93,7 @@ def make_durable(location: DeltaLocation) -> bool:
     folder = Path(location.folder, LOG)
     make_folders(os.fsencode(folder))
     key = (str(folder), folder.stat().st_ino)
-    names = {name: int(found[1]) for name in os.listdir(folder) if (found := _match(name))}
+    names = {path.name: _version(path.name) for path in folder.iterdir() if _match(path.name)}
     latest = max(names.values(), default=-1)
     known = _synced.get(key, -1)
     if known > latest:  # another table, in a folder that was removed and created again
@@ -148,7 +148,7 @@ def refuse_unreadable(location: DeltaLocation) -> None:
     if location.folder is None:
         return
     folder = Path(location.folder, LOG)
-    names = sorted(name for name in os.listdir(folder) if _match(name))
+    names = sorted(path.name for path in folder.iterdir() if _match(path.name))
     for name in names:
         with contextlib.suppress(FileNotFoundError):
             if not _is_whole(folder / name):

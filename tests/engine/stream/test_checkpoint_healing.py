@@ -103,7 +103,7 @@ def test_what_spark_has_written_is_whole_and_stays_as_it_is(state: Path) -> None
     for batch in range(BATCHES):
         found = spark_checkpoint.read_offsets(open_store(str(state)), batch)
         assert found is not None
-        assert (found.sources, found.ours) == (1, PlanLog(open_store(str(state)))._at(batch).end)  # noqa: SLF001
+        assert (found.sources, found.ours) == (1, PlanLog(open_store(str(state)))._at(batch).end)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -173,7 +173,7 @@ def test_the_id_of_the_query_is_kept_where_it_can_be_read(state: Path, cut: int)
     heal(state)
     after = json.loads((state / "metadata").read_bytes())["id"]
     assert len(after) == len(before)
-    assert (after == before) is (cut == 44)  # noqa: PLR2004 - all but the last bracket
+    assert (after == before) is (cut == 44)
 
 
 def test_what_cannot_be_proved_is_refused_by_name_and_left_alone(state: Path) -> None:
