@@ -11,7 +11,7 @@ nor a folder. So every commit of this package goes through `durable_commit`:
 
 Only then is the commit acknowledged. A power failure before may leave an entry, or a checkpoint,
 without content. To `deltalake` an empty entry is a commit that did nothing, and it would append
-behind it; so `refuse_torn` looks first.
+behind it; so `refuse_torn` looks first, and `set_aside_torn` mends what can be mended.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import contextlib
 import logging
 import os
 import re
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -155,6 +156,44 @@ def refuse_unreadable(location: DeltaLocation) -> None:
                 raise _torn(location, folder / name, is_last=name == names[-1])
 
 
+def set_aside_torn(location: DeltaLocation) -> bool:
+    """Rename what a power failure has left without content, where nothing that counted is lost.
+
+    That is the newest entry, whose commit nobody was told of; and a checkpoint, if all entries that
+    it repeats are there. (A table that was told to have a batch and lacks it now is found by what
+    the stream's state knows.)
+
+    Returns:
+        Whether the log is whole now; if not, nothing was renamed.
+    """
+    if location.folder is None:
+        return False
+    folder = Path(location.folder, LOG)
+    paths = [path for path in folder.iterdir() if _match(path.name)]
+    whole = {path.name: _version(path.name) for path in paths if _is_whole(path)}
+    entries = {version for name, version in whole.items() if name.endswith(".json")}
+    start = _newest_checkpoint(whole) + 1
+    newest = max(_version(path.name) for path in paths)
+    torn = [path for path in paths if path.name not in whole and _version(path.name) >= start]
+    is_last = any(path.suffix == ".json" and _version(path.name) == newest for path in torn)
+    if not entries.issuperset(range(start, newest if is_last else newest + 1)):
+        return False
+    if any(path.suffix != ".json" for path in torn) and (folder / _LAST_CHECKPOINT).exists():
+        torn.append(folder / _LAST_CHECKPOINT)
+    for path in torn:
+        aside = path.with_name(f"_torn-{path.name}-{uuid.uuid4().hex[:8]}")
+        path.rename(aside)
+        _log.warning(
+            "%s of the Delta table %s was empty or cut off, as a power failure leaves it; it was "
+            "renamed to %s. Nothing that was acknowledged is lost.",
+            path.name,
+            location.target,
+            aside.name,
+        )
+    sync_folder(os.fsencode(folder))
+    return True
+
+
 def _is_whole(path: Path) -> bool:
     """Whether a file ends as its kind does, and has no block of zeros where its bytes were lost."""
     with path.open("rb") as file:
@@ -169,8 +208,8 @@ def _is_whole(path: Path) -> bool:
 def _torn(location: DeltaLocation, path: Path, *, is_last: bool) -> TargetCorruptedError:
     if path.suffix == ".json" and is_last:
         advice = (
-            "It is the newest entry, so its commit never was acknowledged by this package: move "
-            "the file away and run again, which repeats the batch."
+            "It is the newest entry, so its commit was acknowledged to nobody: run the stream, "
+            "which renames it and repeats the batch, or move the file away."
         )
     elif path.suffix == ".json":
         advice = (
@@ -179,8 +218,8 @@ def _torn(location: DeltaLocation, path: Path, *, is_last: bool) -> TargetCorrup
         )
     else:
         advice = (
-            f"A checkpoint repeats what entries of the log say: if the entries before it are all "
-            f"there, move it and {_LAST_CHECKPOINT} away and run again. Otherwise restore it."
+            "A checkpoint repeats what entries of the log say. Where they are all there, a run of "
+            "the stream renames it; otherwise restore it."
         )
     return TargetCorruptedError(
         f"The log of the Delta table {location.target} is damaged: {path.name} in {LOG} is empty "

@@ -33,6 +33,7 @@ from airflow_cloudfiles.engine.errors import (
     CorruptedStateError,
     SinkError,
     StateError,
+    TargetCorruptedError,
     TargetNotDeltaError,
 )
 from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
@@ -44,6 +45,7 @@ from airflow_cloudfiles.engine.stream.delta_durability import (
     make_durable,
     refuse_torn,
     refuse_unreadable,
+    set_aside_torn,
 )
 from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
 from airflow_cloudfiles.engine.stream.delta_rewrite import add_action, names_of
@@ -102,6 +104,19 @@ def open_table(target: str, version: int | None = None) -> DeltaTable | None:
         return _load(location, version)
     except TableNotFoundError:
         return None
+
+
+def open_to_write(target: str) -> DeltaTable | None:
+    """Open a table as `open_table` does; a log that a power failure has torn is mended first."""
+    try:
+        return open_table(target)
+    except TargetCorruptedError:
+        location = DeltaLocation.of(target)
+        with location.speaking("cannot be mended"):
+            is_whole = set_aside_torn(location)
+        if not is_whole:
+            raise
+        return open_table(target)
 
 
 def _load(location: DeltaLocation, version: int | None = None) -> DeltaTable:
@@ -180,7 +195,7 @@ def commit(  # noqa: PLR0913 - what a batch is, and what a table may become
     """
     for _ in range(COMMIT_TRIES):
         try:
-            table = open_table(target) or _create(target, schema)
+            table = open_to_write(target) or _create(target, schema)
         except TargetNotDeltaError:
             remove(target, files)
             raise
@@ -284,7 +299,7 @@ def check(
         TargetNotDeltaError: There is something else.
         SchemaMismatchError: Its columns do not fit.
     """
-    table = open_table(target)
+    table = open_to_write(target)
     if table is not None:
         plan = delta_schema.plan(table, target, schema)
         plan.check(target, merge_schema=merge_schema, widens=widening is not None)

@@ -118,6 +118,7 @@ def promote(promotion: Promotion) -> Promoted:
     asked = parse_fields(promotion.fields)
     latest = stream.log.latest()
     stream.check(asked, latest)
+    delta_table.open_to_write(promotion.target)
     table = open_existing(promotion.target)
     if latest is not None and latest.pin is not None:
         raise StateConflictError(

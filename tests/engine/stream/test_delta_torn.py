@@ -45,55 +45,79 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+def _torn(content: bytes, way: str) -> bytes:
+    return {"empty": b"", "half": content[: len(content) // 2], "zeros": bytes(len(content))}[way]
+
+
+def _values(target: Path) -> list[int]:
+    return sorted(DeltaTable(str(target)).to_pyarrow_dataset().to_table()["a"].to_pylist())
+
+
+@pytest.fixture
+def target(written: Path, tmp_path: Path) -> Path:
+    """A copy of the table."""
+    return Path(shutil.copytree(written, tmp_path / "table"))
+
+
 @pytest.mark.parametrize("way", ["empty", "half", "zeros"])
-@pytest.mark.parametrize("name", [ENTRIES[-1], ENTRIES[-2], CHECKPOINT])
-def test_a_torn_file_of_the_log_is_named(
-    written: Path, tmp_path: Path, name: str, way: str
+def test_the_newest_entry_is_set_aside_and_its_batch_is_run_again(
+    target: Path, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    target = tmp_path / "table"
-    shutil.copytree(written, target)
-    path = target / "_delta_log" / name
-    content = path.read_bytes()
-    new = {"empty": b"", "half": content[: len(content) // 2], "zeros": bytes(len(content))}
-    path.write_bytes(new[way])
-    before = sorted(each.name for each in (target / "_delta_log").iterdir())
+    newest = target / "_delta_log" / ENTRIES[-1]
+    newest.write_bytes(_torn(newest.read_bytes(), way))
+    _commit(target, BATCHES - 1)
+    assert _values(target) == list(range(BATCHES))
+    assert ENTRIES[-1] in caplog.text
+    _commit(target, BATCHES)
+    assert _values(target) == list(range(BATCHES + 1))
+
+
+@pytest.mark.parametrize("way", ["empty", "half", "zeros"])
+@pytest.mark.parametrize("name", ["*.checkpoint.parquet", CHECKPOINT])
+def test_a_checkpoint_is_set_aside_where_the_entries_are_there(
+    target: Path, name: str, way: str
+) -> None:
+    for path in (target / "_delta_log").glob(name):
+        path.write_bytes(_torn(path.read_bytes(), way))
+    _commit(target, BATCHES)
+    assert _values(target) == list(range(BATCHES + 1))
+
+
+@pytest.mark.parametrize("way", ["empty", "half", "zeros"])
+@pytest.mark.parametrize("name", [ENTRIES[-2], CHECKPOINT])
+def test_what_would_lose_rows_is_refused_by_name_and_left_alone(
+    target: Path, name: str, way: str
+) -> None:
+    log = target / "_delta_log"
+    (log / name).write_bytes(_torn((log / name).read_bytes(), way))
+    if name == CHECKPOINT:
+        (log / f"{4:020}.json").unlink()
+    before = {each.name: each.read_bytes() for each in log.iterdir()}
     for use in (lambda: _commit(target, BATCHES), lambda: open_existing(str(target))):
         with pytest.raises(TargetCorruptedError, match=name) as some:
             use()
         assert not some.value.is_retryable
-    assert sorted(each.name for each in (target / "_delta_log").iterdir()) == before
+    assert {each.name: each.read_bytes() for each in log.iterdir()} == before
 
 
-def test_the_advice_for_the_newest_entry_loses_nothing(written: Path, tmp_path: Path) -> None:
-    target = tmp_path / "table"
-    shutil.copytree(written, target)
-    newest = target / "_delta_log" / ENTRIES[-1]
-    newest.write_bytes(b"")
-    with pytest.raises(TargetCorruptedError, match="move the file away and run again"):
-        _commit(target, BATCHES - 1)
-    newest.unlink()
-    _commit(target, BATCHES - 1)
-    found = DeltaTable(str(target)).to_pyarrow_dataset().to_table()["a"].to_pylist()
-    assert sorted(found) == list(range(BATCHES))
-
-
-def test_the_advice_for_a_checkpoint_loses_nothing(written: Path, tmp_path: Path) -> None:
-    target = tmp_path / "table"
-    shutil.copytree(written, target)
+@pytest.mark.parametrize("name", [ENTRIES[-1], CHECKPOINT])
+def test_who_only_reads_changes_nothing(target: Path, name: str) -> None:
     log = target / "_delta_log"
-    for path in log.glob("*.checkpoint.parquet"):
-        path.write_bytes(b"")
-    with pytest.raises(TargetCorruptedError, match="_last_checkpoint away and run again"):
-        _commit(target, BATCHES)
-    for path in [*log.glob("*.checkpoint.parquet"), log / "_last_checkpoint"]:
-        path.unlink()
-    _commit(target, BATCHES)
-    found = DeltaTable(str(target)).to_pyarrow_dataset().to_table()["a"].to_pylist()
-    assert sorted(found) == list(range(BATCHES + 1))
+    (log / name).write_bytes(b"")
+    before = {each.name for each in log.iterdir()}
+    with pytest.raises(TargetCorruptedError, match=name):
+        open_existing(str(target))
+    assert {each.name for each in log.iterdir()} == before
 
 
-def test_entries_that_a_checkpoint_covers_do_no_harm(written: Path, tmp_path: Path) -> None:
-    target = tmp_path / "table"
-    shutil.copytree(written, target)
+def test_a_table_whose_first_entry_is_torn_is_created_anew(tmp_path: Path) -> None:
+    log = tmp_path / "table/_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_bytes(b"")
+    _commit(tmp_path / "table", 0)
+    assert _values(tmp_path / "table") == [0]
+
+
+def test_entries_that_a_checkpoint_covers_do_no_harm(target: Path) -> None:
     (target / "_delta_log" / f"{1:020}.json").write_bytes(b"")
     _commit(target, BATCHES)
