@@ -160,9 +160,9 @@ class NumberedLog:
         before = self._known_latest
         if self._known_latest < 0:
             self._known_latest = max(self.numbers(), default=-1)
-            return self._known_latest
-        while self._exists(self._known_latest + 1):
-            self._known_latest += 1
+        else:
+            while self._exists(self._known_latest + 1):
+                self._known_latest += 1
         if self._known_latest > before:
             self._settle()
         return self._known_latest
