@@ -84,7 +84,7 @@ def make_durable(location: DeltaLocation) -> bool:
     could do so: whoever acknowledges that commit calls this, too.
 
     Returns:
-        Whether there was a checkpoint among what was synced.
+        Whether the newest version has a checkpoint, and this call has synced it.
 
     Raises:
         OSError: It cannot be synced.
@@ -104,15 +104,15 @@ def make_durable(location: DeltaLocation) -> bool:
     new = sorted(name for name, version in names.items() if version > known)
     if not new:
         return False
-    has_checkpoint = any(not name.endswith(".json") for name in new)
-    if has_checkpoint and (folder / _LAST_CHECKPOINT).exists():
+    checkpoints = {name: names[name] for name in new if not name.endswith(".json")}
+    if checkpoints and (folder / _LAST_CHECKPOINT).exists():
         new.append(_LAST_CHECKPOINT)
     for name in new:
         with contextlib.suppress(FileNotFoundError):  # another writer has cleaned the log up
             sync_file(os.fsencode(folder / name))
     sync_folder(os.fsencode(folder))
     _synced[key] = latest
-    return has_checkpoint
+    return latest in checkpoints.values()
 
 
 def refuse_torn(location: DeltaLocation) -> None:
@@ -135,9 +135,12 @@ def refuse_torn(location: DeltaLocation) -> None:
                     sizes[entry.name] = entry.stat().st_size
     versions = {name: _version(name) for name in sizes}
     covered = _newest_checkpoint({name: versions[name] for name in sizes if sizes[name]})
+    last = max(
+        (v for name, v in versions.items() if name.endswith(".json") and sizes[name]), default=-1
+    )
     for name in sorted(sizes):
         if not sizes[name] and (versions[name] > covered or not name.endswith(".json")):
-            raise _torn(location, folder / name, is_last=versions[name] == max(versions.values()))
+            raise _torn(location, folder / name, is_last=versions[name] > last)
 
 
 def refuse_unreadable(location: DeltaLocation) -> None:
@@ -159,9 +162,9 @@ def refuse_unreadable(location: DeltaLocation) -> None:
 def set_aside_torn(location: DeltaLocation) -> bool:
     """Rename what a power failure has left without content, where nothing that counted is lost.
 
-    That is the newest entry, whose commit nobody was told of; and a checkpoint, if all entries that
-    it repeats are there. (A table that was told to have a batch and lacks it now is found by what
-    the stream's state knows.)
+    That are the newest entry, or entries, with none behind them that is whole: whoever acknowledges
+    a commit has synced all before it. And a checkpoint, if all entries that it repeats are there.
+    (A table that lacks a batch nevertheless is found by what the stream's state knows.)
 
     Returns:
         Whether the log is whole now; if not, nothing was renamed.
@@ -173,16 +176,17 @@ def set_aside_torn(location: DeltaLocation) -> bool:
     whole = {path.name: _version(path.name) for path in paths if _is_whole(path)}
     entries = {version for name, version in whole.items() if name.endswith(".json")}
     start = _newest_checkpoint(whole) + 1
-    newest = max(_version(path.name) for path in paths)
+    last = max(entries, default=start - 1)
     torn = [path for path in paths if path.name not in whole and _version(path.name) >= start]
-    is_last = any(path.suffix == ".json" and _version(path.name) == newest for path in torn)
-    if not entries.issuperset(range(start, newest if is_last else newest + 1)):
+    torn.sort(reverse=True)  # killed in between, this leaves no gap
+    if not entries.issuperset(range(start, last + 1)):
         return False
     if any(path.suffix != ".json" for path in torn) and (folder / _LAST_CHECKPOINT).exists():
         torn.append(folder / _LAST_CHECKPOINT)
     for path in torn:
         aside = path.with_name(f"_torn-{path.name}-{uuid.uuid4().hex[:8]}")
-        path.rename(aside)
+        with contextlib.suppress(FileNotFoundError):  # another stream of the table was faster
+            path.rename(aside)
         _log.warning(
             "%s of the Delta table %s was empty or cut off, as a power failure leaves it; it was "
             "renamed to %s. Nothing that was acknowledged is lost.",

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, Schema
 
 from airflow_cloudfiles.engine.errors import TargetCorruptedError
-from airflow_cloudfiles.engine.stream import delta_table
+from airflow_cloudfiles.engine.stream import delta_durability, delta_table
 from airflow_cloudfiles.engine.stream.data_files import DataFileWriter
 from airflow_cloudfiles.engine.stream.delta_read import open_existing
 from airflow_cloudfiles.engine.stream.delta_table import BatchId
@@ -72,6 +72,15 @@ def test_the_newest_entry_is_set_aside_and_its_batch_is_run_again(
     assert _values(target) == list(range(BATCHES + 1))
 
 
+def test_several_newest_entries_are_set_aside(target: Path) -> None:
+    # Two streams that wrote one table when the power failed: neither was told of its commit.
+    for name in ENTRIES[-2:]:
+        (target / "_delta_log" / name).write_bytes(b"")
+    for number in (BATCHES - 2, BATCHES - 1):
+        _commit(target, number)
+    assert _values(target) == list(range(BATCHES))
+
+
 @pytest.mark.parametrize("way", ["empty", "half", "zeros"])
 @pytest.mark.parametrize("name", ["*.checkpoint.parquet", CHECKPOINT])
 def test_a_checkpoint_is_set_aside_where_the_entries_are_there(
@@ -121,3 +130,18 @@ def test_a_table_whose_first_entry_is_torn_is_created_anew(tmp_path: Path) -> No
 def test_entries_that_a_checkpoint_covers_do_no_harm(target: Path) -> None:
     (target / "_delta_log" / f"{1:020}.json").write_bytes(b"")
     _commit(target, BATCHES)
+
+
+def test_old_entries_are_removed_only_where_a_checkpoint_covers_them(tmp_path: Path) -> None:
+    target = tmp_path / "table"
+    target.mkdir()
+    settings = {
+        "delta.checkpointInterval": "3",
+        "delta.logRetentionDuration": "interval 0 seconds",
+    }
+    DeltaTable.create(str(target), Schema.from_arrow(A), configuration=settings)
+    for number in range(12):
+        delta_durability._synced.clear()
+        _commit(target, number)
+        assert _values(target) == list(range(number + 1))
+    assert len(list((target / "_delta_log").glob("*.json"))) < 12
