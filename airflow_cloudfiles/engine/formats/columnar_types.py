@@ -7,7 +7,7 @@ type when files disagree (B10).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -99,6 +99,15 @@ def is_bytes(kind: pa.DataType) -> bool:
 def is_list(kind: pa.DataType) -> bool:
     """Whether it is a list in any of Arrow's layouts."""
     return any(test(kind) for test in _IS_LIST)
+
+
+def leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """The types that hold no other, at or inside a type."""
+    if pa.types.is_nested(kind):
+        for place in range(kind.num_fields):
+            yield from leaf_types(kind.field(place).type)
+    else:
+        yield kind
 
 
 def list_of(kind: pa.DataType, element: pa.DataType) -> pa.DataType:

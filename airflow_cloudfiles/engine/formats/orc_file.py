@@ -9,7 +9,7 @@ the process.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, Final
 
 import pyarrow as pa
@@ -17,10 +17,16 @@ from pyarrow import orc
 
 from airflow_cloudfiles.engine.formats.columnar_content import Blocks
 from airflow_cloudfiles.engine.formats.columnar_reader import BATCH_BYTES, Chunk, names_of
+from airflow_cloudfiles.engine.formats.columnar_types import leaf_types
+from airflow_cloudfiles.engine.formats.orc_footer import unscaled_decimals
 
 _FEWEST_ROWS: Final = 64
 _SPARK_TYPE: Final = b"spark.sql.catalyst.type"
 """The attribute in which Spark keeps its own type of a column."""
+_VERSIONS: Final = {"0.11", "0.12", "1.9999"}
+"""The versions that Spark's reader takes, too; the last is that of files before ORC 2."""
+_UNSCALED: Final = pa.decimal128(38, 6)
+"""What the library makes of a decimal without a precision."""
 
 
 class OrcFile:
@@ -36,10 +42,35 @@ class OrcFile:
     def __init__(self, content: IO[bytes]) -> None:
         self._content = Blocks(content)
         self._file = orc.ORCFile(self._content)
+        if self._file.file_version not in _VERSIONS:
+            raise OSError(
+                f"it was written in version {self._file.file_version} of the format, which is "
+                "later than the newest known here"
+            )
         self._found = self._file.schema
+        self._unscaled = self._unscaled_decimals()
         self.schema: pa.Schema = pa.schema(
             [field.with_type(_corrected(field)) for field in self._found]
         )
+
+    def check_exact(self, columns: Iterable[int] | None = None) -> None:
+        """Refuse columns whose values the library would cut; of all columns, unless some are named.
+
+        Raises:
+            OSError: One is, or holds, a decimal without a precision, as Hive 0.11 wrote it.
+        """
+        wanted = self._unscaled if columns is None else self._unscaled.keys() & set(columns)
+        for column in sorted(wanted):
+            raise OSError(
+                f"its column {self._unscaled[column]} is a decimal without a precision, as Hive "
+                "0.11 wrote it, of which only six digits after the point would be read. Write it "
+                "anew with a later Hive or with Spark, which read it as decimal(38,10)"
+            )
+
+    def _unscaled_decimals(self) -> dict[int, str]:
+        if not any(leaf == _UNSCALED for field in self._found for leaf in leaf_types(field.type)):
+            return {}
+        return unscaled_decimals(self._file.reader.serialized_file_tail())
 
     def parts(self, start: int, end: int | None) -> list[int]:
         """The stripes of a range of bytes.
@@ -53,7 +84,12 @@ class OrcFile:
         return [number for number, at in places if start <= at and (end is None or at < end)]
 
     def chunks(self, parts: list[int], columns: list[int]) -> Iterator[Chunk]:
-        """The rows of some stripes, in order."""
+        """The rows of some stripes, in order.
+
+        Raises:
+            OSError: As of `check_exact`, for these columns.
+        """
+        self.check_exact(columns)
         if not len(self.schema):
             if 0 in parts:
                 yield Chunk(self._file.nrows, [])

@@ -15,5 +15,7 @@ class OrcInference(ColumnarInference):
     format = "ORC"
 
     def open(self, content: IO[bytes]) -> ColumnarFile:
-        """Read the footer of a file."""
-        return OrcFile(content)
+        """Read the footer of a file; refuse one with a column that could not be read exactly."""
+        file = OrcFile(content)
+        file.check_exact()
+        return file

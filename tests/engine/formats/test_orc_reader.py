@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError, UnsupportedOptionError
 from tests.engine.formats.columnar_files import MemoryFile, infer, options, orc_file, reader, rows
+from tests.engine.formats.orc_bytes import of_hive_11, of_version
 
 
 def only(file: MemoryFile) -> list[dict[str, Any]]:
@@ -87,3 +89,45 @@ def test_a_hint_says_how_a_column_is_read() -> None:  # B11
     columns = StructType([StructField("n", StringType())])
     (row,) = rows(file, columns, options("orc", evolution="rescue"))
     assert row == {"n": None, "_rescued_data": '{"n":1,"_file_path":"file:///landing/f"}'}
+
+
+DECIMAL = pa.decimal128(38, 6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "path"),
+    [
+        (DECIMAL, Decimal("1.5"), "c"),
+        (pa.struct([("a", pa.int32()), ("b", DECIMAL)]), {"a": 1, "b": Decimal("1.5")}, "c.b"),
+        (pa.list_(DECIMAL), [Decimal("1.5")], "c"),
+        (pa.map_(pa.string(), DECIMAL), [("k", Decimal("1.5"))], "c"),
+    ],
+    ids=["column", "field", "element", "value"],
+)
+def test_a_decimal_without_a_precision_is_refused_and_not_cut(
+    kind: pa.DataType, value: Any, path: str
+) -> None:
+    table = pa.table({"id": pa.array([1], pa.int64()), "c": pa.array([value], kind)})
+    told, untold = orc_file(table), of_hive_11(table)
+    schema = infer([told], options("orc"))
+    assert only(told)[0]["id"] == 1
+    given = options("orc", evolution="rescue")
+    for read in (lambda: infer([untold], given), lambda: rows(untold, schema, given)):
+        with pytest.raises(FileUnreadableError, match=rf"its column {path} is a decimal without"):
+            read()
+
+
+def test_a_column_that_nobody_asks_for_may_be_such_a_decimal() -> None:
+    table = pa.table({"id": [1], "c": pa.array([Decimal("1.5")], DECIMAL)})
+    schema = StructType([StructField("id", LongType())])
+    given = options("orc", has_schema=True)
+    assert rows(of_hive_11(table), schema, given) == [{"id": 1}]
+
+
+@pytest.mark.parametrize(("major", "minor"), [(0, 13), (1, 0), (19, 99)])
+def test_a_later_version_of_the_format_is_refused_by_name(major: int, minor: int) -> None:
+    file = of_version(major, minor, pa.table({"id": [1]}))
+    with pytest.raises(FileUnreadableError, match=f"written in version {major}.{minor} of the"):
+        only(file)
+    for version in ((0, 11), (0, 12)):
+        assert only(of_version(*version, pa.table({"id": [1]})))[0]["id"] == 1
