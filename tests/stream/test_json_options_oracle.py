@@ -387,6 +387,14 @@ def test_variants_are_the_bytes_that_spark_makes(spark: SparkSession, tmp_path: 
         "-0",
         '{"é":1,"z":2,"A":3}',
     ]
+    lines += ["NaN", "[-INF, +Infinity]", "[1e9999]", "9" * 400, "[" * 500 + "1.5" + "]" * 500]
+    lines += [
+        '{"b":[{"a":' * 300 + "1" + "}]}" * 300,
+        '{"a":"b"}#',
+        '{"a":1} {"b":2}',
+        "[1]x",
+        "1 2",
+    ]
     lines += ["0." + "1" * 38, "1" * 38, "1" * 39, "-0.0", '"\\u0000"', '{"b":1,"a":{"b":2}}']
     path = tmp_path / "records.json"
     path.write_text("\n".join(lines))

@@ -186,13 +186,21 @@ class Grammar:
             position = self.value_end(value, begin)
             found.append(value[begin:position])
 
-    def strict(self, value: bytes) -> bytes:
-        """The same valid value as strict JSON; otherwise the text as it is."""
+    def strict(self, value: bytes, *, words: bool = False) -> bytes:
+        """The same valid value as strict JSON; otherwise the text as it is.
+
+        Args:
+            value: The value.
+            words: Whether numbers that are not finite are `NaN`, `Infinity` and `-Infinity`, as
+                Python has them; otherwise they are strings, for want of anything in JSON.
+        """
         parts: list[bytes] = []
         copied = 0
         for before, token in self._tokens(value):
             begin, end = token.span(token.lastgroup or 0)
             rewritten = self._strict_token(token, value)
+            if words and rewritten is not None and token["not_finite"] is not None:
+                rewritten = rewritten[1:-1].replace(b"INF", b"Infinity").lstrip(b"+")
             if b"/" in before:
                 parts += (value[copied : begin - len(before)], b" ")
                 copied = begin

@@ -1,13 +1,14 @@
 """How do whole JSON records become one VARIANT column (`singleVariantColumn`)?
 
 Every record is a value of the column, whatever it is: an object, an array, a number. What is no
-JSON, or could not be a VARIANT without a loss, is a corrupt record.
+JSON, or has no VARIANT, is a corrupt record. So is a value with something behind it on its line:
+the value is in the column, as in Spark's reader, and the line where corrupt records go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.options import CloudFilesOptions
 
 _Encoded = tuple[bytes, bytes]
+_BEGINS_NUMBER: Final = b"-0123456789"
+_WHITE: Final = b" \t\r\n"
 
 
 class JsonVariantReader:
@@ -86,26 +89,34 @@ class JsonVariantReader:
             begin = self.grammar.begin(record)
             if begin == len(record):
                 continue
-            try:
-                values.append(self._encode(record, begin))
-            except (NotJsonError, NotVariantError) as error:
-                if self._keep(uri, record, str(error)):
-                    corrupt[len(values)] = uri, record
-                    values.append(None)
+            value, reason = self._encoded(record, begin)
+            if reason is not None:
+                if not self._keep(uri, record, reason, has_value=value is not None):
+                    continue
+                corrupt[len(values)] = uri, record
+            values.append(value)
         self.counts.rows += len(values)
         return self._batch(values, corrupt)
 
-    def _encode(self, record: bytes, begin: int) -> _Encoded:
-        """Encode a record: quickly when it is strict JSON, else by the tolerant rules."""
+    def _encoded(self, record: bytes, begin: int) -> tuple[_Encoded | None, str | None]:
+        """A record as a value, and why it is not valid: quickly when it is strict JSON."""
         try:
-            return encode_json(record)
+            return encode_json(record), None
         except NotVariantError:
+            pass  # maybe by the tolerant rules
+        try:
             end = self.grammar.value_end(record, begin)
-            if self.grammar.has_more(record, end):
-                raise NotJsonError(f"more after the record, at byte {end}") from None
-            return encode_json(self.grammar.strict(record[begin:end]))
+            strict = self.grammar.strict(record[begin:end], words=True)
+            value = encode_json(strict, checked=True)
+        except (NotJsonError, NotVariantError) as error:
+            return None, str(error)
+        if not self.grammar.has_more(record, end):
+            return value, None
+        # A number ends with white space: `1}` is none, to Spark neither.
+        is_part = record[begin] in _BEGINS_NUMBER and record[end] not in _WHITE
+        return None if is_part else value, f"more after the record, at byte {end}"
 
-    def _keep(self, uri: str, record: bytes, reason: str) -> bool:
+    def _keep(self, uri: str, record: bytes, reason: str, *, has_value: bool) -> bool:
         """Whether a corrupt record is to have a row; fails if the mode says so."""
         self.counts.corrupt_records += 1
         if self._options.bad_records_path is not None:
@@ -118,8 +129,10 @@ class JsonVariantReader:
                 "FAILFAST. Correct or remove the file, or set mode to PERMISSIVE, which keeps such "
                 "records apart."
             )
-        self.counts.dropped_records += self._options.mode == "DROPMALFORMED"
-        return self._options.mode == "PERMISSIVE"
+        # Spark's reader does not even notice what is behind a value: such a row is never dropped.
+        keeps = has_value or self._options.mode == "PERMISSIVE"
+        self.counts.dropped_records += not keeps
+        return keeps
 
     def _batch(
         self, values: list[_Encoded | None], corrupt: dict[int, tuple[str, bytes]]

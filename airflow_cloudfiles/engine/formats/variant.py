@@ -3,16 +3,16 @@
 The binary form of Spark and Parquet (Variant Binary Encoding, version 1): a dictionary of the names
 of fields, and a value that refers to it. As Spark's `parse_json`: whole numbers are as small as can
 be, fractions are decimals with all of their digits (`1.10` stays `1.10`), numbers with an exponent,
-or of more than 38 digits, are doubles.
+or of more than 38 digits, are doubles: infinity beyond the largest one.
 
-What Spark would change is refused: a number beyond the largest double, and a name that comes twice.
+A name that comes twice in an object, and a string that is no UTF-8, have no VARIANT.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from struct import pack
 from typing import Any, Final
 
@@ -24,10 +24,15 @@ _NULL, _TRUE, _FALSE = b"\x00", b"\x04", b"\x08"
 _INTEGERS: Final = ((1, b"\x0c"), (2, b"\x10"), (4, b"\x14"), (8, b"\x18"))
 _DOUBLE: Final = b"\x1c"
 _DECIMALS: Final = ((9, 4, b"\x20"), (18, 8, b"\x24"), (38, 16, b"\x28"))
+_MOST_OF_DECIMAL: Final = 41
+"""Characters of a decimal: 38 digits, a zero before the point, the point and a sign."""
 _LONG_STRING: Final = b"\x40"
 _LONG_CHARACTERS: Final = 20
 _MAX_SHORT_STRING: Final = 63
 _MOST_IN_ONE_BYTE: Final = 255
+_TOKEN: Final = re.compile(r'[ \t\r\n]*+([{}\[\],:]|"(?:[^"\\]|\\.)*+"|[^\s{}\[\],:"]++)')
+"""A mark, a string, a number or a word of valid JSON."""
+_OPENING, _CLOSING, _BETWEEN = frozenset("{["), frozenset("}]"), frozenset(",:")
 
 
 class NotVariantError(ValueError):
@@ -46,24 +51,27 @@ class _Pairs(list[tuple[str, object]]):
     __slots__ = ()
 
 
-def encode_json(text: bytes) -> tuple[bytes, bytes]:
+def encode_json(text: bytes, *, checked: bool = False) -> tuple[bytes, bytes]:
     """Encode strict JSON.
+
+    Args:
+        text: One value.
+        checked: Whether it is known to be valid. Then it may be nested as deeply as a `Grammar`
+            allows, and `NaN`, `Infinity` and `-Infinity` may stand for numbers.
 
     Returns:
         Value and metadata, as `VARIANT` has them.
 
     Raises:
-        NotVariantError: It cannot be encoded without a loss, or is larger than `MAX_BYTES`.
+        NotVariantError: It has no VARIANT, or is larger than `MAX_BYTES`.
     """
     try:
-        parsed = json.loads(
-            text.decode(),
-            parse_float=_Number,
-            parse_int=_whole,
-            parse_constant=_refuse,
-            object_pairs_hook=_Pairs,
-        )
-        return encode(parsed)
+        try:
+            return encode(_parse(text.decode(), words=checked))
+        except RecursionError:
+            if not checked:
+                raise
+            return _encode_deep(text.decode())
     except (RecursionError, UnicodeError) as error:
         raise NotVariantError(
             "nested too deeply" if isinstance(error, RecursionError) else "a text has no UTF-8"
@@ -74,6 +82,42 @@ def encode_json(text: bytes) -> tuple[bytes, bytes]:
         raise NotVariantError(str(error)) from error
 
 
+def _parse(text: str, *, words: bool) -> object:
+    return json.loads(
+        text,
+        parse_float=_Number,
+        parse_int=_whole,
+        parse_constant=float if words else _refuse,
+        object_pairs_hook=_Pairs,
+    )
+
+
+def _encode_deep(text: str) -> tuple[bytes, bytes]:
+    """Encode valid JSON that is nested too deeply for a parser that calls itself."""
+    names: dict[str, int] = {}
+    # What is open: for each object or array its names, `None` for an array, and its values.
+    opened: list[tuple[list[str] | None, list[bytes]]] = [(None, [])]
+    place = 0
+    while (token := _TOKEN.match(text, place)) is not None:
+        place, word = token.end(), token[1]
+        if word in _OPENING:
+            opened.append(([] if word == "{" else None, []))
+        elif word in _CLOSING:
+            keys, values = opened.pop()
+            found = _container(0b11, values, None)
+            if keys is not None:
+                found = _fields(list(zip(keys, values, strict=True)), names)
+            opened[-1][1].append(found)
+        elif word not in _BETWEEN:
+            keys, values = opened[-1]
+            if keys is not None and len(keys) == len(values):
+                keys.append(json.loads(word))
+                names.setdefault(keys[-1], len(names))
+            else:
+                values.append(_value(_parse(word, words=True), names))
+    return _checked(opened[0][1][0], names)
+
+
 def encode(parsed: object) -> tuple[bytes, bytes]:
     """Encode Python objects: dictionaries, lists, texts, numbers, booleans and `None`.
 
@@ -81,7 +125,10 @@ def encode(parsed: object) -> tuple[bytes, bytes]:
         NotVariantError: See `encode_json`.
     """
     names: dict[str, int] = {}
-    value = _value(parsed, names)
+    return _checked(_value(parsed, names), names)
+
+
+def _checked(value: bytes, names: dict[str, int]) -> tuple[bytes, bytes]:
     metadata = _metadata(list(names))
     if max(len(value), len(metadata)) > MAX_BYTES:
         raise NotVariantError(f"larger than {MAX_BYTES} bytes")
@@ -126,7 +173,7 @@ def _integer(number: int) -> bytes:
 
 def _number(text: str) -> bytes:
     """A decimal with the digits of its text, or the nearest double."""
-    if "e" not in text and "E" not in text:
+    if len(text) <= _MOST_OF_DECIMAL and "e" not in text and "E" not in text:
         whole, _, fraction = text.lstrip("-").partition(".")
         unscaled, scale = int(whole + fraction), len(fraction)
         digits = max(len(str(unscaled)), scale)
@@ -138,24 +185,29 @@ def _number(text: str) -> bytes:
 
 
 def _double(number: float) -> bytes:
-    if math.isinf(number):
-        raise NotVariantError("a number is beyond the largest double")
     return _DOUBLE + pack("<d", number)
 
 
 def _object(members: _Pairs, names: dict[str, int]) -> bytes:
+    # The names of an object come before those of the objects in it, as in Spark.
+    encoded: list[tuple[str, bytes]] = []
+    for name, each in members:
+        names.setdefault(name, len(names))
+        encoded.append((name, _value(each, names)))
+    return _fields(encoded, names)
+
+
+def _fields(members: Sequence[tuple[str, bytes]], names: dict[str, int]) -> bytes:
     """An object: its fields in the order of their names, its values in the order of the source."""
     fields: dict[str, tuple[int, int]] = {}
-    values: list[bytes] = []
-    for name, each in members:
+    for place, (name, _) in enumerate(members):
         if name in fields:
             raise NotVariantError(f"the name {name!r} comes twice in an object")
-        fields[name] = (names.setdefault(name, len(names)), len(values))
-        values.append(_value(each, names))
+        fields[name] = (names.setdefault(name, len(names)), place)
     # Spark looks names up by the order of Java's strings, which is that of UTF-16.
     order = None if "".join(fields).isascii() else _utf_16
     ordered = [fields[name] for name in sorted(fields, key=order)]
-    return _container(0b10, values, ordered)
+    return _container(0b10, [value for _, value in members], ordered)
 
 
 def _utf_16(name: str) -> bytes:
