@@ -52,9 +52,12 @@ _INTEGRAL_DIGITS: Final[dict[type[DataType], int]] = {
 
 def is_column_name(name: str) -> bool:
     r"""Whether a field can be a column: not the empty name, nor a lone surrogate (`"\ud800"`)."""
-    if name.isascii():
-        return bool(name)
-    return not any("\ud800" <= character <= "\udfff" for character in name)
+    return bool(name) and is_unicode(name)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether it is a text, which half a character (a lone surrogate) is not."""
+    return text.isascii() or not any("\ud800" <= each <= "\udfff" for each in text)
 
 
 def field_positions(schema: StructType) -> dict[str, int]:

@@ -151,7 +151,8 @@ class Block:
         """Decode some lines at once, or, if that fails, one by one."""
         chunk = self._text[begin:end]
         lines = json_lines.clean_lines(chunk)
-        if lines:
+        # A decoder that passes over unknown keys does not see that one of them is no text.
+        if lines and (self._rules.rescues or not json_lines.may_have_lone_surrogate(chunk)):
             for extended in (None, self._strangers.extended):
                 rows = _decode_lines(extended.decoder if extended else self._decoder, chunk)
                 if len(rows) == lines:
@@ -168,7 +169,7 @@ class Block:
             line_end = self._text.find(b"\n", begin, end) + 1
             line = self._text[begin:line_end]
             try:
-                if json_lines.may_be_too_deep(line) or not (is_text or json_lines.is_text(line)):
+                if self._is_odd(line) or not (is_text or json_lines.is_text(line)):
                     raise msgspec.DecodeError
                 taken.append(decode(line))
             except _REFUSED:
@@ -180,6 +181,12 @@ class Block:
                     decode = (extended.decoder if extended else self._decoder).decode
             begin = line_end
         self._take(extended, taken, taken_begin, end)
+
+    def _is_odd(self, line: bytes) -> bool:
+        """Whether a line is to be explained, even if the decoder took it."""
+        if json_lines.may_be_too_deep(line):
+            return True
+        return not self._rules.rescues and json_lines.may_have_lone_surrogate(line)
 
     def _take(self, extended: Extended | None, rows: list[object], begin: int, end: int) -> None:
         """Add decoded lines to the columns."""
@@ -199,6 +206,8 @@ class Block:
     def _read_odd_line(self, begin: int, line: bytes) -> None:
         try:
             found = self._explainer.explain(line)
+            if not self._rules.rescues and json_lines.may_have_lone_surrogate(line):
+                self._explainer.check_keys(line)
         except NotJsonError as error:
             self._read_corrupt(begin, line, error)
             return

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -42,7 +42,7 @@ from airflow_cloudfiles.engine.formats.json_tokens import (
     NotJsonError,
     key_text,
 )
-from airflow_cloudfiles.engine.types import canonical, fold, is_column_name, merge_types
+from airflow_cloudfiles.engine.types import canonical, fold, is_column_name, is_unicode, merge_types
 
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
 _ELEMENTS: Final = msgspec.json.Decoder(list[Raw])
@@ -50,6 +50,8 @@ _SAMPLE_CHARACTERS: Final = 1000
 _MAX_COLUMN_DEPTH: Final = 100
 _BLANK: Final = b" \t\r\n"
 _QUOTE: Final = b'"'
+_AS_TEXT: Final[dict[str, Any]] = {"parse_int": str, "parse_float": str}
+"""Numbers are not made, which takes time for long ones."""
 _SAY_NOTHING: Final = (b"null", b'""')
 """Values that tell inference no type."""
 
@@ -99,11 +101,33 @@ class Explainer:
     spelled: dict[int, str] = field(default_factory=dict)
     _misfits: int = 0
 
+    def check_keys(self, line: bytes) -> None:
+        """Refuse a valid record of which a key, at any depth, is no Unicode text.
+
+        Without a column for it such a field would be nowhere; Spark's reader refuses the record.
+
+        Raises:
+            NotJsonError: A key has half a character (a lone surrogate).
+        """
+        for record in _records(self._record(line), self.grammar):
+            try:
+                json.loads(self.grammar.strict(record), object_pairs_hook=_check_keys, **_AS_TEXT)
+            except RecursionError as error:
+                raise NotJsonError("nested too deeply to find a key that is no text") from error
+
     def explain(self, line: bytes) -> list[Explained]:
         """Take one line apart: one row for an object, several for an array of objects.
 
         Raises:
             NotJsonError: The line is no record (a corrupt one).
+        """
+        return [self._row(each) for each in _records(self._record(line), self.grammar)]
+
+    def _record(self, line: bytes) -> bytes:
+        """What is on a line, without white space around it.
+
+        Raises:
+            NotJsonError: It is no UTF-8.
         """
         record = line.rstrip(_BLANK)
         record = record[self.grammar.begin(record) :]
@@ -111,7 +135,7 @@ class Explainer:
             record.decode()
         except UnicodeDecodeError as error:
             raise NotJsonError(f"invalid UTF-8 at byte {error.start}") from error
-        return [self._row(each) for each in _records(record, self.grammar)]
+        return record
 
     def _row(self, record: bytes) -> Explained:
         before = self._misfits
@@ -255,6 +279,12 @@ class Explainer:
         return True
 
 
+def _check_keys(pairs: list[tuple[str, object]]) -> None:
+    for key, _ in pairs:
+        if not is_unicode(key):
+            raise NotJsonError(f"the key {json.dumps(key)} is no Unicode text")
+
+
 def has_repeated_key(record: bytes) -> bool:
     """Whether an object anywhere in a strict record has a key twice, or may have."""
     repeated = False
@@ -264,7 +294,7 @@ def has_repeated_key(record: bytes) -> bool:
         repeated = repeated or len({key for key, _ in pairs}) < len(pairs)
 
     try:
-        json.loads(record, object_pairs_hook=check, parse_int=str, parse_float=str)
+        json.loads(record, object_pairs_hook=check, **_AS_TEXT)
     except RecursionError:
         return True  # too deep to tell so cheaply: let it be explained
     return repeated

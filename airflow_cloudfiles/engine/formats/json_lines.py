@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -18,6 +19,12 @@ BLANK: Final = b" \t\r\n"
 _SUSPECT_BYTES: Final = 2 * MAX_DEPTH
 """A line must be longer than this to be nested deeper than `MAX_DEPTH`."""
 
+
+_LONE_SURROGATE: Final = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
+)
+"""The escape of half a character without the other half."""
 
 _ASIDE: Final = b"\0"
 """Begins a line that stands for a record which cannot be one: the number of the record follows."""
@@ -129,3 +136,8 @@ def may_be_too_deep(line: bytes) -> bool:
 def count_quotes(text: bytes) -> int:
     """How many quotation marks there are."""
     return int(np.count_nonzero(np.frombuffer(text, np.uint8) == ord('"')))
+
+
+def may_have_lone_surrogate(text: bytes) -> bool:
+    """Whether there may be half a character, which is no text; quick where there is none."""
+    return b"\\u" in text and _LONE_SURROGATE.search(text) is not None

@@ -175,7 +175,7 @@ class XmlInference:
             if isinstance(item, Node) and not self._fields.is_leaf(item):
                 self._learn_nested(spot, item, depth)
             else:
-                self._learn_text(spot, item if isinstance(item, str) else item.text)
+                self._learn_text(spot, item)
 
     def _learn_nested(self, spot: _Spot, node: Node, depth: int) -> None:
         if depth < MAX_COLUMN_DEPTH:
@@ -183,9 +183,12 @@ class XmlInference:
         elif not spot.is_fixed:
             spot.text = _STRING
 
-    def _learn_text(self, spot: _Spot, text: str) -> None:
+    def _learn_text(self, spot: _Spot, item: Item) -> None:
+        text = item if isinstance(item, str) else item.text
         if not spot.is_fixed:
-            spot.text = _merge(spot.text, self._type_of(text))
+            # As Spark: an empty element is null, but an empty attribute is a string.
+            is_empty_string = item is text and self._fields.text(text) == ""
+            spot.text = _merge(spot.text, _STRING if is_empty_string else self._type_of(text))
         elif spot.entries is None and spot.fields is not None and text.strip(SPACE):
             tag = self._own.value_tag
             self._learn_text(spot.fields.setdefault(fold(tag), _Spot(tag)), text)

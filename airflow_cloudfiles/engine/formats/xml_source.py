@@ -87,10 +87,13 @@ class Source:
         Args:
             sizes: Tells before each piece how many bytes to read for it.
         """
-        raw = self._head
+        raw, is_first = self._head, True
         while raw:
-            yield self._in_utf8(raw, final=False)
-            raw = self._read(next(sizes))
+            text = self._in_utf8(raw, final=False)
+            while is_first and text.startswith(codecs.BOM_UTF8):
+                text = text.removeprefix(codecs.BOM_UTF8)  # a second mark is no text either
+            yield text
+            raw, is_first = self._read(next(sizes)), False
         yield self._in_utf8(b"", final=True)
 
     def _open(self, file: OpenedFile) -> IO[bytes]:

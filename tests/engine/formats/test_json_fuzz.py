@@ -141,7 +141,7 @@ def test_mangled_lines_are_variants_or_corrupt_records():
         batch.validate(full=True)
         assert batch.num_rows == len(_lines(data))
         assert all(
-            (row["v"] is None) == (row["_rescued_data"] is not None) for row in batch.to_pylist()
+            row["v"] is not None or row["_rescued_data"] is not None for row in batch.to_pylist()
         )
 
 

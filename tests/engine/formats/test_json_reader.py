@@ -358,3 +358,34 @@ def test_arbitrary_keys_in_every_record_do_not_slow_the_reader_for_ever():
     found = rows(lines, columns(a=LongType()))
     assert [row["a"] for row in found] == list(range(1000))
     assert all(f'"key{n}":1' in row["_rescued_data"] for n, row in enumerate(found))
+
+
+HALF = [
+    rb'{"\uDFAA":0}',
+    rb'{"a":1,"\ud800":0}',
+    rb'{"a":1,"z":{"b":[{"\udc00x":0}]}}',
+    rb'{"m":{"\ud83d":"x"},"a":1}',
+    rb'[{"a":1,"\udfaa":2}]',
+]
+
+
+@pytest.mark.parametrize("line", HALF, ids=[line.decode() for line in HALF])
+@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED", "FAILFAST"])
+def test_a_key_that_is_no_text_makes_a_corrupt_record_where_nothing_is_rescued(line, mode):
+    schema = columns(
+        a=StringType(), m=MapType(StringType(), StringType()), _corrupt_record=StringType()
+    )
+    data = b'{"a":"1"}\n' + line + b'\n{"a":"\\ud83d\\ude00","z\\\\udfaa":1}\n'
+    found = reader(schema, given=True, mode=mode)
+    if mode == "FAILFAST":
+        with pytest.raises(CorruptRecordError, match="is no Unicode text"):
+            found.read([Piece(URI, data)])
+        return
+    batch = found.read([Piece(URI, data)]).to_pylist()
+    lost = [{"a": None, "m": None, "_corrupt_record": line.decode()}]
+    assert batch == [
+        {"a": "1", "m": None, "_corrupt_record": None},
+        *(lost if mode == "PERMISSIVE" else []),
+        {"a": "😀", "m": None, "_corrupt_record": None},
+    ]
+    assert found.counts.corrupt_records == 1

@@ -141,7 +141,8 @@ def test_of_what_has_more_behind_it_nothing_is_lost(line):
 
 
 NO_VARIANT = [
-    b"nope", b'{"a":1,"a":2}', b'{"\\uDFAA":0}', b'"\\ud800"', b'["\xff"]', b"[" * 1001 + b"]" * 1001,
+    b"nope", b'{"a":1,"a":2}', b'{"\\uDFAA":0}', b'"\\ud800"', b'["\xff"]',
+    b"[" * 1001 + b"]" * 1001,
     b'{"a":', b"[1,]", b"01", b"\x00",
 ]  # fmt: skip
 

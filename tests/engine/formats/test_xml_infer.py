@@ -64,6 +64,24 @@ def test_types(tmp_path, values, expected):
     assert schema_of(tmp_path, f"<r>{rows}</r>", typed=True) == f"a:{expected}"
 
 
+@pytest.mark.parametrize(
+    ("values", "expected", "others"),
+    [
+        (["", "1"], "string", {}),
+        (["1", " "], "string", {}),
+        (["2024-01-31", ""], "string", {}),
+        (["", "1"], "bigint", {"nullValue": ""}),
+        (["1", " "], "string", {"ignoreSurroundingSpaces": "false"}),
+    ],
+)
+def test_an_empty_attribute_is_a_string_wherever_it_is(tmp_path, values, expected, others):
+    outer = "".join(f'<row a="{value}"/>' for value in values)
+    assert schema_of(tmp_path, f"<r>{outer}</r>", typed=True, **others) == f"_a:{expected}"
+    inner = "".join(f'<row><c a="{value}">1</c></row>' for value in values)
+    found = schema_of(tmp_path, f"<r>{inner}</r>", typed=True, **others)
+    assert found == f"c:struct<_a:{expected},_VALUE:bigint>"
+
+
 def test_options_of_types(tmp_path):
     content = "<r><row><a>1.50</a><n>-</n></row><row><a>12</a></row></r>"
     assert schema_of(tmp_path, content, typed=True, nullValue="-") == "a:double,n:string"

@@ -350,6 +350,8 @@ TEXT = "<r>\r\n<row><a>été\r\n€</a></row></r>"
     [
         (TEXT.encode(), None),
         (b"\xef\xbb\xbf" + TEXT.encode(), "latin-1"),
+        (b"\xef\xbb\xbf" * 2 + TEXT.encode(), None),
+        (b"\xff\xfe" * 3 + TEXT.encode("utf-16-le"), None),
         (TEXT.encode("utf-16"), None),
         (TEXT.encode("utf-16-be"), None),
         (TEXT.encode("utf-16-le"), "UTF-16"),
