@@ -23,9 +23,17 @@ import pyarrow as pa
 from airflow_cloudfiles.engine.formats import columnar_texts as json_texts
 from airflow_cloudfiles.engine.formats.columnar_casts import Bools, Cast, Rule, find_rule, without
 from airflow_cloudfiles.engine.formats.columnar_texts import Texts
-from airflow_cloudfiles.engine.formats.columnar_types import column_type, is_list, plain_type
+from airflow_cloudfiles.engine.formats.columnar_types import (
+    column_type,
+    has_variant_parts,
+    is_list,
+    is_variant,
+    is_variant_unshredded,
+    plain_type,
+)
+from airflow_cloudfiles.engine.formats.columnar_variant import assemble
 from airflow_cloudfiles.engine.formats.json_texts import validity
-from airflow_cloudfiles.engine.types import fold, is_column_name
+from airflow_cloudfiles.engine.types import VARIANT, fold, is_column_name
 
 INSIDE: Final = -1
 """The step from an array to its elements, or from a map to its values."""
@@ -100,6 +108,32 @@ class NoFit:
     def rest(self, array: pa.Array) -> Texts:
         """See `Fit`."""
         return json_texts.texts(array)
+
+
+@dataclass(frozen=True, slots=True)
+class VariantFit:
+    """VARIANTs, which a file may have in parts (`columnar_variant`), in a column of that type.
+
+    The column may also be a plain struct of `metadata` and `value`.
+    """
+
+    target: pa.DataType
+
+    def fit(self, array: pa.Array) -> Cast:
+        """See `Fit`."""
+        found = assemble(json_texts.plain(array))
+        if not found.bad:
+            return found.array(self.target), None
+        bad = np.zeros(len(array), np.bool_)
+        bad[list(found.bad)] = True
+        return found.array(self.target), bad
+
+    def rest(self, array: pa.Array) -> Texts:
+        """See `Fit`: all of the parts, of which no one can tell what is wrong."""
+        array = json_texts.plain(array)
+        bad = assemble(array).bad
+        parts = json_texts.struct_texts(array)
+        return [text if row in bad else None for row, text in enumerate(parts)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +315,10 @@ class _Compiler:
 
     def compile(self, source: pa.DataType, target: pa.DataType, names: Names, steps: Steps) -> Fit:
         source = plain_type(source)
+        if target.equals(VARIANT, check_metadata=True):
+            return VariantFit(target) if has_variant_parts(source) else NoFit(target)
+        if is_variant(source) and is_variant_unshredded(target):
+            return VariantFit(target)
         if pa.types.is_struct(source) and pa.types.is_struct(target):
             return self.struct(source, target, names, steps)
         if is_list(source) and pa.types.is_list(target):

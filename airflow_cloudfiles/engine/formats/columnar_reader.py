@@ -148,7 +148,7 @@ class ColumnarReader(ABC):
 
     def _plan(self, schema: pa.Schema) -> FilePlan:
         """The plan for files of a schema; most files of a stream have the same."""
-        if self._last is None or not self._last[0].equals(schema):
+        if self._last is None or not self._last[0].equals(schema, check_metadata=True):
             self._last = schema, compile_file(schema, self._columns, self._matching)
         return self._last[1]
 

@@ -13,14 +13,36 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from airflow_cloudfiles.engine.formats import columnar_variant
+from airflow_cloudfiles.engine.formats.columnar_nested import (
+    elements,
+    entries,
+    listed,
+    plain,
+    ranges,
+)
 from airflow_cloudfiles.engine.formats.columnar_types import (
     is_bytes,
     is_list,
     is_text,
-    plain_type,
+    is_variant,
 )
+
+__all__ = [
+    "Texts",
+    "elements",
+    "entries",
+    "key_text",
+    "listed",
+    "object_text",
+    "plain",
+    "quote",
+    "ranges",
+    "sample",
+    "struct_texts",
+    "texts",
+]
 
 Texts = list[str | None]
 """One JSON text a value; `None` for null."""
@@ -32,20 +54,6 @@ _NOT_FINITE: Final = {"inf": '"Infinity"', "-inf": '"-Infinity"', "nan": '"NaN"'
 def quote(text: str) -> str:
     """A JSON string."""
     return json.dumps(text, ensure_ascii=False)
-
-
-def plain(array: pa.Array) -> pa.Array:
-    """The array without its wrapping: dictionary, run-end encoding, extension."""
-    while True:
-        if isinstance(array, pa.ExtensionArray):
-            array = array.storage
-        elif pa.types.is_dictionary(array.type):
-            array = array.dictionary_decode()
-        elif pa.types.is_run_end_encoded(array.type):
-            array = pc.run_end_decode(array)
-        else:
-            kind = plain_type(array.type)
-            return array if kind == array.type else array.cast(kind)
 
 
 def texts(array: pa.Array) -> Texts:
@@ -71,37 +79,6 @@ def key_text(text: str | None) -> str:
     if text is None:
         return quote("null")
     return text if text.startswith('"') else quote(text)
-
-
-def ranges(array: pa.Array) -> list[tuple[int, int] | None]:
-    """Where the elements of each list or map are in `elements(array)`; `None` for null."""
-    offsets = array.offsets.to_pylist()
-    first = offsets[0] if offsets else 0
-    return [
-        (offsets[row] - first, offsets[row + 1] - first) if valid else None
-        for row, valid in enumerate(array.is_valid().to_pylist())
-    ]
-
-
-def listed(array: pa.Array) -> pa.Array:
-    """A list of any layout as a plain one."""
-    kind = array.type
-    if pa.types.is_list(kind):
-        return array
-    return array.cast(pa.list_(kind.value_field))
-
-
-def elements(array: pa.Array) -> pa.Array:
-    """The elements of plain lists, also those behind nulls."""
-    offsets = array.offsets
-    return array.values[offsets[0].as_py() : offsets[-1].as_py()] if len(array) else array.values
-
-
-def entries(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Keys and values of maps, also those behind nulls."""
-    offsets = array.offsets
-    begin, end = (offsets[0].as_py(), offsets[-1].as_py()) if len(array) else (0, 0)
-    return array.keys[begin:end], array.items[begin:end]
 
 
 def _simple(array: pa.Array) -> Texts:
@@ -193,7 +170,16 @@ def _times(array: pa.Array) -> Texts:
     return found
 
 
-def _structs(array: pa.Array) -> Texts:
+def _variants(array: pa.Array) -> Texts:
+    """What they say; the parts of those that say nothing."""
+    told = columnar_variant.texts(array)
+    if all(told):
+        return told
+    parts = struct_texts(array)
+    return [text or part for text, part in zip(told, parts, strict=True)]
+
+
+def struct_texts(array: pa.Array) -> Texts:
     """Objects without the fields that are null."""
     names = [array.type.field(index).name for index in range(array.type.num_fields)]
     columns = [texts(child) for child in array.flatten()]
@@ -222,6 +208,7 @@ def _maps(array: pa.Array) -> Texts:
 
 
 _RULES: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], Texts]], ...]] = (
+    (is_variant, _variants),
     (is_text, _strings),
     (pa.types.is_integer, _simple),
     (pa.types.is_boolean, _simple),
@@ -231,7 +218,7 @@ _RULES: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], Te
     (pa.types.is_timestamp, _moments),
     (pa.types.is_time, _times),
     (is_bytes, _binaries),
-    (pa.types.is_struct, _structs),
+    (pa.types.is_struct, struct_texts),
     (is_list, _lists),
     (pa.types.is_map, _maps),
 )

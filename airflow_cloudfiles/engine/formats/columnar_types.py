@@ -31,6 +31,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
+    VariantType,
 )
 
 from airflow_cloudfiles.engine.types import (
@@ -101,6 +102,49 @@ def is_list(kind: pa.DataType) -> bool:
     return any(test(kind) for test in _IS_LIST)
 
 
+_METADATA, _VALUE, _TYPED = "metadata", "value", "typed_value"
+_MARK: Final = {b"variant": b"true"}
+"""As Spark marks the field `metadata` of a VARIANT in Arrow."""
+
+
+def is_variant(kind: pa.DataType) -> bool:
+    """Whether it is a VARIANT of a file, shredded or not, as `as_variant` marks it."""
+    return has_variant_parts(kind) and kind.field(_METADATA).metadata == _MARK
+
+
+def has_variant_parts(kind: pa.DataType) -> bool:
+    """Whether it is a struct of the parts of a VARIANT, whatever it is meant to be."""
+    if not pa.types.is_struct(kind):
+        return False
+    parts = {field.name: field.type for field in kind}
+    return (
+        len(parts) == kind.num_fields
+        and parts.keys() <= {_METADATA, _VALUE, _TYPED}
+        and len(parts) > 1
+        and is_bytes(parts.get(_METADATA, pa.null()))
+        and is_bytes(parts.get(_VALUE, pa.binary()))
+    )
+
+
+def is_variant_unshredded(kind: pa.DataType) -> bool:
+    """Whether it is a struct of `metadata` and `value` and of nothing else."""
+    return has_variant_parts(kind) and {each.name for each in kind} == {_METADATA, _VALUE}
+
+
+def as_variant(kind: pa.DataType) -> pa.DataType:
+    """The type marked as a VARIANT."""
+    fields = [field.with_metadata(_MARK if field.name == _METADATA else None) for field in kind]
+    return pa.struct(fields)
+
+
+def holds_variant(kind: pa.DataType) -> bool:
+    """Whether it is a VARIANT, or has one somewhere inside."""
+    if is_variant(kind):
+        return True
+    inner = range(kind.num_fields) if pa.types.is_nested(kind) else ()
+    return any(holds_variant(kind.field(place).type) for place in inner)
+
+
 def leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
     """The types that hold no other, at or inside a type."""
     if pa.types.is_nested(kind):
@@ -144,7 +188,7 @@ def column_type(kind: pa.DataType, depth: int = 0) -> DataType | None:
     kind = plain_type(kind)
     if depth > MAX_DEPTH:
         return None
-    leaf = _LEAVES.get(kind)
+    leaf = VariantType() if is_variant(kind) else _LEAVES.get(kind)
     if leaf is not None:
         return leaf
     if pa.types.is_struct(kind):

@@ -18,8 +18,17 @@ import pyarrow.parquet as pq
 
 from airflow_cloudfiles.engine.format_options.parquet import ParquetOptions
 from airflow_cloudfiles.engine.formats.columnar_reader import BATCH_BYTES, Chunk, names_of
-from airflow_cloudfiles.engine.formats.columnar_types import is_bytes, is_list, is_text, list_of
+from airflow_cloudfiles.engine.formats.columnar_types import (
+    as_variant,
+    has_variant_parts,
+    holds_variant,
+    is_bytes,
+    is_list,
+    is_text,
+    list_of,
+)
 from airflow_cloudfiles.engine.formats.parquet_calendar import Calendar
+from airflow_cloudfiles.engine.formats.parquet_footer import variant_leaves
 from airflow_cloudfiles.engine.formats.parquet_int96 import has_nanos, in_nanos
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 
@@ -59,8 +68,7 @@ class ParquetFile:
         if self._is_large:
             self._file = self._opened(self._metadata, is_large=True)
         self._found = self._file.schema_arrow
-        leaves = iter(self._file.schema)
-        seen = [_Seen(each.type, leaves) for each in self._found]
+        seen = _seen(self._file)
         self.schema: pa.Schema = pa.schema(
             [
                 pa.field(each.name, each_seen.kind)
@@ -68,6 +76,7 @@ class ParquetFile:
             ]
         )
         self._int96 = [each.int96 for each in seen]
+        self._has_variant = [holds_variant(each.kind) for each in seen]
         self._calendar = Calendar.of(self._metadata.metadata, options)
         self._may_have_nanos = b"org.apache.spark.version" not in (self._metadata.metadata or {})
 
@@ -150,7 +159,9 @@ class ParquetFile:
         found = []
         for array, column in zip(arrays, columns, strict=True):
             kind = self.schema.field(column).type
-            right = array if kind == array.type else array.view(kind)
+            # The mark of a VARIANT makes no other type, but whoever rescues it must see it.
+            is_same = kind == array.type and not self._has_variant[column]
+            right = array if is_same else array.view(kind)
             if not self._calendar.is_ours:
                 right = self._calendar.convert(right, iter(self._int96[column]))
             found.append(right)
@@ -218,37 +229,74 @@ def _rows_at_once(group: pq.RowGroupMetaData) -> int:
     return int(min(_MOST_ROWS, max(_FEWEST_ROWS, BATCH_BYTES // row_bytes)))
 
 
+def _seen(file: pq.ParquetFile) -> list[_Seen]:
+    """The columns of a file as Spark sees them."""
+    columns = [each.type for each in file.schema_arrow]
+    variants: set[tuple[int, int]] = set()
+    if any(map(_may_hold_variant, columns)):
+        variants = variant_leaves(file.metadata)
+    leaves = enumerate(file.schema)
+    return [_Seen(each, leaves, variants) for each in columns]
+
+
+def _may_hold_variant(kind: pa.DataType) -> bool:
+    if has_variant_parts(kind):
+        return True
+    inner = range(kind.num_fields) if pa.types.is_nested(kind) else ()
+    return any(_may_hold_variant(kind.field(place).type) for place in inner)
+
+
 class _Seen:
     """An Arrow type as Spark sees the Parquet type it was made from.
 
-    INT96 is an instant; an enumeration is a string.
+    INT96 is an instant; an enumeration is a string; a group may be a VARIANT.
 
     Args:
         kind: The type.
-        leaves: What Parquet says of its leaves; consumed.
+        leaves: What Parquet says of the leaves of the file, with their numbers; consumed.
+        variants: Where VARIANTs are (`parquet_footer.variant_leaves`).
 
     Attributes:
         kind: The type as Spark sees it.
         int96: For each leaf, whether it is INT96.
     """
 
-    def __init__(self, kind: pa.DataType, leaves: Iterator[pq.ColumnSchema]) -> None:
+    def __init__(
+        self,
+        kind: pa.DataType,
+        leaves: Iterator[tuple[int, pq.ColumnSchema]],
+        variants: set[tuple[int, int]],
+    ) -> None:
         self.int96: list[bool] = []
+        self._variants = variants
+        self._leaf = 0
         self.kind = self._type(kind, leaves)
 
-    def _type(self, kind: pa.DataType, leaves: Iterator[pq.ColumnSchema]) -> pa.DataType:
+    def _type(
+        self, kind: pa.DataType, leaves: Iterator[tuple[int, pq.ColumnSchema]]
+    ) -> pa.DataType:
         if pa.types.is_struct(kind):
-            return pa.struct([pa.field(each.name, self._type(each.type, leaves)) for each in kind])
+            return self._struct(kind, leaves)
         if pa.types.is_map(kind):
             key = self._type(kind.key_type, leaves)
             return pa.map_(key, self._type(kind.item_type, leaves))
         if is_list(kind):
             element = self._type(kind.value_type, leaves)
-            return kind if element == kind.value_type else list_of(kind, element)
-        leaf = next(leaves)
+            is_same = element == kind.value_type and not holds_variant(element)
+            return kind if is_same else list_of(kind, element)
+        self._leaf, leaf = next(leaves)
         self.int96.append(leaf.physical_type == "INT96")
         if self.int96[-1]:
             return pa.timestamp("us", "UTC")
         if leaf.logical_type.type == "ENUM" and kind == pa.binary():
             return pa.string()
         return kind
+
+    def _struct(
+        self, kind: pa.StructType, leaves: Iterator[tuple[int, pq.ColumnSchema]]
+    ) -> pa.DataType:
+        before = len(self.int96)
+        found = pa.struct([pa.field(each.name, self._type(each.type, leaves)) for each in kind])
+        count = len(self.int96) - before
+        place = self._leaf - count + 1, count
+        return as_variant(found) if place in self._variants and has_variant_parts(kind) else found

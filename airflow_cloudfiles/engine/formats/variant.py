@@ -104,10 +104,11 @@ def _encode_deep(text: str) -> tuple[bytes, bytes]:
             opened.append(([] if word == "{" else None, []))
         elif word in _CLOSING:
             keys, values = opened.pop()
-            found = _container(0b11, values, None)
-            if keys is not None:
-                found = _fields(list(zip(keys, values, strict=True)), names)
-            opened[-1][1].append(found)
+            if keys is None:
+                opened[-1][1].append(array_of(values))
+            else:
+                members = list(zip(keys, values, strict=True))
+                opened[-1][1].append(object_of(members, names))
         elif word not in _BETWEEN:
             keys, values = opened[-1]
             if keys is not None and len(keys) == len(values):
@@ -118,18 +119,22 @@ def _encode_deep(text: str) -> tuple[bytes, bytes]:
     return _checked(opened[0][1][0], names)
 
 
-def encode(parsed: object) -> tuple[bytes, bytes]:
+def encode(parsed: object, names: dict[str, int] | None = None) -> tuple[bytes, bytes]:
     """Encode Python objects: dictionaries, lists, texts, numbers, booleans and `None`.
+
+    Args:
+        parsed: The value.
+        names: The places of names in the dictionary; gets those that it lacks.
 
     Raises:
         NotVariantError: See `encode_json`.
     """
-    names: dict[str, int] = {}
+    names = {} if names is None else names
     return _checked(_value(parsed, names), names)
 
 
 def _checked(value: bytes, names: dict[str, int]) -> tuple[bytes, bytes]:
-    metadata = _metadata(list(names))
+    metadata = metadata_of(list(names))
     if max(len(value), len(metadata)) > MAX_BYTES:
         raise NotVariantError(f"larger than {MAX_BYTES} bytes")
     return value, metadata
@@ -153,25 +158,32 @@ def _value(parsed: object, names: dict[str, int]) -> bytes:
     if isinstance(parsed, dict):
         return _object(_Pairs(parsed.items()), names)
     if isinstance(parsed, list):
-        return _container(0b11, [_value(each, names) for each in parsed], None)
+        return array_of([_value(each, names) for each in parsed])
     raise NotVariantError(f"a {type(parsed).__name__} has no form in JSON")
 
 
-def _string(text: str) -> bytes:
+def array_of(values: list[bytes]) -> bytes:
+    """An array of values."""
+    return _container(0b11, values, None)
+
+
+def string_of(text: str) -> bytes:
+    """A string."""
     data = text.encode()
     if len(data) <= _MAX_SHORT_STRING:
         return bytes([len(data) << 2 | 0b01]) + data
     return _LONG_STRING + len(data).to_bytes(4, "little") + data
 
 
-def _integer(number: int) -> bytes:
+def integer_of(number: int) -> bytes:
+    """A whole number, in as few bytes as it takes."""
     for width, header in _INTEGERS:
         if -(1 << (8 * width - 1)) <= number < 1 << (8 * width - 1):
             return header + number.to_bytes(width, "little", signed=True)
-    return _number(str(number))
+    return number_of(str(number))
 
 
-def _number(text: str) -> bytes:
+def number_of(text: str) -> bytes:
     """A decimal with the digits of its text, or the nearest double."""
     if len(text) <= _MOST_OF_DECIMAL and "e" not in text and "E" not in text:
         whole, _, fraction = text.lstrip("-").partition(".")
@@ -194,11 +206,19 @@ def _object(members: _Pairs, names: dict[str, int]) -> bytes:
     for name, each in members:
         names.setdefault(name, len(names))
         encoded.append((name, _value(each, names)))
-    return _fields(encoded, names)
+    return object_of(encoded, names)
 
 
-def _fields(members: Sequence[tuple[str, bytes]], names: dict[str, int]) -> bytes:
-    """An object: its fields in the order of their names, its values in the order of the source."""
+def object_of(members: Sequence[tuple[str, bytes]], names: dict[str, int]) -> bytes:
+    """An object: its fields in the order of their names, its values in the order of the source.
+
+    Args:
+        members: Names and values.
+        names: The places of names in the dictionary; gets those that it lacks.
+
+    Raises:
+        NotVariantError: A name comes twice.
+    """
     fields: dict[str, tuple[int, int]] = {}
     for place, (name, _) in enumerate(members):
         if name in fields:
@@ -241,7 +261,8 @@ def _container(kind: int, values: list[bytes], fields: list[tuple[int, int]] | N
     )
 
 
-def _metadata(names: list[str]) -> bytes:
+def metadata_of(names: Sequence[str]) -> bytes:
+    """The dictionary of names."""
     texts = [name.encode() for name in names]
     offsets = [0]
     for each in texts:
@@ -259,9 +280,9 @@ def _width(number: int) -> int:
 
 
 _SCALARS: Final[dict[type, Callable[[Any], bytes]]] = {
-    _Number: _number,
-    str: _string,
-    int: _integer,
+    _Number: number_of,
+    str: string_of,
+    int: integer_of,
     float: _double,
     bool: lambda value: _TRUE if value else _FALSE,
     type(None): lambda _: _NULL,

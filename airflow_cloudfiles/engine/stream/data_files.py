@@ -62,8 +62,9 @@ def refuse_variant(column: pa.Field, target: str, within: str = "") -> None:
         raise SchemaMismatchError(
             f"Column {within}{column.name} is a VARIANT, which the sink `deltalake` does not write "
             f"to {target}. Write the stream with a sink of Spark that does, such as "
-            'writeStream.format("parquet") or the one of delta-spark, or leave '
-            "singleVariantColumn out."
+            'writeStream.format("parquet") or the one of delta-spark. Or do without the type: '
+            "leave singleVariantColumn out, or read the column of a Parquet file as "
+            "STRUCT<metadata: BINARY, value: BINARY> (cloudFiles.schemaHints)."
         )
 
 

@@ -122,12 +122,14 @@ def check_readable(settled: SettledSchema, options: CloudFilesOptions) -> None:
         OptionError: A pattern of dates or times is not valid, or a package is not installed.
     """
     for column in settled.data_schema.fields:
-        if column.name != options.single_variant_column and _has_variant(column.dataType):
-            raise IncompatibleSchemaError(
-                f"Column {column.name} has type {column.dataType.simpleString()}, but no part of a "
-                "record is read as a VARIANT. Declare it as string; or, with JSON or XML, leave "
-                "the schema out and set singleVariantColumn, which takes whole records."
-            )
+        is_whole = column.name == options.single_variant_column
+        if is_whole or options.format == "parquet" or not _has_variant(column.dataType):
+            continue
+        raise IncompatibleSchemaError(
+            f"Column {column.name} has type {column.dataType.simpleString()}, but no part of a "
+            f"record of {options.format} is read as a VARIANT. Declare it as string; or, with JSON "
+            "or XML, leave the schema out and set singleVariantColumn, which takes whole records."
+        )
     open_reader(settled.data_schema, options)
 
 

@@ -15,7 +15,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.errors import TargetNotDeltaError
+from airflow_cloudfiles.engine.errors import SinkError, TargetNotDeltaError
+from airflow_cloudfiles.engine.formats.columnar_fit import Matching, compile_file
+from airflow_cloudfiles.engine.formats.columnar_types import holds_variant
 from airflow_cloudfiles.engine.stream import delta_table
 from airflow_cloudfiles.engine.stream.delta_rewrite import fragments_of
 from airflow_cloudfiles.engine.types import to_arrow
@@ -74,11 +76,41 @@ class DeltaTableReader(DataSourceReader):
         fragments = sorted(fragments_of(table), key=lambda fragment: str(fragment.path))
         wanted = to_arrow(self._schema)
         for place in places:
+            schema = _with_parts(dataset.schema, fragments[place].physical_schema, wanted)
             for batch in fragments[place].to_batches(
                 schema=schema, columns=self._schema.fieldNames()
             ):
                 columns = [
-                    column.cast(field.type)
+                    _as_wanted(column, field, self._target)
                     for column, field in zip(batch.columns, wanted, strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def _with_parts(schema: pa.Schema, found: pa.Schema, wanted: pa.Schema) -> pa.Schema:
+    """The schema to read a file with: of a VARIANT all the parts that the file has of it."""
+    for field in wanted:
+        place = found.get_field_index(field.name)
+        if place >= 0 and holds_variant(field.type):
+            schema = schema.set(schema.get_field_index(field.name), found.field(place))
+    return schema
+
+
+def _as_wanted(column: pa.Array, field: pa.Field, target: str) -> pa.Array:
+    """A column of a data file as Spark takes it.
+
+    Raises:
+        SinkError: A VARIANT cannot be put together.
+    """
+    if not holds_variant(field.type):
+        return column.cast(field.type)
+    parts, whole = pa.schema([pa.field(field.name, column.type)]), pa.schema([field])
+    matching = Matching(case_sensitive=True, keeps_strangers=False, reserved=frozenset())
+    arrays, bads = compile_file(parts, whole, matching).root.fit_fields([column], len(column))
+    if any(bad is not None for bad in bads):
+        raise SinkError(
+            f"Column {field.name} of {target} has a VARIANT that is not valid: its parts "
+            "contradict each other. Read the table with Spark's own reader, or restore the data "
+            "file from its source."
+        )
+    return arrays[0]
