@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -22,9 +23,11 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
 )
+from pyspark.sql.variant_utils import VariantUtils
 
+import airflow_cloudfiles
 from airflow_cloudfiles.engine.types import to_arrow
-from tests.engine.formats.columnar_files import MemoryFile, infer, options, reader
+from tests.engine.formats.columnar_files import MemoryFile, infer, options, reader, rows
 from tests.engine.formats.columnar_records import numeric, table, value
 
 if TYPE_CHECKING:
@@ -229,3 +232,65 @@ def _rows(found: pa.Table) -> list[str]:
             pa.chunked_array([each.view(kind) for each in column.chunks], kind).to_pylist()
         )
     return [repr(row) for row in zip(*columns, strict=True)]
+
+
+SHREDDED = [
+    "",
+    "a BIGINT, b STRING, c ARRAY<DOUBLE>",
+    "a STRUCT<x: DECIMAL(10, 2), y: BOOLEAN>, d DATE, e TIMESTAMP",
+    "BIGINT",
+]
+
+
+@pytest.mark.parametrize("shape", SHREDDED, ids=["plain", "object", "nested", "scalar"])
+def test_variants_are_those_that_spark_reads(
+    spark: SparkSession, tmp_path: Path, shape: str
+) -> None:
+    texts = [
+        '{"a":1,"b":"x","c":[1.5,2,"three"],"z":{"é":null}}', '{"a":"one","c":[]}', "7", "null",
+        '{"a":{"x":1.25,"y":true,"w":[]},"d":"2024-01-31"}', '[1,{"a":2}]', "{}", '"text"',
+    ]  # fmt: skip
+    path = str(tmp_path / "v.parquet")
+    names = {
+        "spark.sql.variant.writeShredding.enabled": str(bool(shape)).lower(),
+        "spark.sql.variant.forceShreddingSchemaForTest": shape,
+    }
+    with _set(spark, names):
+        frame = spark.createDataFrame([(text,) for text in [*texts, None]], "t STRING").coalesce(1)
+        frame.selectExpr("parse_json(t) v", "array(parse_json(t)) l", "t").write.parquet(path)
+    theirs = spark.read.parquet(path).selectExpr("to_json(v) v", "to_json(l[0]) l", "t").collect()
+    (found,) = (tmp_path / "v.parquet").glob("*.parquet")
+    file = MemoryFile(found.read_bytes())
+    given = options(evolution="rescue")
+    schema = infer([file], given)
+    assert schema.simpleString() == "struct<v:variant,l:array<variant>,t:string>"
+    for row, their in zip(rows(file, schema, given), theirs, strict=True):
+        assert row["_rescued_data"] is None
+        for one, text in ((row["v"], their.v), (row["l"][0], their.l)):
+            said = one and VariantUtils.to_json(one["value"], one["metadata"])
+            assert (said and json.loads(said)) == (text and json.loads(text))
+
+
+def test_a_stream_of_variants_goes_through_a_sink_of_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    airflow_cloudfiles.register(spark)
+    landing = tmp_path / "landing"
+    frame = spark.range(3).selectExpr("id", "parse_json(concat('[', id, ']')) v")
+    frame.selectExpr("id", "v", "struct(v) s").coalesce(1).write.parquet(str(landing))
+
+    def run(sink: str, **hints: str) -> None:
+        stream = spark.readStream.format("cloudFiles").option("cloudFiles.format", "parquet")
+        stream = stream.option("cloudFiles.schemaLocation", str(tmp_path / f"state-{sink}"))
+        writer = stream.options(**hints).load(str(landing)).writeStream.format(sink)
+        writer = writer.option("checkpointLocation", str(tmp_path / f"state-{sink}"))
+        writer.trigger(availableNow=True).start(str(tmp_path / sink)).awaitTermination()
+
+    run("parquet")
+    found = spark.read.parquet(str(tmp_path / "parquet")).orderBy("id")
+    assert [
+        tuple(row)
+        for row in found.selectExpr("to_json(v)", "to_json(s.v)", "_rescued_data").collect()
+    ] == [(f"[{each}]", f"[{each}]", None) for each in range(3)]
+    with pytest.raises(Exception, match="is a VARIANT, which the sink `deltalake` does not"):
+        run("deltalake")

@@ -110,7 +110,9 @@ class ParquetFile:
         damaged file says of a column contradicts itself. So they are taken to begin where their
         sizes in memory, before and after, put them: each of them is in one range, too.
         """
-        if sum(group.num_rows for group in self._groups) != self._metadata.num_rows:
+        rows = sum(group.num_rows for group in self._groups)
+        # Writers of old leave 0 there; each row group is held to its own number anyway.
+        if self._metadata.num_rows not in {rows, 0}:
             raise OSError("its row groups do not have as many rows together as it says")
         sizes = [max(1, group.total_byte_size) for group in self._groups]
         file_size = self._content.seek(0, io.SEEK_END)

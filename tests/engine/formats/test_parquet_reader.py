@@ -333,6 +333,14 @@ def test_a_footer_that_contradicts_itself_is_told() -> None:
         only(MemoryFile(bytes(data)))
 
 
+def test_a_footer_without_a_count_of_rows_is_that_of_an_old_writer() -> None:
+    data = bytearray(parquet(pa.table({"a": list(range(100))})).data)
+    place = data.index(b"\x16\xc8\x01\x19", len(data) - 900)
+    data[place + 1 : place + 3] = b"\x80\x00"  # a zero of two bytes
+    assert pq.read_metadata(io.BytesIO(bytes(data))).num_rows == 0
+    assert [row["a"] for row in only(MemoryFile(bytes(data)))] == list(range(100))
+
+
 # Options ----------------------------------------------------------------------------------
 
 
