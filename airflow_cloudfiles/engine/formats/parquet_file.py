@@ -28,8 +28,13 @@ from airflow_cloudfiles.engine.formats.columnar_types import (
     list_of,
 )
 from airflow_cloudfiles.engine.formats.parquet_calendar import Calendar
-from airflow_cloudfiles.engine.formats.parquet_footer import variant_leaves
+from airflow_cloudfiles.engine.formats.parquet_footer import (
+    Leaves,
+    variant_leaves,
+    without_optional_keys,
+)
 from airflow_cloudfiles.engine.formats.parquet_int96 import has_nanos, in_nanos
+from airflow_cloudfiles.engine.formats.parquet_maps import as_maps, map_type
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 
 _BUFFERED_BYTES: Final = 64 * 2**20
@@ -39,6 +44,8 @@ _LEAST_PIECE, _LARGEST_PIECE = 2**20, 2**23
 _MOST_ROWS: Final = 2**16
 """Values that share a dictionary take more in memory than the file tells, so rows are limited."""
 _FEWEST_ROWS: Final = 64
+_OPTIONAL_KEYS: Final = "Map keys must be annotated as required"
+"""With these words the library refuses a map whose keys are marked as optional."""
 
 
 def parquet_options(options: CloudFilesOptions) -> ParquetOptions:
@@ -60,7 +67,8 @@ class ParquetFile:
 
     def __init__(self, content: IO[bytes], options: ParquetOptions) -> None:
         self._content = content
-        self._file = self._opened(None, is_large=False)
+        self._maps: set[Leaves] = set()
+        self._file = self._first_opened()
         self._metadata = self._file.metadata
         groups = range(self._metadata.num_row_groups)
         self._groups = [self._metadata.row_group(each) for each in groups]
@@ -68,7 +76,7 @@ class ParquetFile:
         if self._is_large:
             self._file = self._opened(self._metadata, is_large=True)
         self._found = self._file.schema_arrow
-        seen = _seen(self._file)
+        seen = _seen(self._file, self._maps)
         self.schema: pa.Schema = pa.schema(
             [
                 pa.field(each.name, each_seen.kind)
@@ -79,6 +87,15 @@ class ParquetFile:
         self._has_variant = [holds_variant(each.kind) for each in seen]
         self._calendar = Calendar.of(self._metadata.metadata, options)
         self._may_have_nanos = b"org.apache.spark.version" not in (self._metadata.metadata or {})
+
+    def _first_opened(self) -> pq.ParquetFile:
+        try:
+            return self._opened(None, is_large=False)
+        except pa.ArrowInvalid as error:
+            if _OPTIONAL_KEYS not in str(error):
+                raise
+        metadata, self._maps = without_optional_keys(self._content)
+        return self._opened(metadata, is_large=False)
 
     def _opened(
         self, metadata: pq.FileMetaData | None, *, is_large: bool, int96_unit: str = "us"
@@ -163,7 +180,9 @@ class ParquetFile:
             kind = self.schema.field(column).type
             # The mark of a VARIANT makes no other type, but whoever rescues it must see it.
             is_same = kind == array.type and not self._has_variant[column]
-            right = array if is_same else array.view(kind)
+            right = (
+                array if is_same else array.view(kind) if not self._maps else as_maps(array, kind)
+            )
             if not self._calendar.is_ours:
                 right = self._calendar.convert(right, iter(self._int96[column]))
             found.append(right)
@@ -231,14 +250,14 @@ def _rows_at_once(group: pq.RowGroupMetaData) -> int:
     return int(min(_MOST_ROWS, max(_FEWEST_ROWS, BATCH_BYTES // row_bytes)))
 
 
-def _seen(file: pq.ParquetFile) -> list[_Seen]:
+def _seen(file: pq.ParquetFile, maps: set[Leaves]) -> list[_Seen]:
     """The columns of a file as Spark sees them."""
     columns = [each.type for each in file.schema_arrow]
-    variants: set[tuple[int, int]] = set()
+    variants: set[Leaves] = set()
     if any(map(_may_hold_variant, columns)):
         variants = variant_leaves(file.metadata)
     leaves = enumerate(file.schema)
-    return [_Seen(each, leaves, variants) for each in columns]
+    return [_Seen(each, leaves, variants, maps) for each in columns]
 
 
 def _may_hold_variant(kind: pa.DataType) -> bool:
@@ -257,6 +276,7 @@ class _Seen:
         kind: The type.
         leaves: What Parquet says of the leaves of the file, with their numbers; consumed.
         variants: Where VARIANTs are (`parquet_footer.variant_leaves`).
+        maps: Where groups are maps (`parquet_footer.without_optional_keys`).
 
     Attributes:
         kind: The type as Spark sees it.
@@ -267,10 +287,12 @@ class _Seen:
         self,
         kind: pa.DataType,
         leaves: Iterator[tuple[int, pq.ColumnSchema]],
-        variants: set[tuple[int, int]],
+        variants: set[Leaves],
+        maps: set[Leaves],
     ) -> None:
         self.int96: list[bool] = []
         self._variants = variants
+        self._maps = maps
         self._leaf = 0
         self.kind = self._type(kind, leaves)
 
@@ -301,4 +323,6 @@ class _Seen:
         found = pa.struct([pa.field(each.name, self._type(each.type, leaves)) for each in kind])
         count = len(self.int96) - before
         place = self._leaf - count + 1, count
+        if place in self._maps:
+            return map_type(found) or found
         return as_variant(found) if place in self._variants and has_variant_parts(kind) else found
