@@ -62,7 +62,9 @@ class Names:
     @property
     def metadata(self) -> bytes:
         """Its binary form, with the names that were added."""
-        return self._metadata if len(self._names) == self._size else metadata_of(self._names)
+        if len(self._names) != self._size:
+            self._metadata, self._size = metadata_of(self._names), len(self._names)
+        return self._metadata
 
     def learn(self, name: str) -> None:
         """Add a name, unless it is there."""
