@@ -76,9 +76,9 @@ class DeltaTableReader(DataSourceReader):
         fragments = sorted(fragments_of(table), key=lambda fragment: str(fragment.path))
         wanted = to_arrow(self._schema)
         for place in places:
-            schema = _with_parts(dataset.schema, fragments[place].physical_schema, wanted)
+            parts = _with_parts(schema, fragments[place].physical_schema, wanted)
             for batch in fragments[place].to_batches(
-                schema=schema, columns=self._schema.fieldNames()
+                schema=parts, columns=self._schema.fieldNames()
             ):
                 columns = [
                     _as_wanted(column, field, self._target)
