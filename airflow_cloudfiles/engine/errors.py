@@ -54,6 +54,8 @@ import json
 import re
 from typing import cast
 
+from airflow_cloudfiles.engine.shortened import few_members, more
+
 
 class CloudFilesError(Exception):
     """Base of every error this package raises on purpose.
@@ -209,30 +211,34 @@ class UnknownFieldException(SchemaError):  # noqa: N818 - Auto Loader's name, wh
         self.is_retryable = "automatic retry: true" in message
 
     @classmethod
-    def of(cls, fields: dict[str, object], *, file: str, retry: bool) -> UnknownFieldException:
+    def of(
+        cls, fields: dict[str, object], *, file: str, retry: bool, remedy: str | None = None
+    ) -> UnknownFieldException:
         """Build the error from its evidence.
 
         Args:
-            fields: The new top-level fields with a sample value of each.
+            fields: The new top-level fields with a sample value of each; the text has the first.
             file: URI of the file in which they were met.
             retry: Whether the schema log holds the evolved schema already.
+            remedy: What to do; default is what helps after a retry was announced, or not.
         """
-        what_to_do = (
+        what_to_do = remedy or (
             "The schema log holds the evolved schema; run the stream again."
             if retry
-            else "Remove the file (and set ignoreMissingFiles=true), or set "
-            "cloudFiles.schemaEvolutionMode to addNewColumns or rescue."
+            else "Correct or remove the file."
         )
-        sample = json.dumps(fields, ensure_ascii=True, separators=(",", ":"))
+        found = few_members(fields)
+        sample = json.dumps(found, ensure_ascii=True, separators=(",", ":"))
         return cls(
-            f"[{UNKNOWN_FIELD_CLASS}] Encountered unknown fields during parsing: {sample}, "
+            f"[{UNKNOWN_FIELD_CLASS}] Encountered unknown fields during parsing: {sample}"
+            f"{more(len(fields) - len(found))}, "
             f"which can be fixed by an automatic retry: {str(retry).lower()}. "
             f"File: {json.dumps(file)}. {what_to_do}"
         )
 
     @property
     def fields(self) -> dict[str, object]:
-        """The new fields with a sample value of each; empty when the text does not tell."""
+        """The first new fields with a sample value of each; empty when the text has none."""
         found = _json_after(self.message, "during parsing: ")
         return cast("dict[str, object]", found) if isinstance(found, dict) else {}
 

@@ -97,7 +97,7 @@ class CloudFilesOptions:
     """`cloudFiles.schemaInference.sampleSize.numFiles`: most files looked at to infer."""
     rescued_data_column: str | None = DEFAULT_RESCUED_DATA_COLUMN
     """`rescuedDataColumn`: name of the column for what did not fit; there is none when a schema is
-    given without this option, unless the mode is `rescue` (B18)."""
+    given without this option, unless the mode is `rescue` or `failOnNewColumns` (B18, B53)."""
     reader_case_sensitive: bool = True
     """`readerCaseSensitive`: whether `Foo` in a record is another field than column `foo`, and is
     rescued; false reads it into `foo`."""
@@ -187,10 +187,10 @@ class CloudFilesOptions:
                 "the schema as cloudFiles.schemaHints instead, or choose rescue, "
                 "failOnNewColumns or none."
             )
-        # B18 and the seed's second example: a given schema has a rescued column only when it is
-        # named, or when the mode is rescue, which adds it by itself.
+        # B18, B53 and the seed's second example: a given schema has a rescued column only when it
+        # is named, or when the mode rescues what does not fit.
         inferred = not has_schema and name not in option_names.FIXED_FORMATS
-        rescues = inferred or mode == "rescue"
+        rescues = inferred or mode == "rescue" or (has_schema and mode == "failOnNewColumns")
         rescued = given.get("rescueddatacolumn", DEFAULT_RESCUED_DATA_COLUMN if rescues else None)
         if rescued is not None and not rescued.strip():
             raise OptionError(

@@ -128,8 +128,37 @@ def test_fail_on_new_columns_keeps_failing_and_leaves_the_log_alone(
     assert [path.name for path in (state / "_schemas").iterdir()] == ["0"]
     bad.unlink()
     drop(source, "3.json", [{"a": 3}])
-    run(stream(spark, source, state, ignoreMissingFiles="true", **mode), state, target)
+    run(stream(spark, source, state, **mode), state, target)
     assert sorted(r["a"] for r in rows(target)) == ["1", "3"]
+    drop(source, "4.json", [{"a": 4, "new": 1}])
+    with pytest.raises(UnknownFieldException, match="schemaHints"):
+        run(stream(spark, source, state, **mode), state, target)
+    hinted = mode | {"cloudFiles.schemaHints": "new INT"}
+    run(stream(spark, source, state, **hinted), state, target)
+    assert sorted((r["a"], r["new"]) for r in rows(target) if r["new"]) == [("4", 1)]
+
+
+def test_fail_on_new_columns_beside_a_given_schema_rescues_and_heals(
+    spark: SparkSession, tmp_path: Path
+) -> None:  # B52, B53
+    source, state, target = tmp_path / "in", tmp_path / "state", tmp_path / "table"
+
+    def once(schema: str) -> None:
+        reader = spark.readStream.format("cloudFiles").schema(schema)
+        reader = reader.option("cloudFiles.format", "json")
+        reader = reader.option("cloudFiles.schemaEvolutionMode", "failOnNewColumns")
+        run(reader.load(str(source)), state, target)
+
+    drop(source, "1.json", [{"a": 1}, {"a": "$2"}])
+    once("a LONG")
+    drop(source, "2.json", [{"a": 3, "new": "n"}])
+    with pytest.raises(UnknownFieldException, match=r"\.schema\(\.\.\.\)"):
+        once("a LONG")
+    once("a LONG, new STRING")
+    found = rows(target)
+    assert sorted(r["a"] for r in found if r["a"]) == [1, 3]
+    assert [json.loads(r["_rescued_data"])["a"] for r in found if r["a"] is None] == ["$2"]
+    assert [r["new"] for r in found if r["a"] == 3] == ["n"]
 
 
 def test_mode_none_drops_new_columns_silently_because_it_was_asked_to(

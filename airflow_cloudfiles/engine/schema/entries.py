@@ -7,11 +7,13 @@ stream, `history` shows them to people. An entry's body is JSON:
 - `reason`: why the version was written, for people: `change`, `by`, and what belongs to the change;
 - `pin`: there when the stream is to stay at this version; `newFields` says what a field does that
   it lacks (`rescue` or `fail`);
+- `options`: the options that it was inferred with, to be compared with those of a later start;
 - `dataSchemaJson` and `partitionSchemaJson`: the columns, in Spark's schema JSON.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import getpass
 import json
 import os
@@ -47,6 +49,8 @@ class SchemaEntry:
             schema may evolve.
         data_schema: Columns found in the records, in Spark's schema JSON.
         partition_schema: Columns found in the paths, in Spark's schema JSON.
+        options: The options that the columns were inferred with; `None` when it does not say, and
+            before it is written: `append_entry` takes those of the version before then.
     """
 
     version: int
@@ -56,12 +60,15 @@ class SchemaEntry:
     pin: NewFields | None
     data_schema: Mapping[str, Any]
     partition_schema: Mapping[str, Any]
+    options: Mapping[str, Any] | None = None
 
     def to_body(self) -> bytes:
         """The body of the log's entry."""
         body = {"source": self.source, "reason": dict(self.reason)}
         if self.pin is not None:
             body["pin"] = {"newFields": self.pin}
+        if self.options is not None:
+            body["options"] = dict(self.options)
         body |= {"dataSchemaJson": self.data_schema, "partitionSchemaJson": self.partition_schema}
         return (json.dumps(body, indent=1, ensure_ascii=True) + "\n").encode("ascii")
 
@@ -92,6 +99,7 @@ def read_entry(log: NumberedLog, version: int) -> SchemaEntry:
             pin,
             _struct(body["dataSchemaJson"]),
             _struct(body["partitionSchemaJson"]),
+            _of(dict, body["options"]) if "options" in body else None,
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as failure:
         raise not_a_version(log.name(version), failure) from failure
@@ -115,8 +123,11 @@ def append_entry(log: NumberedLog, entry: SchemaEntry) -> bool:
         StateConflictError: The version before it is pinned, and this one would evolve or unpin it
             without saying so.
     """
-    if entry.version and entry.reason.get("change") not in {"pinned", "unpinned", "rolledBack"}:
+    is_asked = entry.reason.get("change") in {"pinned", "unpinned", "rolledBack"}
+    if entry.version and not is_asked:
         before = read_entry(log, entry.version - 1)
+        if entry.options is None:
+            entry = dataclasses.replace(entry, options=before.options)
         if before.pin is not None:
             raise StateConflictError(
                 f"The schema is pinned ({log.name(before.version)}), so no version is added to it. "

@@ -67,7 +67,7 @@ def settle(
         SchemaHintError: A hint cannot be parsed, or does not fit.
     """
     hints = parse_columns(options.schema_hints) if options.schema_hints else []
-    _check_reserved(hints, options)
+    check_reserved(hints, options)
     observed = _without_reserved(observed, options)
     found = partition_schema(
         paths, columns=options.partition_columns, typed=options.infer_column_types
@@ -100,8 +100,12 @@ def _without_reserved(observed: StructType, options: CloudFilesOptions) -> Struc
     return StructType([field for field in observed.fields if fold(field.name) not in reserved])
 
 
-def _check_reserved(hints: Sequence[ColumnDefinition], options: CloudFilesOptions) -> None:
-    """Refuse hints that would change the columns the reader itself fills."""
+def check_reserved(hints: Sequence[ColumnDefinition], options: CloudFilesOptions) -> None:
+    """Refuse hints that would change the columns the reader itself fills.
+
+    Raises:
+        SchemaHintError: There is one.
+    """
     rescued, corrupt = options.rescued_data_column, options.corrupt_record_column
     for hint in hints:
         if rescued is not None and fold(hint.path[0]) == fold(rescued):

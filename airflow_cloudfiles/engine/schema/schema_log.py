@@ -40,6 +40,7 @@ class SchemaVersion:
         reason: Why it was written: JSON values, for people.
         pin: What a new field does while the stream is to stay at this version; `None` when the
             schema may evolve.
+        options: The options that the columns were inferred with; `None` when it does not say.
     """
 
     version: int
@@ -47,6 +48,7 @@ class SchemaVersion:
     partition_schema: StructType
     reason: Mapping[str, Any]
     pin: NewFields | None = None
+    options: Mapping[str, Any] | None = None
 
 
 class SchemaLog:
@@ -97,7 +99,9 @@ class SchemaLog:
                 f"{self._source}. Give each source a cloudFiles.schemaLocation of its own."
             )
             raise StateConflictError(msg)
-        return SchemaVersion(version, data_schema, partition_schema, entry.reason, entry.pin)
+        return SchemaVersion(
+            version, data_schema, partition_schema, entry.reason, entry.pin, entry.options
+        )
 
     def append(
         self,
@@ -106,6 +110,7 @@ class SchemaLog:
         data_schema: StructType,
         partition_schema: StructType,
         reason: Mapping[str, Any],
+        options: Mapping[str, Any] | None = None,
     ) -> SchemaVersion:
         """Write a version, unless another writer has its number.
 
@@ -117,6 +122,8 @@ class SchemaLog:
             data_schema: Columns found in the records.
             partition_schema: Columns found in the paths.
             reason: Why: JSON values, for people.
+            options: The options that the columns were inferred with; `None` for those of the
+                version before.
 
         Returns:
             The version that has the number now: this one, or the winner's.
@@ -133,6 +140,7 @@ class SchemaLog:
             None,
             data_schema.jsonValue(),
             beside(data_schema, partition_schema).jsonValue(),
+            options,
         )
         append_entry(self._log, entry)
         return self.read(version)

@@ -6,8 +6,10 @@ when a query starts. A definition older than the schema log is refused, not sile
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pyspark.sql.types import (
     ArrayType,
@@ -33,7 +35,15 @@ from airflow_cloudfiles.engine.place import Place, locate
 from airflow_cloudfiles.engine.schema.differences import SchemaChange, diff_json
 from airflow_cloudfiles.engine.schema.entries import NewFields, author
 from airflow_cloudfiles.engine.schema.partitions import beside
+from airflow_cloudfiles.engine.schema.restart import (
+    TYPED,
+    hinted_not_null,
+    inferring_options,
+    not_null_warning,
+    restarted,
+)
 from airflow_cloudfiles.engine.schema.schema_log import SchemaLog, SchemaVersion, full_schema
+from airflow_cloudfiles.engine.shortened import few
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.stream.handoff import QueryLocations
 from airflow_cloudfiles.engine.stream.inference import Inferred
@@ -43,6 +53,7 @@ from airflow_cloudfiles.engine.types import as_nullable
 
 GIVEN = -1
 """Schema version of a schema that the user gave."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +71,7 @@ class SettledSchema:
         hints: What each hint has changed, in words, when the schema was inferred now.
         changes: How it differs from the version before, in words, when it was inferred again.
         pin: What new fields do while the schema is pinned; `None` when it may evolve.
+        warnings: Options that have no effect, and what would have.
     """
 
     version: int
@@ -72,6 +84,7 @@ class SettledSchema:
     hints: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     pin: NewFields | None = None
+    warnings: tuple[str, ...] = ()
 
     def full_schema(self, rescued_data_column: str | None) -> StructType:
         """The schema of the DataFrame."""
@@ -83,8 +96,10 @@ def settle_schema(
 ) -> SettledSchema:
     """Read the newest schema version, or infer the first and write it.
 
-    A second start reads the log and samples nothing (B21). Two definitions at once write one
-    version: the loser reads the winner's.
+    A second start reads the log and samples nothing (B21). If its options ask for columns that the
+    newest version lacks, these become the next version; what its options ask for in vain is logged
+    as a warning (`schema.restart`). Two definitions at once write one version: the loser reads the
+    winner's.
 
     Args:
         options: The options of the source.
@@ -93,10 +108,22 @@ def settle_schema(
 
     Raises:
         SchemaInferenceError: No schema yet and no file with a record to infer it from (B4).
+        SchemaHintError: `cloudFiles.schemaHints` cannot be read, or does not fit.
         StateConflictError: The schema location belongs to another source (B22), or the schema is
             pinned and is to be inferred again.
     """
     compare_case(sensitive=options.case_sensitive)
+    settled = _settled(options, crew, again=again)
+    if names := hinted_not_null(options):
+        warning = not_null_warning(names, "cloudFiles.schemaHints")
+        settled = replace(settled, warnings=(*settled.warnings, warning))
+    for warning in settled.warnings:
+        _log.warning("%s", warning)
+    return settled
+
+
+def _settled(options: CloudFilesOptions, crew: Crew | None, *, again: bool) -> SettledSchema:
+    """The schema as the log and the options have it."""
     location = options.schema_location or options.checkpoint_location
     if location is None:
         return _unlogged(_infer(options, crew))
@@ -104,14 +131,40 @@ def settle_schema(
     log = SchemaLog(open_store(uri), _place(options, options.checkpoint_location).name)
     latest = log.latest()
     if latest is not None and not again:
-        return _as_logged(latest, uri)
+        return _restarted(log, uri, latest, options)
     if latest is not None and latest.pin is not None:
         raise StateConflictError(
             f"The schema in {uri} is pinned at version {latest.version}. Unpin it before it is "
             "inferred again."
         )
-    inferred = _infer(options, crew)
-    return _written(log, uri, latest, inferred)
+    return _written(log, uri, latest, _infer(options, crew), inferring_options(options))
+
+
+def _restarted(
+    log: SchemaLog, uri: str, latest: SchemaVersion, options: CloudFilesOptions
+) -> SettledSchema:
+    """The newest version, and behind it what the options of now add to it."""
+    wanted = restarted(latest, options)
+    settled = replace(_as_logged(latest, uri), warnings=wanted.warnings)
+    if not wanted.changes:
+        return settled
+    changes = tuple(map(_in_words, wanted.changes))
+    written = log.append(
+        latest.version + 1,
+        data_schema=wanted.data_schema,
+        partition_schema=wanted.partition_schema,
+        reason={"change": "optionsChanged", "differences": list(changes), "by": author()},
+        options=inferring_options(options) | _types_of(latest),
+    )
+    _log.warning("Schema version %s, as the options ask: %s", written.version, few(changes))
+    return replace(
+        _as_logged(written, uri), created=True, changes=changes, warnings=wanted.warnings
+    )
+
+
+def _types_of(latest: SchemaVersion) -> dict[str, Any]:
+    """How the types of a version were inferred, as far as it says."""
+    return {name: each for name, each in (latest.options or {}).items() if name == TYPED}
 
 
 def check_readable(settled: SettledSchema, options: CloudFilesOptions) -> None:
@@ -155,11 +208,15 @@ def _as_logged(latest: SchemaVersion, uri: str) -> SettledSchema:
 
 
 def _written(
-    log: SchemaLog, uri: str, latest: SchemaVersion | None, inferred: Inferred
+    log: SchemaLog,
+    uri: str,
+    latest: SchemaVersion | None,
+    inferred: Inferred,
+    options: dict[str, Any],
 ) -> SettledSchema:
     """What was inferred, as the next version; the latest where there is no difference."""
     changes = _changes(latest, inferred)
-    if latest is not None and not changes:
+    if latest is not None and not changes and (latest.options or options) == options:
         return _with_sample(_as_logged(latest, uri), inferred)
     reason = {**_reason(inferred.files, inferred.bytes), "brought": inferred.brought}
     if latest is not None:
@@ -169,6 +226,7 @@ def _written(
         data_schema=inferred.data_schema,
         partition_schema=inferred.partition_schema,
         reason=reason,
+        options=options,
     )
     settled = replace(_as_logged(written, uri), created=True, changes=changes)
     return _with_sample(settled, inferred)
@@ -261,6 +319,7 @@ def bind(settled: SettledSchema, options: CloudFilesOptions, checkpoint: str) ->
             data_schema=settled.data_schema,
             partition_schema=settled.partition_schema,
             reason=_reason(settled.sampled_files, settled.sampled_bytes),
+            options=inferring_options(options),
         )
     same = latest is not None and (
         latest.version == settled.version

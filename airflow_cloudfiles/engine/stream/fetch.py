@@ -64,6 +64,7 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
     ignore_corrupt: bool = False,
     first: FirstRead | None = None,
     look: FirstLook | None = None,
+    was_refused: Callable[[FileEntry], bool] | None = None,
 ) -> Iterator[_Made]:
     """Open one part of a file and give what is made of it.
 
@@ -77,9 +78,11 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
             before is kept.
         first: Gives what is read first if it was fetched ahead (`first_read`).
         look: What is read first; default is the beginning.
+        was_refused: Whether a file that is gone was refused before, so that its user has removed
+            it as the error said; it is skipped, too.
 
     Raises:
-        FileMissingError: The file is gone and `ignore_missing` is false.
+        FileMissingError: The file is gone, `ignore_missing` is false and it was not refused.
         FileChangedError: The file was overwritten while it was read, or since a large file was
             cut into ranges. Nothing of it was committed; trying again reads the new version.
         FileUnreachableError: Its storage does not answer.
@@ -90,13 +93,14 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
     except ObjectChangedError as error:
         raise _overwritten(store, part) from error
     except (ObjectNotFoundError, FileNotFoundError) as error:
-        if not ignore_missing:
+        reason = _why_skipped(part.file, was_refused, ignore_missing=ignore_missing)
+        if reason is None:
             raise FileMissingError(
                 f"{store.child_uri(part.file.path)} was discovered but is gone. Put it back, or "
                 "set ignoreMissingFiles=true to go on without it."
             ) from error
-        _log.warning("Skipped, because it is gone: %s", store.child_uri(part.file.path))
-        counts.missing_files += 1
+        _log.warning("Skipped %s: %s", store.child_uri(part.file.path), reason)
+        counts.missing_files += int(part.start == 0)
     except FileUnreadableError as error:
         if not ignore_corrupt:
             raise
@@ -113,6 +117,15 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
             f"{store.child_uri(part.file.path)} cannot be read: {reason}. Mend its permissions or "
             "its content and run again, or remove it and set ignoreMissingFiles=true."
         ) from error
+
+
+def _why_skipped(
+    file: FileEntry, was_refused: Callable[[FileEntry], bool] | None, *, ignore_missing: bool
+) -> str | None:
+    """Why the stream goes on without a file that is gone; `None` when it does not."""
+    if was_refused is not None and was_refused(file):
+        return "it was refused for its new fields, and is removed"
+    return "it is gone (ignoreMissingFiles)" if ignore_missing else None
 
 
 def _counted(  # noqa: PLR0913, PLR0917 - private

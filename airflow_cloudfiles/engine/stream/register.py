@@ -5,8 +5,8 @@ own reader and writer that Spark's Python data sources cannot do by themselves:
 
 1. `load()` raises our errors as themselves, not as a Java stack trace, and infers the first schema
    version itself, with Spark's help when the sample is large.
-2. `load()` adds the rescued data column to a given schema in mode `rescue`, and passes on the
-   sample limits that Databricks keeps in SQL configurations.
+2. `load()` adds the rescued data column to a given schema in the modes that rescue what does not
+   fit, and passes on the sample limits that Databricks keeps in SQL configurations.
 3. `start()` tells the source the query's `checkpointLocation` (see `handoff`), and where no
    `cloudFiles.schemaLocation` is given lets the checkpoint serve as one. Where Spark cannot reach
    the location, it gets a local one that is mirrored there (see `checkpoint_mirror`). A checkpoint

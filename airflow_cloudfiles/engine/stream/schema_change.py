@@ -26,7 +26,9 @@ from airflow_cloudfiles.engine.schema.entries import author
 from airflow_cloudfiles.engine.schema.outgrown import FILE_KEY, Outgrown
 from airflow_cloudfiles.engine.schema.schema_log import SchemaLog, SchemaVersion
 from airflow_cloudfiles.engine.schema.widening import can_widen, widen
+from airflow_cloudfiles.engine.shortened import few_members, more
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.stream import refused
 from airflow_cloudfiles.engine.stream.looking import (
     TYPED,
     WIDENING_MODE,
@@ -39,6 +41,11 @@ from airflow_cloudfiles.engine.stream.splits import BatchContext
 
 WIDER_TYPES_CLASS = "UNKNOWN_FIELD_EXCEPTION.WIDER_TYPES_IN_RECORD_WITH_FILE_PATH"
 """Ours: Databricks names no class for a type that is widened."""
+_WITHOUT_FILE = "correct the file, or remove it, and the stream goes on without it"
+_NO_COLUMN = (
+    "No column can be made of them. Set cloudFiles.schemaEvolutionMode to rescue; or "
+    f"{_WITHOUT_FILE}."
+)
 _log = logging.getLogger(__name__)
 
 
@@ -48,12 +55,12 @@ def react(context: BatchContext, fields: dict[str, object], file_uri: str) -> Cl
     Repeating it is harmless: a version that already has the fields is not written again.
     """
     if context.options.schema_evolution_mode not in ADDING_MODES or context.schema_uri is None:
-        return _refused(context, fields, file_uri)
+        return _refused(context, fields, file_uri, _remedy(context))
     latest = _newer(context)
     if latest is None:
         findings = _look(context, file_uri)
         if not findings:
-            return UnknownFieldException.of(fields, file=file_uri, retry=False)
+            return _refused(context, fields, file_uri, _NO_COLUMN)
         latest = _append(context, findings, file_uri)
         _log.warning("Schema version %s has the new fields %s", latest.version, sorted(fields))
     return UnknownFieldException.of(fields, file=file_uri, retry=True)
@@ -175,24 +182,43 @@ def _append(context: BatchContext, findings: Findings, file_uri: str) -> SchemaV
 
 
 def _refused(
-    context: BatchContext, fields: dict[str, object], file_uri: str
+    context: BatchContext, fields: dict[str, object], file_uri: str, remedy: str
 ) -> UnknownFieldException:
-    """The error of a mode in which new fields fail the stream for good."""
-    error = UnknownFieldException.of(fields, file=file_uri, retry=False)
-    latest = None if context.schema_uri is None else _log_of(context).latest()
-    if latest is None or latest.pin is None:
-        return error
-    return UnknownFieldException(
-        f"{error.message} The schema is pinned at version {latest.version}: `cloudfiles schema "
-        "unpin` lets it evolve again."
+    """The error of new fields that fail the stream for good, until somebody does something.
+
+    The file may be removed then, so it is noted in the state.
+    """
+    _log.error("Refused for its new fields %s: %s", sorted(fields), file_uri)
+    refused.note_refused(context.state_uri, _named(context, file_uri), fields)
+    return UnknownFieldException.of(fields, file=file_uri, retry=False, remedy=remedy)
+
+
+def _remedy(context: BatchContext) -> str:
+    """What its user can do about a stream that fails on new columns."""
+    if context.schema_uri is None:
+        return (
+            "Add the fields to the schema that .schema(...) is given; or "
+            f"{_WITHOUT_FILE}; or set cloudFiles.schemaEvolutionMode to rescue or none."
+        )
+    latest = _log_of(context).latest()
+    if latest is not None and latest.pin is not None:
+        return (
+            f"The schema is pinned at version {latest.version}: `cloudfiles schema unpin` lets it "
+            f"evolve again. Or {_WITHOUT_FILE}."
+        )
+    return (
+        f"Add the fields with cloudFiles.schemaHints; or {_WITHOUT_FILE}; or set "
+        "cloudFiles.schemaEvolutionMode to addNewColumns or rescue."
     )
 
 
 def _widened_error(findings: Findings, file_uri: str) -> UnknownFieldException:
     """Say which columns are wider, from what to what, and that a retry helps."""
-    wider = json.dumps(described(findings), ensure_ascii=True, separators=(",", ":"))
+    every = described(findings)
+    first = few_members(every)
+    wider = json.dumps(first, ensure_ascii=True, separators=(",", ":"))
     return UnknownFieldException(
-        f"[{WIDER_TYPES_CLASS}] Encountered values that need wider types during parsing: {wider}, "
-        f"which can be fixed by an automatic retry: true. File: {json.dumps(file_uri)}. The schema "
-        "log holds the wider types; run the stream again."
+        f"[{WIDER_TYPES_CLASS}] Encountered values that need wider types during parsing: {wider}"
+        f"{more(len(every) - len(first))}, which can be fixed by an automatic retry: true. "
+        f"File: {json.dumps(file_uri)}. The schema log holds the wider types; run the stream again."
     )

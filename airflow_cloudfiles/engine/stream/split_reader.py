@@ -31,7 +31,7 @@ from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.partitions import misfits, partition_arrays
 from airflow_cloudfiles.engine.schema.schema_log import full_schema
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
-from airflow_cloudfiles.engine.stream import schema_change
+from airflow_cloudfiles.engine.stream import refused, schema_change
 from airflow_cloudfiles.engine.stream.ahead import fetched_ahead
 from airflow_cloudfiles.engine.stream.bad_records import BadRecordWriter
 from airflow_cloudfiles.engine.stream.fetch import FetchCounts, fetch, first_look
@@ -140,6 +140,7 @@ class SplitReader:
                     partial(_rows_of, reader, part),
                     ignore_missing=self._options.ignore_missing_files,
                     ignore_corrupt=self._options.ignore_corrupt_files,
+                    was_refused=self._was_refused,
                     first=first,
                     look=look,
                 )
@@ -178,8 +179,12 @@ class SplitReader:
                     partial(_lines_of, self._options, part),
                     ignore_missing=self._options.ignore_missing_files,
                     ignore_corrupt=self._options.ignore_corrupt_files,
+                    was_refused=self._was_refused,
                     first=first,
                 )
+
+    def _was_refused(self, file: FileEntry) -> bool:
+        return refused.was_refused(self._split.context.state_uri, file)
 
     # Partition columns --------------------------------------------------------------------
 

@@ -6,6 +6,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql.types import StructType
+
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset
 from airflow_cloudfiles.engine.intake import Intake
 from airflow_cloudfiles.engine.options import CloudFilesOptions
@@ -21,6 +23,7 @@ class Stream:
     """One source and its state; each `run` reads what has not been read.
 
     Attributes:
+        schema: What `.schema(...)` is given; `None` for nothing.
         rows: What the table would hold.
         counts: Of each split of the last run.
     """
@@ -33,6 +36,7 @@ class Stream:
             **options,
         }
         self.source = source
+        self.schema: StructType | None = None
         self.rows: list[dict[str, Any]] = []
         self.counts: list[SplitCounts] = []
         self._at: Offset = START
@@ -40,7 +44,9 @@ class Stream:
     @property
     def options(self) -> CloudFilesOptions:
         """The options as they are now."""
-        return CloudFilesOptions.parse(self.given, path=str(self.source))
+        return CloudFilesOptions.parse(
+            self.given, has_schema=self.schema is not None, path=str(self.source)
+        )
 
     def run(self, parallelism: int = 2) -> list[dict[str, Any]]:
         """Read what is outstanding; nothing of it is kept when that fails.
@@ -66,7 +72,10 @@ class Stream:
 
     def _planned(self) -> tuple[BatchContext, list[FileEntry]]:
         options = self.options
-        settled = definition.settle_schema(options)
+        if self.schema is None:
+            settled = definition.settle_schema(options)
+        else:
+            settled = definition.given_schema(self.schema, options)
         intake = Intake.open(
             source=options.path,
             format=options.format,

@@ -1,0 +1,60 @@
+"""Which files did the stream refuse for their new fields?
+
+In `failOnNewColumns` the stream goes on when the file that it named is removed (B52). That file is
+part of a planned micro-batch, and a planned file that is gone is an error otherwise; so the task
+that refuses a file notes that in the state, before it fails. The note is for the version of the
+file that was discovered, and is only looked for when a file is gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PREFIX = "_source/refused"
+_log = logging.getLogger(__name__)
+
+
+def note_refused(state: str, files: Iterable[FileEntry], fields: Mapping[str, object]) -> None:
+    """Note that files were refused; noting it again changes nothing.
+
+    That it cannot be noted is logged: the stream fails for the new fields in any case, and the file
+    then has to be there, or `ignoreMissingFiles` has to be set.
+
+    Args:
+        state: URI of the state.
+        files: The files, in the versions that were discovered.
+        fields: The new fields that they were refused for.
+    """
+    store = open_store(state)
+    for file in files:
+        note = {"path": printable_path(file.path), "fields": sorted(fields)}
+        try:
+            store.put(_key(file), (json.dumps(note, indent=1) + "\n").encode("ascii"))
+        except OSError as failure:
+            _log.warning("It could not be noted that %s was refused: %s", note["path"], failure)
+
+
+def was_refused(state: str, file: FileEntry) -> bool:
+    """Whether this version of a file was refused, so that the stream goes on without it."""
+    try:
+        open_store(state).get(_key(file))
+    except ObjectNotFoundError:
+        return False
+    return True
+
+
+def _key(file: FileEntry) -> str:
+    """Where the note of a version of a file is."""
+    version = f"\n{file.size}\n{file.modification_time_us}\n{file.etag}"
+    name = (file.path + version).encode("utf-8", "surrogatepass")
+    return f"{PREFIX}/{hashlib.sha256(name).hexdigest()}"
