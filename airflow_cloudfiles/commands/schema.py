@@ -7,9 +7,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.commands.outcome import Outcome, add_command
+from airflow_cloudfiles.engine.naming import quoted
 from airflow_cloudfiles.engine.schema.differences import paths_of, type_text
 from airflow_cloudfiles.engine.schema.entries import NEW_FIELDS, SchemaEntry
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
+from airflow_cloudfiles.engine.shortened import few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,7 +71,9 @@ def _show(given: argparse.Namespace) -> Outcome:
     if entry.pin:
         lines.append(f"pinned: new fields {entry.pin}")
     for schema, of in ((entry.data_schema, ""), (entry.partition_schema, " (partition)")):
-        lines += [f"  {each['name']}: {type_text(each['type'])}{of}" for each in schema["fields"]]
+        lines += [
+            f"  {quoted(each['name'])}: {type_text(each['type'])}{of}" for each in schema["fields"]
+        ]
     return Outcome(value, "\n".join(lines))
 
 
@@ -141,13 +145,15 @@ def _what(entry: SchemaEntry) -> str:
     reason = entry.reason
     told = []
     if fields := reason.get("fields"):
-        told.append("new: " + ", ".join(fields))
+        told.append("new: " + few([quoted(each) for each in fields]))
     if widened := reason.get("widened"):
-        told.append("wider: " + ", ".join(widened))
+        told.append("wider: " + few(widened))
     if "to" in reason:
         told.append(f"as version {reason['to']}")
     if reason.get("change") == "inferred":
         told.append(f"from {reason.get('files', '?')} files")
+    if differences := reason.get("differences"):
+        told.append(few(differences))
     if reason.get("note"):
         told.append(str(reason["note"]))
     return "; ".join(told)

@@ -9,7 +9,6 @@ order of their first appearance (Spark sorts them by name).
 from __future__ import annotations
 
 import json
-import re
 from typing import Final
 
 import pyarrow as pa
@@ -38,6 +37,7 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.casing import fold as fold  # noqa: PLC0414 - asked for here
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
+from airflow_cloudfiles.engine.naming import quoted
 
 MAX_DECIMAL_PRECISION: Final = 38
 _NUMERIC_ORDER: Final = (ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType)
@@ -295,9 +295,6 @@ def _arrow_type(kind: DataType, where: str) -> pa.DataType:
     )
 
 
-_PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
 def simple_ddl(schema: StructType) -> str:
     """The schema on one line, in Spark's DDL, for people and for error texts."""
     return ", ".join(_ddl_field(field, " ") for field in schema.fields)
@@ -305,9 +302,7 @@ def simple_ddl(schema: StructType) -> str:
 
 def _ddl_field(field: StructField, between: str) -> str:
     """One field of a DDL text: name, type and whether it may be null."""
-    plain = _PLAIN_NAME.fullmatch(field.name)
-    name = field.name if plain else f"`{field.name.replace('`', '``')}`"
-    return f"{name}{between}{_ddl_type(field.dataType)}{'' if field.nullable else ' NOT NULL'}"
+    return f"{quoted(field.name)}{between}{_ddl_type(field.dataType)}{'' if field.nullable else ' NOT NULL'}"
 
 
 def _ddl_type(kind: DataType) -> str:

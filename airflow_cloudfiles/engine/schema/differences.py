@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from airflow_cloudfiles.engine.naming import quoted
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -24,7 +26,8 @@ class SchemaChange:
 
     Attributes:
         kind: What happened to the column.
-        path: Which column: `a`, `a.b`, `a.element.b`, `a.value.b`.
+        path: Which column: `a`, `a.b`, `a.element.b`, `a.value.b`; names that are not letters,
+            digits and `_` in backquotes.
         before: Its type before, as Spark writes it; `None` when it was added.
         after: Its type after; `None` when it was removed.
     """
@@ -51,11 +54,11 @@ def paths_of(schema: Json) -> dict[str, str]:
 
 
 def type_text(kind: Json) -> str:
-    """A type as Spark writes it: `array<struct<a:bigint>>`."""
+    """A type as Spark writes it, names quoted where needed: `array<struct<a:bigint>>`."""
     if isinstance(kind, str):
         return _SHORT_NAMES.get(kind, kind)
     if kind["type"] == "struct":
-        fields = (f"{each['name']}:{type_text(each['type'])}" for each in kind["fields"])
+        fields = (f"{quoted(each['name'])}:{type_text(each['type'])}" for each in kind["fields"])
         return f"struct<{','.join(fields)}>"
     if kind["type"] == "array":
         return f"array<{type_text(kind['elementType'])}>"
@@ -79,7 +82,7 @@ def _is_struct(kind: Json) -> bool:
 
 def _paths(schema: Json, within: str) -> Iterator[tuple[str, str]]:
     for field in schema["fields"]:
-        path = within + field["name"]
+        path = within + quoted(field["name"])
         yield path, type_text(field["type"])
         yield from _paths_inside(field["type"], path)
 
@@ -94,7 +97,7 @@ def _paths_inside(kind: Json, path: str) -> Iterator[tuple[str, str]]:
 def _struct(old: Json, new: Json, within: str) -> Iterator[SchemaChange]:
     partner = _partners(old, new)
     for field in old["fields"]:
-        path, other = within + field["name"], partner.get(field["name"])
+        path, other = within + quoted(field["name"]), partner.get(field["name"])
         if other is None:
             yield SchemaChange("removed", path, type_text(field["type"]), None)
             continue
@@ -104,7 +107,9 @@ def _struct(old: Json, new: Json, within: str) -> Iterator[SchemaChange]:
     met = {field["name"] for field in partner.values()}
     for field in new["fields"]:
         if field["name"] not in met:
-            yield SchemaChange("added", within + field["name"], None, type_text(field["type"]))
+            yield SchemaChange(
+                "added", within + quoted(field["name"]), None, type_text(field["type"])
+            )
 
 
 def _partners(old: Json, new: Json) -> dict[str, Json]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import SchemaHintError
+from airflow_cloudfiles.engine.naming import dotted, quoted
 from airflow_cloudfiles.engine.types import field_positions, fold
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def apply_hints(schema: StructType, hints: Sequence[ColumnDefinition]) -> Struct
         path = tuple(fold(part) for part in hint.path)
         if path in seen:
             raise SchemaHintError(
-                f"cloudFiles.schemaHints names {'.'.join(hint.path)} twice, at characters "
+                f"cloudFiles.schemaHints names {dotted(hint.path)} twice, at characters "
                 f"{seen[path].position} and {hint.position}. Keep one."
             )
         seen[path] = hint
@@ -85,7 +86,7 @@ def _inside(kind: DataType, hint: ColumnDefinition, depth: int) -> DataType:
         return MapType(_part(kind.keyType, hint, depth), kind.valueType, kind.valueContainsNull)
     if isinstance(kind, MapType) and part == "value":
         return MapType(kind.keyType, _part(kind.valueType, hint, depth), kind.valueContainsNull)
-    where = ".".join(hint.path[:depth])
+    where = dotted(hint.path[:depth])
     if isinstance(kind, ArrayType):
         advice = f"{where} is an array: write {where}.element"
     elif isinstance(kind, MapType):
@@ -93,7 +94,7 @@ def _inside(kind: DataType, hint: ColumnDefinition, depth: int) -> DataType:
     else:
         advice = f"{where} is of type {kind.simpleString()}: hint it as a whole"
     raise SchemaHintError(
-        f"cloudFiles.schemaHints names {'.'.join(hint.path)} (at character {hint.position}), but "
+        f"cloudFiles.schemaHints names {dotted(hint.path)} (at character {hint.position}), but "
         f"{advice}."
     )
 
@@ -107,9 +108,9 @@ def _part(kind: DataType, hint: ColumnDefinition, depth: int) -> DataType:
 def _new_struct(hint: ColumnDefinition, depth: int) -> StructType:
     """A struct for the rest of a path that leads to where nothing is yet."""
     if fold(hint.path[depth]) in _INSIDES:
-        where = ".".join(hint.path[:depth])
+        where = dotted(hint.path[:depth])
         raise SchemaHintError(
-            f"cloudFiles.schemaHints names {'.'.join(hint.path)} (at character {hint.position}), "
+            f"cloudFiles.schemaHints names {dotted(hint.path)} (at character {hint.position}), "
             f"but no record of the sample has a value for {where}. Hint {where} as a whole, for "
             f"instance {where} ARRAY<STRING>."
         )
@@ -118,7 +119,7 @@ def _new_struct(hint: ColumnDefinition, depth: int) -> StructType:
 
 def _hinted(hint: ColumnDefinition) -> DataType:
     """The type a hint gives, nullable all through."""
-    return _as_nullable(hint.data_type, ".".join(hint.path))
+    return _as_nullable(hint.data_type, dotted(hint.path))
 
 
 def _as_nullable(kind: DataType, where: str) -> DataType:
@@ -139,7 +140,7 @@ def _as_nullable(kind: DataType, where: str) -> DataType:
         [
             StructField(
                 field.name,
-                _as_nullable(field.dataType, f"{where}.{field.name}"),
+                _as_nullable(field.dataType, f"{where}.{quoted(field.name)}"),
                 True,
                 field.metadata,
             )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import OptionError, StateConflictError, StateError
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.naming import column_of, quoted
 from airflow_cloudfiles.engine.schema.differences import SchemaChange, diff_json, paths_of
 from airflow_cloudfiles.engine.schema.entries import (
     NEW_FIELDS,
@@ -243,7 +244,9 @@ def _originated(entry: SchemaEntry, before: dict[str, ColumnOrigin]) -> dict[str
         known = before.get(path)
         if known is None:
             by = entry.reason.get("by")
-            file = files.get(path) or files.get(path.partition(".")[0] + ".")
+            # Versions of 0.1 did not quote names.
+            file = files.get(path) or files.get(path.replace("`", ""))
+            file = file or files.get(quoted(column_of(path)) + ".")
             found[path] = ColumnOrigin(path, kind, entry.version, entry.created, by, file)
         elif known.type != kind and not _is_nested(kind):
             retyped = (*known.retyped_in, entry.version)
@@ -265,7 +268,7 @@ def _files(reason: Mapping[str, Any]) -> dict[str, str]:
     versions named the new top-level fields and one file that had them.
     """
     found = {
-        f"{name}{inside}": str(reason["file"])
+        f"{quoted(name)}{inside}": str(reason["file"])
         for name in reason.get("fields", ())
         for inside in ("", ".")
         if "file" in reason

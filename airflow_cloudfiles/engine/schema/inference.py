@@ -78,12 +78,16 @@ def settle(
     for_records = [hint for hint in hints if fold(hint.path[0]) not in keys]
     return (
         canonical_struct(apply_hints(observed, for_records)),
-        _hinted_partitions(partitions, for_paths),
+        hinted_partitions(partitions, for_paths),
     )
 
 
-def _hinted_partitions(partitions: StructType, hints: Sequence[ColumnDefinition]) -> StructType:
-    """Give partition columns the hinted types, which must be atomic: a path holds only text."""
+def hinted_partitions(partitions: StructType, hints: Sequence[ColumnDefinition]) -> StructType:
+    """Give partition columns the hinted types, which must be atomic: a path holds only text.
+
+    Raises:
+        SchemaHintError: A hinted type is not atomic.
+    """
     hinted = apply_hints(partitions, hints)
     for field in hinted.fields:
         if isinstance(field.dataType, StructType | ArrayType | MapType):

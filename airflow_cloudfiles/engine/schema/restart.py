@@ -18,17 +18,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import SchemaHintError
+from airflow_cloudfiles.engine.naming import dotted
 from airflow_cloudfiles.engine.schema.ddl import ColumnDefinition, parse_columns
 from airflow_cloudfiles.engine.schema.differences import SchemaChange
 from airflow_cloudfiles.engine.schema.evolution import diff, evolve
 from airflow_cloudfiles.engine.schema.hints import apply_hints
-from airflow_cloudfiles.engine.schema.inference import check_reserved
+from airflow_cloudfiles.engine.schema.inference import check_reserved, hinted_partitions
 from airflow_cloudfiles.engine.schema.partitions import beside
 from airflow_cloudfiles.engine.shortened import few
-from airflow_cloudfiles.engine.types import canonical_struct, field_positions, fold
+from airflow_cloudfiles.engine.types import as_nullable, canonical_struct, field_positions, fold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,6 +42,7 @@ _AGAIN = (
     "To apply it, infer the schema again: `cloudfiles infer --again`, or infer_again=True of "
     "CloudFilesInferSchemaOperator."
 )
+_NO_EFFECT = f"The hint has no effect. {_AGAIN}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def restarted(latest: SchemaVersion, options: CloudFilesOptions) -> Restarted:
     check_reserved(hints, options)
     of_paths = latest.partition_schema
     if options.partition_columns is not None:
-        of_paths = _partitions(latest, options.partition_columns)
+        of_paths = _partitions(latest, options.partition_columns, hints)
     keys = field_positions(of_paths)
     data, warnings = latest.data_schema, []
     for hint in hints:
@@ -108,23 +110,31 @@ def restarted(latest: SchemaVersion, options: CloudFilesOptions) -> Restarted:
     return Restarted(latest.data_schema, latest.partition_schema, (), tuple(warnings))
 
 
-def not_null_warning(names: Sequence[str], where: str) -> str:
-    """Say that `NOT NULL` is not enforced.
+def not_null_warning(columns: Mapping[str, tuple[bool, DataType]], where: str) -> str | None:
+    """Say that `NOT NULL` is not enforced; `None` when nothing says `NOT NULL`.
 
     Args:
-        names: The columns.
-        where: What says so of them.
+        columns: By name whether a column may be NULL, and its type.
+        where: What says so.
     """
+    found = [
+        name
+        for name, (nullable, kind) in columns.items()
+        if not nullable or as_nullable(kind) != kind
+    ]
+    if not found:
+        return None
     return (
-        f"NOT NULL is not enforced, for {few(names)} of {where}: a file may lack any column, which "
-        "is NULL then. Check for NULL behind the stream, or by a constraint of the table."
+        f"NOT NULL is not enforced, for {few(found)} of {where}: a file may lack any field, which "
+        "is NULL then. Check for NULL in a later step."
     )
 
 
-def hinted_not_null(options: CloudFilesOptions) -> list[str]:
-    """The columns that `cloudFiles.schemaHints` calls `NOT NULL`."""
+def hinted_not_null(options: CloudFilesOptions) -> str | None:
+    """The same for `cloudFiles.schemaHints`."""
     hints = parse_columns(options.schema_hints) if options.schema_hints else []
-    return [_name(hint) for hint in hints if not hint.nullable]
+    columns = {_name(hint): (hint.nullable, hint.data_type) for hint in hints}
+    return not_null_warning(columns, "cloudFiles.schemaHints")
 
 
 def _hinted(
@@ -134,28 +144,29 @@ def _hinted(
     try:
         wanted = canonical_struct(apply_hints(schema, [hint]))
     except SchemaHintError as error:
-        return schema, [_no_effect(latest, str(error).rstrip("."))]
+        return schema, [f"Schema version {latest.version}: {error} {_NO_EFFECT}"]
     added = evolve(schema, wanted)
     others = [each for each in diff(added, wanted) if each.kind in {"retyped", "respelled"}]
     return added, [
-        _no_effect(
-            latest,
-            f"cloudFiles.schemaHints says {each.path} {each.after}, but it is {each.before}",
-        )
+        f"{each.path} is {each.before} in schema version {latest.version}, but "
+        f"cloudFiles.schemaHints says {each.after}. {_NO_EFFECT}"
         for each in others
     ]
 
 
-def _no_effect(latest: SchemaVersion, what: str) -> str:
-    return f"{what} in schema version {latest.version}. The hint has no effect. {_AGAIN}"
+def _partitions(
+    latest: SchemaVersion, wanted: Sequence[str], hints: Sequence[ColumnDefinition]
+) -> StructType:
+    """The columns of the paths that are wanted: those there are, then new ones.
 
-
-def _partitions(latest: SchemaVersion, wanted: Sequence[str]) -> StructType:
-    """The columns of the paths that are wanted: those there are, then new ones, as strings."""
+    New ones are strings, unless they are hinted: no path is looked at for their types.
+    """
     names = {fold(name): name for name in wanted}
     known = field_positions(latest.partition_schema)
     fields = [each for each in latest.partition_schema.fields if fold(each.name) in names]
-    fields += [StructField(name, StringType()) for key, name in names.items() if key not in known]
+    new = [StructField(name, StringType()) for key, name in names.items() if key not in known]
+    of_new = [hint for hint in hints if fold(hint.path[0]) in names.keys() - known.keys()]
+    fields += hinted_partitions(StructType(new), of_new).fields if new else []
     return beside(latest.data_schema, StructType(fields))
 
 
@@ -194,7 +205,7 @@ def _recorded(latest: SchemaVersion) -> Mapping[str, Any]:
 
 
 def _name(hint: ColumnDefinition) -> str:
-    return ".".join(hint.path)
+    return dotted(hint.path)
 
 
 def _word(value: bool) -> str:  # noqa: FBT001 - the word for a boolean

@@ -114,8 +114,7 @@ def settle_schema(
     """
     compare_case(sensitive=options.case_sensitive)
     settled = _settled(options, crew, again=again)
-    if names := hinted_not_null(options):
-        warning = not_null_warning(names, "cloudFiles.schemaHints")
+    if warning := hinted_not_null(options):
         settled = replace(settled, warnings=(*settled.warnings, warning))
     for warning in settled.warnings:
         _log.warning("%s", warning)
@@ -154,17 +153,12 @@ def _restarted(
         data_schema=wanted.data_schema,
         partition_schema=wanted.partition_schema,
         reason={"change": "optionsChanged", "differences": list(changes), "by": author()},
-        options=inferring_options(options) | _types_of(latest),
+        options={**inferring_options(options), TYPED: (latest.options or {}).get(TYPED)},
     )
     _log.warning("Schema version %s, as the options ask: %s", written.version, few(changes))
     return replace(
         _as_logged(written, uri), created=True, changes=changes, warnings=wanted.warnings
     )
-
-
-def _types_of(latest: SchemaVersion) -> dict[str, Any]:
-    """How the types of a version were inferred, as far as it says."""
-    return {name: each for name, each in (latest.options or {}).items() if name == TYPED}
 
 
 def check_readable(settled: SettledSchema, options: CloudFilesOptions) -> None:
@@ -289,6 +283,18 @@ def given_schema(schema: StructType, options: CloudFilesOptions) -> SettledSchem
         data_schema=StructType(data),
         partition_schema=StructType(partition),
     )
+
+
+def in_vain(schema: StructType, options: CloudFilesOptions) -> list[str]:
+    """What has no effect beside a schema that the user gave."""
+    columns = {each.name: (each.nullable, each.dataType) for each in schema.fields}
+    warnings = [not_null_warning(columns, "the given schema")]
+    if options.schema_hints is not None:
+        warnings.append(
+            "cloudFiles.schemaHints has no effect, because a schema is given. Change the schema, "
+            "or leave .schema(...) out to have it inferred."
+        )
+    return [each for each in warnings if each is not None]
 
 
 def _refuse_not_null(schema: StructType) -> None:

@@ -14,6 +14,7 @@ from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.format_options.csv import CsvOptions
 from airflow_cloudfiles.engine.format_options.json import JsonOptions
 from airflow_cloudfiles.engine.format_options.xml import XmlOptions
+from airflow_cloudfiles.engine.naming import dotted
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_columns
 from airflow_cloudfiles.engine.schema.partitions import path_partitions
@@ -38,7 +39,7 @@ def applied_hints(
     """
     hints = parse_columns(options.schema_hints) if options.schema_hints else []
     return tuple(
-        f"{'.'.join(hint.path)} {_ddl(hint.data_type)} ({_before(observed, partitions, hint.path)})"
+        f"{dotted(hint.path)} {_ddl(hint.data_type)} ({_before(observed, partitions, hint.path)})"
         for hint in hints
     )
 

@@ -128,6 +128,7 @@ def _infer(spec: JobSpec) -> dict[str, Any]:
         "partition_columns": settled.partition_schema.names,
         "hints": list(settled.hints),
         "changes": list(settled.changes),
+        "warnings": list(settled.warnings),
     }
 
 
@@ -169,6 +170,7 @@ def _ingest(spec: JobSpec, report: dict[str, Any], durations: dict[str, float]) 
             durations["query_seconds"] = round(time.monotonic() - clock, 3)
             spark.stop()
             _add_counts(report, spec, before, began)
+            report["warnings"] = [*settled.warnings, *report.get("warnings", [])]
 
 
 def _widening(spec: JobSpec) -> WideningRule | None:

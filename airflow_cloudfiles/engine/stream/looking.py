@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from airflow_cloudfiles.engine.errors import ReadError
 from airflow_cloudfiles.engine.formats.base import Inference, OpenedFile
 from airflow_cloudfiles.engine.formats.table import fixed_schema, open_inference
+from airflow_cloudfiles.engine.naming import column_of
 from airflow_cloudfiles.engine.schema.brought import Brought
 from airflow_cloudfiles.engine.schema.evolution import diff, evolve
 from airflow_cloudfiles.engine.schema.inference import choose_sample, settle
@@ -70,7 +71,7 @@ class Findings:
         }
         reason: dict[str, Any] = {"change": "widened" if wider else "addNewColumns"}
         if new:
-            reason["fields"] = sorted({path.partition(".")[0] for path in new})
+            reason["fields"] = sorted({column_of(path) for path in new})
             reason["brought"] = self.brought.by_file(self.after, self.before)
         return reason | ({"widened": wider} if wider else {})
 

@@ -20,6 +20,7 @@ Other formats are not touched.
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import sys
 import time
@@ -61,6 +62,7 @@ SAMPLE_CONFS = {
 }
 _OUR_SINKS = {DeltaLakeDataSource.name()}
 _DELTA_JAR_CLASS = "io.delta.sql.DeltaSparkSessionExtension"
+_log = logging.getLogger(__name__)
 
 
 def register(spark: SparkSession) -> None:
@@ -203,7 +205,7 @@ def _load(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs
         said, has_schema=schema is not None, path=None if path is None else str(path)
     )
     if schema is not None:
-        self.schema(_completed(schema, options.rescued_data_column))
+        self.schema(_completed(schema, options))
     for conf, option in SAMPLE_CONFS.items():
         value = self._spark.conf.get(conf, None)
         if value is not None and option.lower() not in said:
@@ -237,14 +239,19 @@ def _settle_first(reader: Any, given: dict[str, Any], path: str) -> None:
         definition.settle_schema(options, crew=spark_crew(reader._spark))  # noqa: SLF001
 
 
-def _completed(schema: Any, column: str | None) -> StructType:
+def _completed(schema: Any, options: CloudFilesOptions) -> StructType:
     """A given schema with the rescued data column behind it, if it has none yet.
 
     Nothing of it is `NOT NULL`, as in Spark's file sources: Spark would take its word for it, and
     files may lack anything.
     """
+    from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
+
     if isinstance(schema, str):
         schema = StructType.fromDDL(schema)
+    for warning in definition.in_vain(schema, options):
+        _log.warning("%s", warning)
+    column = options.rescued_data_column
     fields = cast("StructType", as_nullable(schema)).fields
     if column is None or column in schema.fieldNames():
         return StructType(fields)
