@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from airflow_cloudfiles import cli
+from airflow_cloudfiles.engine.schema.entries import SchemaEntry, append_entry, open_log
+from airflow_cloudfiles.engine.storage import open_store
 
 GOLDEN = Path(__file__).parent / "golden" / "schema_log_v1"
 
@@ -91,13 +93,11 @@ def test_the_checkpoint_location_may_be_named_instead(location, capsys):
         assert "addNewColumns" in capsys.readouterr().out
 
 
-def test_what_is_not_there_is_told_in_a_sentence(location, tmp_path, capsys):
+def test_what_is_not_there_is_told_in_a_sentence(location, capsys):
     assert schema("show", location, "--version", "9") == 1
     assert "no schema version 9" in capsys.readouterr().err
     assert schema("unpin", location) == 1
     assert "is not pinned" in capsys.readouterr().err
-    assert schema("list", tmp_path / "nowhere") == 0
-    assert capsys.readouterr().out == f"no version in file://{tmp_path}/nowhere\n"
     with pytest.raises(SystemExit):
         cli.main(["schema", "list"])
 
@@ -111,3 +111,41 @@ def test_it_needs_neither_spark_nor_arrow(location):
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert {"pyspark", "pyarrow", "airflow"}.isdisjoint(done.stdout.split())
+
+
+@pytest.mark.parametrize("action", ["list", "show", "diff", "blame"])
+def test_a_place_without_a_schema_is_an_error(tmp_path, capsys, action):
+    assert schema(action, tmp_path / "nowhere") == 1
+    assert "There is no schema in" in capsys.readouterr().err
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_name_with_a_dot_cannot_be_taken_for_a_path(tmp_path, capsys):
+    log = open_log(open_store(str(tmp_path)))
+    text, inner = {"nullable": True, "metadata": {}, "type": "string"}, []
+    for number in range(2):
+        inner.append(text | {"name": f"c.{number}"})
+        struct = {"type": "struct", "fields": list(inner)}
+        fields = [*inner, text | {"name": "a`b", "type": struct}]
+        reason = {"change": "addNewColumns", "fields": ["c.1"], "file": "file:///in/1.json"}
+        columns = {"type": "struct", "fields": fields}
+        none = {"type": "struct", "fields": []}
+        assert append_entry(log, SchemaEntry(number, "", "file:///in", reason, None, columns, none))
+    assert schema("list", tmp_path) == 0
+    assert "new: `c.1`" in capsys.readouterr().out
+    assert schema("show", tmp_path) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[1:] == [
+        "  `c.0`: string",
+        "  `c.1`: string",
+        "  `a``b`: struct<`c.0`:string,`c.1`:string>",
+    ]
+    assert schema("diff", tmp_path) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "+  `a``b`.`c.1`  string",
+        "+  `c.1`         string",
+    ]
+    assert schema("blame", tmp_path, "--json") == 0
+    blamed = {each["path"]: each["file"] for each in json.loads(capsys.readouterr().out)}
+    assert blamed["`c.1`"] == "file:///in/1.json"
+    assert "`a``b`.`c.0`" in blamed

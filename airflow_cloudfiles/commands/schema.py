@@ -43,6 +43,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 def _list(given: argparse.Namespace) -> Outcome:
     history = SchemaHistory(given.location)
+    history.show()  # refuses a location where no schema is
     versions = history.versions()
     value = [_told(entry) for entry in versions]
     rows = [
@@ -57,7 +58,7 @@ def _list(given: argparse.Namespace) -> Outcome:
         for entry, told in zip(versions, value, strict=True)
     ]
     head = ["version", "written (UTC)", "change", "columns", "by", "what"]
-    return Outcome(value, _table([head, *rows]) if rows else f"no version in {history.uri}")
+    return Outcome(value, _table([head, *rows]))
 
 
 def _show(given: argparse.Namespace) -> Outcome:

@@ -302,7 +302,8 @@ def simple_ddl(schema: StructType) -> str:
 
 def _ddl_field(field: StructField, between: str) -> str:
     """One field of a DDL text: name, type and whether it may be null."""
-    return f"{quoted(field.name)}{between}{_ddl_type(field.dataType)}{'' if field.nullable else ' NOT NULL'}"
+    not_null = "" if field.nullable else " NOT NULL"
+    return f"{quoted(field.name)}{between}{_ddl_type(field.dataType)}{not_null}"
 
 
 def _ddl_type(kind: DataType) -> str:

@@ -1,0 +1,48 @@
+"""`cloudfiles infer` writes a schema, and writes it again with the options of now."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from airflow_cloudfiles import cli
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """Beside it, a folder with a file."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.json").write_text('{"a": 1}\n')
+    return tmp_path / "state"
+
+
+def infer(capsys: pytest.CaptureFixture[str], state: Path, *more: str) -> dict[str, object]:
+    given = ["--checkpoint-location", str(state), "--json", "--quiet", *more]
+    assert cli.main(["infer", *given]) == 0
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_options_of_now_are_applied_when_it_is_inferred_again(state, capsys):
+    typed = ("--option", "cloudFiles.inferColumnTypes=true")
+    where = ("--source", str(state.parent / "in"), "--format", "json")
+    first = infer(capsys, state, *where)
+    assert (first["created"], first["schema"]) == (True, "a STRING, _rescued_data STRING")
+    second = infer(capsys, state, *where, *typed)
+    assert (second["created"], second["schema"]) == (False, first["schema"])
+    assert "cloudfiles infer --again" in str(second["warnings"])
+    third = infer(capsys, state, *where, *typed, "--again")
+    assert (third["schema_version"], third["schema"]) == (1, "a BIGINT, _rescued_data STRING")
+    assert third["warnings"] == []
+
+
+def test_source_and_format_are_those_of_the_state(state, capsys):
+    source = str(state.parent / "in")
+    assert cli.main(["infer", "--checkpoint-location", str(state), "--quiet"]) == 2
+    assert "Give --source and --format" in capsys.readouterr().err
+    discover = ["discover", "--checkpoint-location", str(state), "--source", source]
+    assert cli.main([*discover, "--format", "json", "--quiet"]) == 0
+    capsys.readouterr()
+    assert infer(capsys, state)["schema"] == "a STRING, _rescued_data STRING"
