@@ -161,7 +161,7 @@ def page() -> str:
         in_set_up=_listed(option_names.IN_SET_UP),
         platform=_listed(option_names.PLATFORM),
     )
-    fixed = [f"| `{key}` | `{value}` |\n" for key, value in option_names.FIXED.items()]
+    fixed = [f"| `{key}` | `{value}` |\n" for key, (value, _) in option_names.FIXED.items()]
     formats = "".join(_format(name) for name in sorted(FORMATS, key=str.lower))
     return _HEAD + "".join(_rows()) + formats + _LATER + "".join(fixed) + refused
 

@@ -72,11 +72,34 @@ INTERNAL = (
 """Set by this package itself between its own rooms; never by users."""
 
 FIXED = {
-    "cloudFiles.cleanSource": "off",
-    "cloudFiles.useManagedFileEvents": "false",
+    "cloudFiles.cleanSource": (
+        "off",
+        (
+            "files of the source are neither deleted nor moved in this version. Set it to OFF or "
+            "leave it out, and let a lifecycle rule of the storage, or a task of yours, remove "
+            "them."
+        ),
+    ),
+    "cloudFiles.useManagedFileEvents": (
+        "false",
+        (
+            "managed file events are a service of Databricks. Leave it out, and set "
+            "cloudFiles.useNotifications=true to be notified of new files by a queue."
+        ),
+    ),
 }
-"""Documented switches that this version knows in one position only: that value is accepted, any
-other refused. The values are compared in lower case."""
+"""Documented switches that this version knows in one position only: that value (compared in lower
+case) is accepted, any other refused with the reason."""
+
+DEFAULTS_OF_REFUSED = {
+    ("csv", "inferSchema"): ("false",),
+    ("csv", "parserCaseSensitive"): ("true",),
+    ("csv", "samplingRatio"): ("1", "1.0"),
+    ("csv", "enableDateTimeParsingFallback"): ("false",),
+    ("xml", "wildcardColName"): ("xs_any",),
+}
+"""Options that a format refuses, with the documented default, which changes nothing and may be
+written out."""
 
 PLANNED = (
     "cloudFiles.cleanSource.retentionDuration",

@@ -174,11 +174,12 @@ class CloudFilesOptions:
             OptionError: A value of the wrong kind, or options that contradict each other.
         """
         given = {key.lower(): _text(value) for key, value in options.items()}
+        typed = {key.lower(): key for key in options}
         if path is not None:
             given["path"] = path
         read = Values(given)
         name = read.format()
-        _refuse_foreign(given, name)
+        _refuse_foreign(given, name, typed)
         schema_given_mode = "none" if has_schema else "addNewColumns"
         mode = read.choice("cloudFiles.schemaEvolutionMode", EVOLUTION_MODES, schema_given_mode)
         if has_schema and mode in ADDING_MODES:
@@ -318,7 +319,7 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _refuse_foreign(given: Mapping[str, str], format_name: str) -> None:
+def _refuse_foreign(given: Mapping[str, str], format_name: str, typed: Mapping[str, str]) -> None:
     """Refuse every key that this version does not obey, each with what to do instead.
 
     With `cloudFiles.validateOptions=false` keys that nobody documents are accepted (B101);
@@ -326,22 +327,27 @@ def _refuse_foreign(given: Mapping[str, str], format_name: str) -> None:
     """
     validate = given.get("cloudfiles.validateoptions", "true").lower() != "false"
     fixed = {name.lower(): (name, value) for name, value in option_names.FIXED.items()}
+    defaults = {
+        name.lower(): values
+        for (of, name), values in option_names.DEFAULTS_OF_REFUSED.items()
+        if of == format_name
+    }
     own = FORMATS[format_name].NAMES
     served = {name.lower() for name in (*option_names.SUPPORTED, *option_names.INTERNAL, *own)}
     for key, value in given.items():
+        if value.lower() in defaults.get(key, ()):
+            continue
         _refuse_for_format(key, format_name)
         if key in served:
             continue
         if key in fixed:
-            name, only = fixed[key]
+            name, (only, reason) = fixed[key]
             if value.lower() != only:
-                raise UnsupportedOptionError(
-                    f"{name}={value} is not in this version; it behaves as {name}={only}."
-                )
+                raise UnsupportedOptionError(f"{name}={value} is refused: {reason}")
             continue
         _refuse_documented(key)
         if validate:
-            raise UnknownOptionError(_unknown(key))
+            raise UnknownOptionError(_unknown(key, typed.get(key, key)))
 
 
 def _refuse_for_format(key: str, format_name: str) -> None:
@@ -399,8 +405,8 @@ def _refuse_documented(key: str) -> None:
         raise UnsupportedOptionError(f"{name} is not in this version; remove it.")
 
 
-def _unknown(key: str) -> str:
-    """Say that a key is unknown, and which one was probably meant."""
+def _unknown(key: str, typed: str) -> str:
+    """Say that a key, as it was typed, is unknown, and which one was probably meant."""
     sink = {name.lower(): name for name in option_names.OF_SINK}
     if key in sink:
         return f"{sink[key]} is an option of the Delta sink: give it to writeStream."
@@ -409,6 +415,6 @@ def _unknown(key: str) -> str:
     near = difflib.get_close_matches(key.removeprefix(bare), options, n=2, cutoff=0.6)
     hint = f" Did you mean {' or '.join(options[name] for name in near)}?" if near else ""
     return (
-        f"Unknown option {key!r}.{hint} Options are listed in docs/reference/options.md; "
+        f"Unknown option {typed!r}.{hint} Options are listed in docs/reference/options.md; "
         "cloudFiles.validateOptions=false accepts unknown ones."
     )

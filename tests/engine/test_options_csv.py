@@ -41,6 +41,7 @@ def test_every_option_has_an_effect_on_what_is_parsed() -> None:
         "timeZone": "Europe/Paris",
         "locale": "de",
         "preferDate": "false",
+        "prefersDecimal": "true",
         "ignoreLeadingWhiteSpace": "true",
         "ignoreTrailingWhiteSpace": "true",
         "maxColumns": "3",
@@ -59,7 +60,7 @@ def test_every_option_has_an_effect_on_what_is_parsed() -> None:
     [
         ("inferSchema", "true", "cloudFiles.inferColumnTypes=true"),
         ("samplingRatio", "0.5", "sampleSize"),
-        ("parserCaseSensitive", "true", "readerCaseSensitive"),
+        ("parserCaseSensitive", "false", "readerCaseSensitive"),
         ("enableDateTimeParsingFallback", "true", "pattern"),
         ("inputBufferSize", "1", "no such buffer"),
         ("singleVariantColumn", "v", "has columns"),

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal, Self
 
 from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
 from airflow_cloudfiles.engine.format_options.charsets import UTF8, codec_of
+from airflow_cloudfiles.engine.format_options.inferring import prefers_decimal
 from airflow_cloudfiles.engine.option_values import Values
 
 UnescapedQuotes = Literal["STOP_AT_DELIMITER", "STOP_AT_CLOSING_QUOTE", "RAISE_ERROR"]
@@ -85,6 +86,9 @@ class CsvOptions:
     prefer_date: bool = True
     """`preferDate`: whether inference finds dates; otherwise they are timestamps. Needs
     `cloudFiles.inferColumnTypes`. Default true."""
+    prefers_decimal: bool = False
+    """`prefersDecimal`: whether inferred fractions are decimals, where they fit, rather than
+    doubles. True, and not to be changed, with `addNewColumnsWithTypeWidening`."""
     trims_start: bool = False
     """`ignoreLeadingWhiteSpace`: whether blanks before a value are cut off. Default false."""
     trims_end: bool = False
@@ -124,6 +128,7 @@ class CsvOptions:
         "timeZone",
         "locale",
         "preferDate",
+        "prefersDecimal",
         "ignoreLeadingWhiteSpace",
         "ignoreTrailingWhiteSpace",
         "maxColumns",
@@ -178,6 +183,7 @@ class CsvOptions:
             timestamp_ntz_format=read.text("timestampNTZFormat"),
             time_zone=read.text("timeZone"),
             locale=read.text("locale"),
+            prefers_decimal=prefers_decimal(read),
             prefer_date=read.boolean("preferDate", default=True),
             trims_start=read.boolean("ignoreLeadingWhiteSpace", default=False),
             trims_end=read.boolean("ignoreTrailingWhiteSpace", default=False),

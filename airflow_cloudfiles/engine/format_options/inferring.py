@@ -1,4 +1,4 @@
-"""Which options of inference do JSON and XML share?"""
+"""Which options of inference do formats without types share?"""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class AvroInference:
         Raises:
             FileUnreadableError: It is no Avro file, or has a schema that cannot be read.
         """
-        if self._found is not None and not self._learns_all:
+        if not file.entry.size or (self._found is not None and not self._learns_all):
             return
         with content_of(file, "Avro") as content:
             schema = StructType(column_types(AvroFile(content, self._options).schema))

@@ -63,7 +63,7 @@ class ColumnarInference(ABC):
         Raises:
             FileUnreadableError: The file is not of this format, or damaged.
         """
-        if self._is_settled:
+        if self._is_settled or not file.entry.size:
             return
         with content_of(file, self.format) as content:
             found = StructType(column_types(self.open(content).schema))

@@ -130,6 +130,8 @@ class ColumnarReader(ABC):
             UnknownFields: The file has fields the schema lacks, in a mode that must know.
             FileUnreadableError: The file is not of this format, damaged, or not readable here.
         """
+        if not file.entry.size:
+            return  # without a row, as an empty file of lines
         with content_of(file, self.format) as content:
             opened = self.open(content)
             parts = opened.parts(start, end)

@@ -1,13 +1,15 @@
 """Which type would hold these texts?
 
 The order of trial is Spark's (`CSVInferSchema`, Spark 4.3): int, long, decimal without fraction,
-double, date, timestamp, boolean, string. Spark's result depends on the order of the values; here
-each value has a type of its own, and types are merged, so that it does not.
+double (with `prefersDecimal` a decimal, if it fits), date, timestamp, boolean, string. Spark's
+result depends on the order of the values; here each value has a type of its own, and types are
+merged, so that it does not.
 """
 
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Final
 
 import numpy as np
@@ -29,6 +31,7 @@ from pyspark.sql.types import (
 from airflow_cloudfiles.engine.format_options.csv import CsvOptions
 from airflow_cloudfiles.engine.formats.csv_casts import Cast, data_of, only_has
 from airflow_cloudfiles.engine.formats.csv_scalars import Converters, java_double
+from airflow_cloudfiles.engine.formats.json_leaf_types import decimal_type
 from airflow_cloudfiles.engine.formats.json_scalars import MISFIT, decimal_text
 from airflow_cloudfiles.engine.formats.patterns_names import ENGLISH
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, merge_types
@@ -121,6 +124,8 @@ class TypeFinder:
             digits = number[1].removesuffix(".").lstrip("0")
             if "." not in digits and len(digits) <= MAX_DECIMAL_PRECISION:
                 return DecimalType(max(1, len(digits)), 0)
+        if number is not None and self._options.prefers_decimal:
+            return decimal_type(Decimal(plain))
         if _NUMBER.fullmatch(text) is not None:
             return DoubleType()
         if text in self._words or java_double(text) is not None:

@@ -79,7 +79,7 @@ class LeafTypes:
             return BOOLEAN
         if isinstance(value, int):
             return _integer_type(value)
-        return _decimal_type(value) if isinstance(value, Decimal) else DOUBLE
+        return decimal_type(value) if isinstance(value, Decimal) else DOUBLE
 
     def _of_text(self, text: str) -> DataType:
         if self._decimals:
@@ -100,7 +100,7 @@ def _integer_type(value: int) -> DataType:
     return DecimalType(len(str(abs(value))), 0)
 
 
-def _decimal_type(value: Decimal) -> DataType:
+def decimal_type(value: Decimal) -> DataType:
     """The decimal of just the digits of a fraction, or double."""
     precision, scale = _digits(value)
     if scale < 0:

@@ -152,6 +152,10 @@ _BY_LANGUAGE: Final = {each.tag.partition("-")[0]: each for each in reversed(_LO
 ENGLISH: Final = _LOCALES[0]
 
 
+_JAVA_NAMES: Final = {"us": "en-us", "locale.us": "en-us"}
+"""The documented default of the option, which is the name of a constant of Java."""
+
+
 def find_locale(tag: str | None) -> Locale:
     """The locale of an option's value, such as `de-DE`, `de_DE` or `de`; `None` is `en-US`.
 
@@ -161,7 +165,7 @@ def find_locale(tag: str | None) -> Locale:
     if tag is None:
         return ENGLISH
     name = tag.strip().lower().replace("_", "-")
-    found = _BY_TAG.get(name) or _BY_LANGUAGE.get(name)
+    found = _BY_TAG.get(_JAVA_NAMES.get(name, name)) or _BY_LANGUAGE.get(name)
     if found is None:
         known = ", ".join(each.tag for each in _LOCALES)
         raise OptionError(f"locale={tag!r} is not known here. Give one of {known}.")

@@ -271,11 +271,12 @@ def given_schema(schema: StructType, options: CloudFilesOptions) -> SettledSchem
         if column.name == rescued:
             continue
         (partition if fold(column.name) in partitions else data).append(column)
-    missing = partitions - {fold(column.name) for column in partition}
-    if missing:
+    there = {fold(column.name) for column in partition}
+    missing = [name for name in options.partition_columns or () if fold(name) not in there]
+    if missing:  # B44
         raise OptionError(
-            f"cloudFiles.partitionColumns names {', '.join(sorted(missing))}, which the given "
-            "schema lacks. Add the columns to the schema (B44)."
+            f"cloudFiles.partitionColumns names {few(missing)}, which the given schema lacks. Add "
+            "the columns to the schema."
         )
     return SettledSchema(
         version=GIVEN,

@@ -91,7 +91,7 @@ def infer_files(
     paths = [file.path for file in sample]
     data, partitions = settle(observed, options=options, paths=paths)
     if not data.fields:
-        raise SchemaInferenceError(no_field(store.uri, len(sample), options))
+        raise SchemaInferenceError(no_field(store.uri, sample, options))
     _log.info(
         "Inferred %s columns from %s files, %.1f MB, in %.1f s",
         len(data.fields) + len(partitions.fields),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
 
-from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.format_options.csv import CsvOptions
 from airflow_cloudfiles.engine.format_options.json import JsonOptions
 from airflow_cloudfiles.engine.format_options.xml import XmlOptions
@@ -44,12 +44,12 @@ def applied_hints(
     )
 
 
-def no_field(uri: str, files: int, options: CloudFilesOptions) -> str:
+def no_field(uri: str, sample: Sequence[FileEntry], options: CloudFilesOptions) -> str:
     """Say that a sample has files, but nothing that could be a column.
 
     Args:
         uri: The source.
-        files: How many were sampled.
+        sample: The files that were looked at, at least one.
         options: The options, of which one may be the reason.
     """
     own = options.format_options
@@ -62,10 +62,14 @@ def no_field(uri: str, files: int, options: CloudFilesOptions) -> str:
         reason = "" if own.multi_line else "Set multiLine=true if a record spans several lines. "
     elif isinstance(own, CsvOptions):
         row = "a line of CSV"
+    files, lacks = len(sample), f"lacks {row}"
+    if not any(file.size for file in sample):
+        lacks, reason = "is empty", ""
     sampled = "The one sampled file" if files == 1 else f"Each of the {files:,} sampled files"
     return (
-        f"{sampled} in {printable_path(uri)} lacks {row}. {reason}Give a schema with .schema(...) "
-        "or cloudFiles.schemaHints, or start when files with records have arrived."
+        f"{sampled} in {printable_path(uri)} (such as {printable_path(sample[0].path)}) {lacks}. "
+        f"{reason}Give a schema with .schema(...) or cloudFiles.schemaHints, or start when files "
+        "with records have arrived."
     )
 
 
