@@ -43,7 +43,13 @@ from airflow_cloudfiles.engine.formats.columnar_fit import (
     compile_file,
     there,
 )
+from airflow_cloudfiles.engine.formats.recognize import (
+    HEAD_BYTES,
+    kind_of_content,
+    not_of_format,
+)
 from airflow_cloudfiles.engine.options import WATCHING_MODES, CloudFilesOptions
+from airflow_cloudfiles.engine.shortened import cut
 from airflow_cloudfiles.engine.types import fold, to_arrow
 
 _SAMPLE_CHARACTERS: Final = 1000
@@ -245,10 +251,23 @@ def content_of(file: OpenedFile, format_name: str) -> Iterator[IO[bytes]]:
 
 def unreadable(file: OpenedFile, format_name: str, reason: str) -> FileUnreadableError:
     """The error for a file that cannot be read."""
+    kind = _kind_of(file)
+    if kind is not None and kind != format_name:
+        return not_of_format(file.uri, kind)
+    reason = cut(" ".join(reason.split()).rstrip("."), 300)
     return FileUnreadableError(
-        f"{file.uri} cannot be read as {format_name}: {' '.join(reason.split()).rstrip('.')}. "
+        f"{file.uri} cannot be read as {format_name}: {reason}. "
         "Replace it and run again, or set ignoreCorruptFiles=true to go on without it."
     )
+
+
+def _kind_of(file: OpenedFile) -> str | None:
+    """What a file looks like, if its beginning can be read."""
+    try:
+        with file.random_access() as content:
+            return kind_of_content(content.read(HEAD_BYTES))
+    except OSError:
+        return None
 
 
 def _make_batch(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:

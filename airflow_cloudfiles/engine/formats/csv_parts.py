@@ -16,6 +16,7 @@ from airflow_cloudfiles.engine.formats.csv_header import Preamble, preamble_of
 from airflow_cloudfiles.engine.formats.csv_lines import SKIPPED, Records, Splitter
 from airflow_cloudfiles.engine.formats.csv_multiline import MultiLineSplitter
 from airflow_cloudfiles.engine.formats.csv_tokens import MalformedRecordError, Tokenizer
+from airflow_cloudfiles.engine.formats.recognize import refuse_header
 
 _NEAR: Final = 64 * 1024
 """A header is looked for in so many bytes first."""
@@ -36,6 +37,7 @@ class FileParts:
     def __init__(self, file: OpenedFile, options: CsvOptions, *, has_header: bool) -> None:
         self._file, self._options, self._has_header = file, options, has_header
         self._preamble = Preamble(options, has_header=has_header)
+        self._is_checked = False
         self._tokens = Tokenizer(options)
 
     @property
@@ -58,7 +60,13 @@ class FileParts:
         for records in found:
             self._preamble.take(records, self._file.uri)
             if self._preamble.is_complete:
+                self._check_header()
                 yield records
+
+    def _check_header(self) -> None:
+        if self.header is not None and not self._is_checked:
+            refuse_header([name or "" for name in self.header], self._file.uri)
+            self._is_checked = True
 
     def _lines(self, start: int, end: int | None) -> Iterator[Records]:
         splitter = Splitter(self._options)

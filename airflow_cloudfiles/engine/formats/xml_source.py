@@ -18,6 +18,7 @@ from typing import IO, Final
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
 from airflow_cloudfiles.engine.formats.base import OpenedFile
+from airflow_cloudfiles.engine.formats.recognize import refuse_binary
 
 CHUNK_BYTES: Final = 2**20
 """Read at a time: enough rows to convert whole columns, little enough for memory."""
@@ -73,6 +74,7 @@ class Source:
         self._stream = self._open(file)
         self._after_return = False
         head = self._read(CHUNK_BYTES)
+        refuse_binary(head, self._uri)
         name, skipped = self._find_encoding(head)
         self._head = head[skipped:]
         self._decoder = (

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql.types import StructType  # noqa: TC002 - a field of a dataclass
 
-from airflow_cloudfiles.engine.errors import SampleGoneError, SchemaInferenceError
+from airflow_cloudfiles.engine.errors import ReadError, SampleGoneError, SchemaInferenceError
 from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.formats.recognize import HEAD_BYTES, why_nothing
 from airflow_cloudfiles.engine.formats.table import fixed_schema
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.brought import Brought
@@ -24,6 +25,7 @@ from airflow_cloudfiles.engine.storage import ObjectStore
 from airflow_cloudfiles.engine.stream.fetch import FetchCounts
 from airflow_cloudfiles.engine.stream.inference_tasks import Crew, Sample, learn_sample
 from airflow_cloudfiles.engine.stream.inference_words import applied_hints, no_field, warnings_of
+from airflow_cloudfiles.engine.stream.opened import StoreFile
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +93,9 @@ def infer_files(
     paths = [file.path for file in sample]
     data, partitions = settle(observed, options=options, paths=paths)
     if not data.fields:
-        raise SchemaInferenceError(no_field(store.uri, sample, options))
+        raise SchemaInferenceError(
+            no_field(store.uri, sample, options, _why(store, sample, options))
+        )
     _log.info(
         "Inferred %s columns from %s files, %.1f MB, in %.1f s",
         len(data.fields) + len(partitions.fields),
@@ -105,6 +109,18 @@ def infer_files(
     return Inferred(
         data, partitions, counts.files, counts.bytes, hints, brought=brought.by_file(data)
     )
+
+
+def _why(store: ObjectStore, sample: Sequence[FileEntry], options: CloudFilesOptions) -> str | None:
+    """Why nothing was found, as far as the first file that is not empty says."""
+    first = next((file for file in sample if file.size), None)
+    if first is None:
+        return None
+    try:
+        head = StoreFile(store, first).stream().read(HEAD_BYTES)
+    except (OSError, EOFError, ValueError, ReadError):
+        return None  # it is only for the message
+    return why_nothing(head, options.format_options, options.format)
 
 
 def _nothing(store: ObjectStore, options: CloudFilesOptions, *, has_columns: bool) -> str:

@@ -44,13 +44,16 @@ def applied_hints(
     )
 
 
-def no_field(uri: str, sample: Sequence[FileEntry], options: CloudFilesOptions) -> str:
+def no_field(
+    uri: str, sample: Sequence[FileEntry], options: CloudFilesOptions, why: str | None
+) -> str:
     """Say that a sample has files, but nothing that could be a column.
 
     Args:
         uri: The source.
         sample: The files that were looked at, at least one.
         options: The options, of which one may be the reason.
+        why: What the first file that is not empty says of it, in a sentence.
     """
     own = options.format_options
     row, reason = "a record with a field", ""
@@ -63,11 +66,13 @@ def no_field(uri: str, sample: Sequence[FileEntry], options: CloudFilesOptions) 
     elif isinstance(own, CsvOptions):
         row = "a line of CSV"
     files, lacks = len(sample), f"lacks {row}"
+    named = next((file for file in sample if file.size), sample[0])
     if not any(file.size for file in sample):
         lacks, reason = "is empty", ""
+    reason = reason if why is None else f"{why} "
     sampled = "The one sampled file" if files == 1 else f"Each of the {files:,} sampled files"
     return (
-        f"{sampled} in {printable_path(uri)} (such as {printable_path(sample[0].path)}) {lacks}. "
+        f"{sampled} in {printable_path(uri)} (such as {printable_path(named.path)}) {lacks}. "
         f"{reason}Give a schema with .schema(...) or cloudFiles.schemaHints, or start when files "
         "with records have arrived."
     )

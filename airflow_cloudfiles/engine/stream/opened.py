@@ -15,6 +15,7 @@ from typing import IO, cast
 from airflow_cloudfiles.engine.errors import FileUnreadableError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.format_options.charsets import overlaps_itself
+from airflow_cloudfiles.engine.formats.recognize import MARK_BYTES, refuse_binary
 from airflow_cloudfiles.engine.storage import ObjectStore
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.stream.decompress import (
@@ -58,6 +59,7 @@ class StoreFile:
 
     def text_stream(self, encoding: str = "utf-8") -> IO[bytes]:
         """`stream()` in UTF-8 without a byte order mark."""
+        refuse_binary(self._beginning(), self.uri)
         return in_utf8(self.stream(), encoding, self.uri)
 
     def random_access(self) -> IO[bytes]:
@@ -127,7 +129,7 @@ class StoreFile:
         to finish its last line.
         """
         if start:  # with `ignoreCorruptFiles`, other parts do not hear of what the first one finds
-            self._refuse_uncuttable(self._read(0, min(16, self.entry.size)))
+            self._refuse_uncuttable(self._read(0, min(MARK_BYTES, self.entry.size)))
         position = self._after_line(start - len(separator), separator) if start else 0
         lines = _Lines(separator, self.uri)
         while position < end:
@@ -146,6 +148,7 @@ class StoreFile:
     def _refuse_uncuttable(self, chunk: bytes) -> bytes:
         """The first bytes, without a mark; refused where parts of the file mean nothing."""
         refuse_compressed(chunk, self.uri)
+        refuse_binary(chunk, self.uri)
         return without_mark(chunk, self.uri)
 
     def _after_line(self, position: int, separator: bytes) -> int:
