@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from airflow_cloudfiles.engine import option_names
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.shortened import cut
 
 _Choice = TypeVar("_Choice", bound=str)
 _UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
@@ -81,7 +82,7 @@ class Values:
         if text is None:
             return default
         if text.lower() not in {"true", "false"}:
-            raise OptionError(f"{name} must be true or false, got {text!r}.")
+            raise OptionError(f"{name} must be true or false, got {cut(text)!r}.")
         return text.lower() == "true"
 
     def choice(self, name: str, choices: tuple[_Choice, ...], default: str) -> _Choice:
@@ -92,7 +93,7 @@ class Values:
                 return choice
         near = difflib.get_close_matches(text, choices, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
-        raise OptionError(f"{name} must be one of {', '.join(choices)}; got {text!r}.{hint}")
+        raise OptionError(f"{name} must be one of {', '.join(choices)}; got {cut(text)!r}.{hint}")
 
     def positive(self, name: str, default: int) -> int:
         """A whole number of at least 1."""
@@ -100,7 +101,7 @@ class Values:
         if text is None:
             return default
         if not re.fullmatch(r"\d{1,18}", text.strip()) or int(text) < 1:
-            raise OptionError(f"{name} must be a whole number of at least 1, got {text!r}.")
+            raise OptionError(f"{name} must be a whole number of at least 1, got {cut(text)!r}.")
         return int(text)
 
     def at_least_zero(self, name: str, default: int) -> int:
@@ -109,7 +110,7 @@ class Values:
         if text is None:
             return default
         if not re.fullmatch(r"\d{1,18}", text.strip()):
-            raise OptionError(f"{name} must be a whole number of at least 0, got {text!r}.")
+            raise OptionError(f"{name} must be a whole number of at least 0, got {cut(text)!r}.")
         return int(text)
 
     def raw(self, name: str) -> str | None:
@@ -130,7 +131,7 @@ class Values:
         if not size:
             raise OptionError(
                 f"{name} must be a size of at least one byte such as 10g, 512m or 1048576; "
-                f"got {text!r}."
+                f"got {cut(text)!r}."
             )
         return size
 
@@ -147,7 +148,7 @@ class Values:
         if not seconds:
             raise OptionError(
                 f"{name} must be an interval of a fixed length such as '1 day', '6 hours' or "
-                f"'90 minutes'; got {text!r}."
+                f"'90 minutes'; got {cut(text)!r}."
             )
         return seconds
 
@@ -160,7 +161,7 @@ class Values:
         if time_us is None:
             raise OptionError(
                 f"{name} must be a time such as 2026-01-31T08:00:00 (UTC) or "
-                f"2026-01-31T08:00:00+01:00; got {text!r}."
+                f"2026-01-31T08:00:00+01:00; got {cut(text)!r}."
             )
         return time_us
 
@@ -178,7 +179,7 @@ class Values:
         ):
             raise OptionError(
                 f'{name} must be a JSON object from prefix to prefix, such as {{"s3://old/in": '
-                f'"s3://new/in"}}; got {text!r}.'
+                f'"s3://new/in"}}; got {cut(text)!r}.'
             )
         return tuple(found.items())
 
@@ -196,5 +197,5 @@ class Values:
         hint = f" Did you mean {near[0]}?" if near else ""
         raise OptionError(
             f"cloudFiles.format must be one of {', '.join(option_names.FORMATS)}; "
-            f"got {text!r}.{hint}"
+            f"got {cut(text)!r}.{hint}"
         )

@@ -26,6 +26,7 @@ from airflow_cloudfiles.engine.format_options.base import FormatOptions
 from airflow_cloudfiles.engine.format_options.json import JsonOptions
 from airflow_cloudfiles.engine.format_options.table import FORMATS, formats_of
 from airflow_cloudfiles.engine.option_values import Values
+from airflow_cloudfiles.engine.shortened import cut
 
 EvolutionMode = Literal[
     "addNewColumns", "addNewColumnsWithTypeWidening", "rescue", "failOnNewColumns", "none"
@@ -415,6 +416,6 @@ def _unknown(key: str, typed: str) -> str:
     near = difflib.get_close_matches(key.removeprefix(bare), options, n=2, cutoff=0.6)
     hint = f" Did you mean {' or '.join(options[name] for name in near)}?" if near else ""
     return (
-        f"Unknown option {typed!r}.{hint} Options are listed in docs/reference/options.md; "
+        f"Unknown option {cut(typed)!r}.{hint} Options are listed in docs/reference/options.md; "
         "cloudFiles.validateOptions=false accepts unknown ones."
     )

@@ -19,9 +19,9 @@ def cut(text: str, most: int = MOST_CHARACTERS) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-def few(names: Collection[str], most: int = MOST_NAMES) -> str:
+def few(names: Collection[str], most: int = MOST_NAMES, characters: int = MOST_CHARACTERS) -> str:
     """The first of many names, and how many more there are: `a, b and 1,234 more`."""
-    first = ", ".join(cut(name) for name in islice(names, most))
+    first = ", ".join(cut(name, characters) for name in islice(names, most))
     return first + more(len(names) - most)
 
 

@@ -38,6 +38,7 @@ from pyspark.sql.types import (
 from airflow_cloudfiles.engine.casing import fold as fold  # noqa: PLC0414 - asked for here
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.naming import quoted
+from airflow_cloudfiles.engine.shortened import cut
 
 MAX_DECIMAL_PRECISION: Final = 38
 _NUMERIC_ORDER: Final = (ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType)
@@ -290,9 +291,14 @@ def _arrow_type(kind: DataType, where: str) -> pa.DataType:
             ),
         )
     raise IncompatibleSchemaError(
-        f"Column {where} has type {kind.simpleString()}, which files cannot be read into here. "
+        f"Column {where} has type {short_type(kind)}, which files cannot be read into here. "
         "Give it another type, for instance string."
     )
+
+
+def short_type(kind: DataType) -> str:
+    """A type as Spark writes it, as far as a message has room for it."""
+    return cut(kind.simpleString())
 
 
 def simple_ddl(schema: StructType) -> str:

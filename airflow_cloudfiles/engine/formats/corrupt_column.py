@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql.types import StringType, StructType
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
+from airflow_cloudfiles.engine.types import short_type
 
 
 def check_corrupt_column(schema: StructType, name: str) -> None:
@@ -16,6 +17,6 @@ def check_corrupt_column(schema: StructType, name: str) -> None:
     if name in schema.names and not isinstance(schema[name].dataType, StringType):
         raise IncompatibleSchemaError(
             f"Column {name} takes corrupt records and must be a string, not "
-            f"{schema[name].dataType.simpleString()}. Change its type, or name another column "
+            f"{short_type(schema[name].dataType)}. Change its type, or name another column "
             "with columnNameOfCorruptRecord."
         )

@@ -37,6 +37,7 @@ from airflow_cloudfiles.engine.formats.exact_numbers import SPARK, NumberRule
 from airflow_cloudfiles.engine.formats.json_scalars import INTEGER_BITS, MISFIT
 from airflow_cloudfiles.engine.formats.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.patterns_names import Locale
+from airflow_cloudfiles.engine.types import short_type
 
 Convert = Callable[[str], object]
 """From a text that is not null to the value Arrow stores, or `MISFIT`.
@@ -111,7 +112,7 @@ class Converters:
             if isinstance(kind, base):
                 return convert
         raise IncompatibleSchemaError(
-            f"Column {column} has type {kind.simpleString()}, but a value of a CSV file is one "
+            f"Column {column} has type {short_type(kind)}, but a value of a CSV file is one "
             "text. Give it an atomic type; a nested one can be parsed from a string column."
         )
 

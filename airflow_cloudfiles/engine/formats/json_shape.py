@@ -24,7 +24,7 @@ from airflow_cloudfiles.engine.formats.json_scalars import (
     converter,
 )
 from airflow_cloudfiles.engine.formats.patterns import TimePatterns
-from airflow_cloudfiles.engine.types import fold, is_column_name
+from airflow_cloudfiles.engine.types import fold, is_column_name, short_type
 
 EMPTY: Final = Raw(b"")
 """What a leaf that the record does not have decodes to."""
@@ -165,7 +165,7 @@ def _compile(
     if isinstance(kind, MapType):
         if not isinstance(kind.keyType, StringType):
             message = (
-                f"A JSON object cannot be read as {kind.simpleString()}: its keys are strings. "
+                f"A JSON object cannot be read as {short_type(kind)}: its keys are strings. "
                 "Declare the keys of the map as string."
             )
             raise IncompatibleSchemaError(message)

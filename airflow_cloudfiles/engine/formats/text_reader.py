@@ -22,7 +22,7 @@ from airflow_cloudfiles.engine.format_options.text import TextOptions
 from airflow_cloudfiles.engine.formats.base import BadRecord, OpenedFile, ReadCounts
 from airflow_cloudfiles.engine.formats.columnar_texts import quote
 from airflow_cloudfiles.engine.options import CloudFilesOptions
-from airflow_cloudfiles.engine.types import to_arrow
+from airflow_cloudfiles.engine.types import short_type, to_arrow
 
 _MAX_TEXT_BYTES: Final = 2**30
 """A larger file is refused with `wholeText`, as a longer line is elsewhere."""
@@ -50,7 +50,7 @@ class TextReader:
             isinstance(field.dataType, StringType) for field in data_schema.fields
         ):
             raise IncompatibleSchemaError(
-                f"Format text has one column, a string, not {data_schema.simpleString()}. Give a "
+                f"Format text has one column, a string, not {short_type(data_schema)}. Give a "
                 "schema such as `value STRING`, with partition columns besides if there are any."
             )
         rescued = options.rescued_data_column

@@ -36,6 +36,7 @@ from airflow_cloudfiles.engine.formats import json_scalars
 from airflow_cloudfiles.engine.formats.exact_numbers import SPARK, NumberRule
 from airflow_cloudfiles.engine.formats.json_scalars import INTEGER_BITS, MISFIT, ScalarRules
 from airflow_cloudfiles.engine.formats.patterns import TimePatterns
+from airflow_cloudfiles.engine.types import short_type
 
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 Convert = Callable[[str], object]
@@ -106,7 +107,7 @@ class TextCasts:
         found = simple.get(type(kind))
         if found is None:
             raise IncompatibleSchemaError(
-                f"XML cannot be read into a column of type {kind.simpleString()}. Declare it as "
+                f"XML cannot be read into a column of type {short_type(kind)}. Declare it as "
                 "string, or leave it out."
             )
         return found

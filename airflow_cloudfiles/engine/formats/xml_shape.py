@@ -12,7 +12,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats.xml_casts import Convert
-from airflow_cloudfiles.engine.types import fold
+from airflow_cloudfiles.engine.types import fold, short_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +89,14 @@ def _compile(kind: DataType, converter: Callable[[DataType], Convert]) -> Shape:
     if isinstance(kind, ArrayType):
         if isinstance(kind.elementType, ArrayType):
             raise IncompatibleSchemaError(
-                f"XML has no arrays of arrays, so it cannot be read into {kind.simpleString()}. "
+                f"XML has no arrays of arrays, so it cannot be read into {short_type(kind)}. "
                 "Declare the column as string, which takes the XML as it is."
             )
         return ListShape(_compile(kind.elementType, converter))
     if isinstance(kind, MapType):
         if not isinstance(kind.keyType, StringType):
             raise IncompatibleSchemaError(
-                f"XML cannot be read as {kind.simpleString()}: the names of elements are strings. "
+                f"XML cannot be read as {short_type(kind)}: the names of elements are strings. "
                 "Declare the keys of the map as string."
             )
         return MapShape(_compile(kind.valueType, converter))

@@ -77,6 +77,8 @@ _REFUSED: Final = ("interval", "variant", "void", "null", "time", "geometry", "g
 """Types Spark has (some only since lately) that JSON is not read into here."""
 
 _MOST_NESTED: Final = 100
+_AROUND: Final = 60
+"""Characters on either side of a mistake that a message has."""
 _TOKEN: Final = re.compile(
     r"""\s*(?:
         (?P<quoted>`(?:[^`]|``)*`)
@@ -328,6 +330,13 @@ def _field(name: str, kind: DataType, nullable: bool, comment: str | None) -> St
 def _fail(text: str, position: int, what: str) -> NoReturn:
     end = "" if what.endswith("?") else "."
     raise SchemaHintError(
-        f"cloudFiles.schemaHints cannot be read: at character {position}, {what}{end} The text: "
-        f"{text}"
+        f"cloudFiles.schemaHints cannot be read: at character {position}, {what}{end} There it "
+        f"says: {_around(text, position)}"
     )
+
+
+def _around(text: str, position: int) -> str:
+    """The part of a text around a position."""
+    first, last = max(0, position - _AROUND), position + _AROUND
+    before, behind = "..." if first else "", "..." if last < len(text) else ""
+    return f"{before}{text[first:last]}{behind}"

@@ -20,7 +20,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructFiel
 
 from airflow_cloudfiles.engine.errors import SchemaHintError
 from airflow_cloudfiles.engine.naming import dotted, quoted
-from airflow_cloudfiles.engine.types import field_positions, fold
+from airflow_cloudfiles.engine.types import field_positions, fold, short_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,7 +92,7 @@ def _inside(kind: DataType, hint: ColumnDefinition, depth: int) -> DataType:
     elif isinstance(kind, MapType):
         advice = f"{where} is a map: write {where}.key or {where}.value"
     else:
-        advice = f"{where} is of type {kind.simpleString()}: hint it as a whole"
+        advice = f"{where} is of type {short_type(kind)}: hint it as a whole"
     raise SchemaHintError(
         f"cloudFiles.schemaHints names {dotted(hint.path)} (at character {hint.position}), but "
         f"{advice}."

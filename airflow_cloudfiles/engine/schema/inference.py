@@ -16,7 +16,7 @@ from airflow_cloudfiles.engine.errors import SchemaHintError
 from airflow_cloudfiles.engine.schema.ddl import ColumnDefinition, parse_columns
 from airflow_cloudfiles.engine.schema.hints import apply_hints
 from airflow_cloudfiles.engine.schema.partitions import beside, partition_schema
-from airflow_cloudfiles.engine.types import canonical_struct, field_positions, fold
+from airflow_cloudfiles.engine.types import canonical_struct, field_positions, fold, short_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -93,7 +93,7 @@ def hinted_partitions(partitions: StructType, hints: Sequence[ColumnDefinition])
         if isinstance(field.dataType, StructType | ArrayType | MapType):
             raise SchemaHintError(
                 f"cloudFiles.schemaHints gives the partition column {field.name} the type "
-                f"{field.dataType.simpleString()}. A path holds text: hint an atomic type."
+                f"{short_type(field.dataType)}. A path holds text: hint an atomic type."
             )
     return hinted
 

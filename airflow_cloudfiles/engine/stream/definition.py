@@ -49,7 +49,7 @@ from airflow_cloudfiles.engine.stream.handoff import QueryLocations
 from airflow_cloudfiles.engine.stream.inference import Inferred
 from airflow_cloudfiles.engine.stream.inference_tasks import Crew
 from airflow_cloudfiles.engine.stream.sampled import infer_source
-from airflow_cloudfiles.engine.types import as_nullable
+from airflow_cloudfiles.engine.types import as_nullable, short_type
 
 GIVEN = -1
 """Schema version of a schema that the user gave."""
@@ -173,7 +173,7 @@ def check_readable(settled: SettledSchema, options: CloudFilesOptions) -> None:
         if is_whole or options.format == "parquet" or not _has_variant(column.dataType):
             continue
         raise IncompatibleSchemaError(
-            f"Column {column.name} has type {column.dataType.simpleString()}, but no part of a "
+            f"Column {column.name} has type {short_type(column.dataType)}, but no part of a "
             f"record of {options.format} is read as a VARIANT. Declare it as string; or, with JSON "
             "or XML, leave the schema out and set singleVariantColumn, which takes whole records."
         )

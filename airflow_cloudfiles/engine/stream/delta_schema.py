@@ -16,7 +16,9 @@ from deltalake import DeltaTable, Field, Schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
+from airflow_cloudfiles.engine.naming import dotted, quoted
 from airflow_cloudfiles.engine.schema.widening import wider_type
+from airflow_cloudfiles.engine.shortened import cut, few
 from airflow_cloudfiles.engine.stream.data_files import refuse_variant
 
 _COMPUTED = (
@@ -66,17 +68,21 @@ class TablePlan:
             SchemaMismatchError: The table must change, and may not.
         """
         if self.widened and not (merge_schema and widens):
-            told = "; ".join(
-                f"{each.path} is {each.have} in {target} but {each.want} in the stream"
-                for each in self.widened
+            told = few(
+                [
+                    f"{each.path} is {each.have} but {each.want} in the stream"
+                    for each in self.widened
+                ],
+                characters=200,
             )
             raise SchemaMismatchError(
-                f"Failed to merge fields: {told}. Set mergeSchema=true and typeWidening=true to "
-                "have the table rewritten with the wider type, or give the column the table's "
-                "type with a schema hint (cloudFiles.schemaHints), or choose another target."
+                f"Failed to merge fields of {target}: {told}. Set mergeSchema=true and "
+                "typeWidening=true to have the table rewritten with the wider type, or give the "
+                "column the table's type with a schema hint (cloudFiles.schemaHints) and "
+                "`cloudfiles infer --again`, or choose another target."
             )
         if self.missing and not merge_schema:
-            names = ", ".join(each.name for each in self.missing)
+            names = few([quoted(each.name) for each in self.missing])
             raise SchemaMismatchError(
                 f"{target} lacks {names} (or fields below). Set mergeSchema=true to add them to "
                 "the table."
@@ -235,7 +241,7 @@ class _Comparison:
     def _check_nulls(self, may_be: bool, is_allowed: bool, at: tuple[str, ...]) -> None:  # noqa: FBT001
         """Refuse nulls inside a column that allows none there."""
         if may_be and not is_allowed:
-            raise _refused(self._target, [f"column {'.'.join(at)} is NOT NULL"])
+            raise _refused(self._target, [f"column {dotted(at)} is NOT NULL"])
 
     def _type(self, have: DataType, want: DataType, at: tuple[str, ...]) -> DataType:
         if have == want:
@@ -251,7 +257,7 @@ class _Comparison:
             key = self._type(have.keyType, want.keyType, (*at, "key"))
             value = self._type(have.valueType, want.valueType, (*at, "value"))
             return MapType(key, value, have.valueContainsNull)
-        told = (".".join(at), have.simpleString(), want.simpleString())
+        told = (dotted(at), have.simpleString(), want.simpleString())
         if wider_type(have, want, is_parquet=True) == want:
             self.widened.append(Widening(*told))
             return want
@@ -262,7 +268,8 @@ class _Comparison:
                 f"rolled back: cloudfiles promote --field {told[0]}={told[1]} makes them agree. "
             )
         raise SchemaMismatchError(
-            f"Failed to merge fields: {told[0]} is {told[1]} in {self._target} but {told[2]} in "
-            f"the stream. {repair}Give the column the table's type with a schema hint "
-            "(cloudFiles.schemaHints), or choose another target."
+            f"Failed to merge fields: {told[0]} is {cut(told[1])} in {self._target} but "
+            f"{cut(told[2])} in the stream. {repair}Give the column the table's type with a schema "
+            "hint (cloudFiles.schemaHints) and `cloudfiles infer --again`, or choose another "
+            "target."
         )

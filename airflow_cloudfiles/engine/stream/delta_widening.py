@@ -23,6 +23,7 @@ from deltalake.exceptions import CommitFailedError
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.option_values import Values
+from airflow_cloudfiles.engine.shortened import few
 from airflow_cloudfiles.engine.stream import data_files
 from airflow_cloudfiles.engine.stream.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.stream.delta_durability import durable_commit
@@ -77,7 +78,9 @@ def widen(table: DeltaTable, location: DeltaLocation, plan: TablePlan, rule: Wid
     """
     snapshot = Snapshot(table, location)
     size = sum(file.size for file in snapshot.files.values())
-    told = ", ".join(f"{each.path} from {each.have} to {each.want}" for each in plan.widened)
+    told = few(
+        [f"{each.path} from {each.have} to {each.want}" for each in plan.widened], characters=200
+    )
     if size > rule.max_bytes:
         raise SchemaMismatchError(
             f"{location.target} must be rewritten to widen {told}, but has {size:,} bytes, more "

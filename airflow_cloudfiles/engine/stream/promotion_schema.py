@@ -23,6 +23,7 @@ from airflow_cloudfiles.engine.schema.ddl import parse_columns
 from airflow_cloudfiles.engine.schema.entries import author
 from airflow_cloudfiles.engine.schema.schema_log import SchemaLog, SchemaVersion
 from airflow_cloudfiles.engine.schema.widening import wider_type
+from airflow_cloudfiles.engine.types import short_type
 
 LOG_TRIES = 20
 """How often a version is tried for that other writers take."""
@@ -109,7 +110,7 @@ def kind_at(schema: StructType, path: Sequence[str]) -> tuple[tuple[str, ...], D
         if kind is not None and not isinstance(kind, StructType):
             raise OptionError(
                 f"{'.'.join(path)} cannot be promoted: {'.'.join(spelled)} is of type "
-                f"{kind.simpleString()}, and only what is inside structs is promoted. Promote "
+                f"{short_type(kind)}, and only what is inside structs is promoted. Promote "
                 f"{'.'.join(spelled)} as a whole, or handle it in a query."
             )
         fields = [] if kind is None else kind.fields

@@ -15,6 +15,7 @@ import fastavro
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.avro_infer import AvroInference
 from airflow_cloudfiles.engine.formats.avro_reader import AvroReader
 from airflow_cloudfiles.engine.options import CloudFilesOptions
@@ -29,6 +30,7 @@ class Opened:
 
     def __init__(self, data: bytes, uri: str = URI) -> None:
         self.uri = uri
+        self.entry = FileEntry("f", len(data), 0)
         self._data = data
 
     def random_access(self) -> IO[bytes]:

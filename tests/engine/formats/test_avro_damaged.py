@@ -80,7 +80,6 @@ def test_a_file_written_by_hand_is_read() -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "ends in the middle"),
         (b'{"a": 1}\n' * 99, "does not begin as an Avro file does"),
         (b"Obj\x01", "ends in the middle"),
         (TWO[:-1], "ends in the middle"),
