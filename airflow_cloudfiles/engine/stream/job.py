@@ -34,6 +34,8 @@ from airflow_cloudfiles.engine.stream.delta_widening import WideningRule, wideni
 from airflow_cloudfiles.engine.stream.inference_crew import SparkCrew, local_crew
 from airflow_cloudfiles.engine.stream.launch import COORDINATOR_JVM, DEFAULT_CONF, LAUNCHED
 from airflow_cloudfiles.engine.stream.promotion import Promotion, promote
+from airflow_cloudfiles.engine.stream.session_zone import CONF as SESSION_ZONE
+from airflow_cloudfiles.engine.stream.session_zone import zone_warning
 from airflow_cloudfiles.engine.stream.source import LOCK_PATIENCE_SECONDS
 from airflow_cloudfiles.engine.stream.spec import JobSpec
 from airflow_cloudfiles.engine.types import simple_ddl, to_arrow
@@ -155,7 +157,9 @@ def _ingest(spec: JobSpec, report: dict[str, Any], durations: dict[str, float]) 
         if options.evolve_ahead:
             settled, spec = evolve_ahead.before_run(options, settled, spec)
         report["schema_version"] = settled.version
-        schema = to_arrow(settled.full_schema(options.rescued_data_column))
+        columns = settled.full_schema(options.rescued_data_column)
+        zone = zone_warning(columns, options, spec.spark_conf.get(SESSION_ZONE))
+        schema = to_arrow(columns)
         delta_table.check(
             str(spec.target), schema, merge_schema=spec.merge_schema, widening=_widening(spec)
         )
@@ -170,7 +174,8 @@ def _ingest(spec: JobSpec, report: dict[str, Any], durations: dict[str, float]) 
             durations["query_seconds"] = round(time.monotonic() - clock, 3)
             spark.stop()
             _add_counts(report, spec, before, began)
-            report["warnings"] = [*settled.warnings, *report.get("warnings", [])]
+            said = filter(None, (*settled.warnings, zone))
+            report["warnings"] = [*said, *report.get("warnings", [])]
 
 
 def _widening(spec: JobSpec) -> WideningRule | None:

@@ -39,6 +39,8 @@ from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream import checkpoint_healing, checkpoint_mirror, handoff
 from airflow_cloudfiles.engine.stream.delta_sink import STATE as SINK_STATE
 from airflow_cloudfiles.engine.stream.delta_sink import DeltaDataSource, DeltaLakeDataSource
+from airflow_cloudfiles.engine.stream.session_zone import CONF as SESSION_ZONE
+from airflow_cloudfiles.engine.stream.session_zone import zone_warning
 from airflow_cloudfiles.engine.stream.source import CloudFilesDataSource
 from airflow_cloudfiles.engine.types import as_nullable
 
@@ -215,14 +217,25 @@ def _load(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs
     if schema is None and (options.schema_location or options.checkpoint_location):
         _settle_first(self, given, options.path)
     self.option(STATE_HANDOFF, handoff.new_token())
-    try:
-        frame = original(self, **call)
-        frame.schema  # noqa: B018 - Spark resolves the source only when it is asked for the schema
-    except PySparkException as error:
-        raise (errors.from_text(str(error)) or error) from None
+    frame = _defined(original, self, call, options)
     if options.schema_location is None and schema is None and options.checkpoint_location is None:
         # Only this very frame, not one derived from it, can be defined again in `_start`.
         frame._cloudfiles_reader = (self, call)  # noqa: SLF001
+    return frame
+
+
+def _defined(
+    original: Callable[..., Any], reader: Any, call: dict[str, Any], options: CloudFilesOptions
+) -> Any:
+    """Define the DataFrame; say so where its timestamps are not read in the session's zone."""
+    try:
+        frame = original(reader, **call)
+        # Spark resolves the source only when it is asked for the schema.
+        warning = zone_warning(frame.schema, options, reader._spark.conf.get(SESSION_ZONE, None))  # noqa: SLF001
+    except PySparkException as error:
+        raise (errors.from_text(str(error)) or error) from None
+    if warning is not None:
+        _log.warning("%s", warning)
     return frame
 
 
