@@ -79,7 +79,8 @@ class CsvOptions:
     """`timestampNTZFormat`: the pattern of timestamps without a zone. Default: as for
     timestamps."""
     time_zone: str | None = None
-    """`timeZone`: the zone of timestamps that name none. Default: UTC."""
+    """`timeZone`: the zone of timestamps that name none. Default: UTC, whatever
+    `spark.sql.session.timeZone` is."""
     locale: str | None = None
     """`locale`: the language of names of months and days in patterns, for instance `de-DE`.
     Default: `en-US`."""

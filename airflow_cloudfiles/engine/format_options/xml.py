@@ -50,7 +50,8 @@ class XmlOptions:
     timestamp_ntz_format: str | None = None
     """`timestampNTZFormat`: pattern of timestamps without a zone; without it, ISO 8601."""
     time_zone: str | None = None
-    """`timeZone`: zone of timestamps that name none, for instance `Europe/Paris`; default UTC."""
+    """`timeZone`: zone of timestamps that name none, for instance `Europe/Paris`; default UTC,
+    whatever `spark.sql.session.timeZone` is."""
     locale: str | None = None
     """`locale`: language of month names in patterns, and of decimals, as a tag such as `de-DE`;
     default `en-US`."""
