@@ -36,6 +36,7 @@ _FORMATS: Final = {
 }
 """The name in `cloudFiles.format` of what can be read."""
 _NO_TEXT: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_TEXT_BYTES: Final = 1024
 MARK_BYTES: Final = 64
 """The mark of a binary file is known by so many bytes."""
 _HTML: Final = re.compile(rb"\s*(?:<!doctype\s+html|<html)", re.IGNORECASE)
@@ -52,6 +53,8 @@ def kind_of_content(head: bytes) -> str | None:
         # Behind its mark a binary file has bytes that no text has; `ORC,...` may be a header.
         if head.startswith(mark) and _NO_TEXT.search(head[:MARK_BYTES]):
             return kind
+    if _NO_TEXT.search(head[:_TEXT_BYTES]):
+        return None
     text = head.lstrip()
     if _HTML.match(text):
         return "HTML"
