@@ -35,6 +35,10 @@ _FORMATS: Final = {
     "XML": "xml",
 }
 """The name in `cloudFiles.format` of what can be read."""
+_NO_FORMAT: Final = {
+    "HTML": "Is it the answer of a server that failed?",
+    "zip": "Archives are not read: extract its files.",
+}
 _NO_TEXT: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _TEXT_BYTES: Final = 1024
 MARK_BYTES: Final = 64
@@ -102,7 +106,7 @@ def _looks_like(kind: str) -> str:
     """What a file is, and what to set."""
     article = "an" if kind[0] in "AHOX" else "a"
     name = _FORMATS.get(kind)
-    what_to_do = f"Set cloudFiles.format={name}." if name else "There is no format that reads it."
+    what_to_do = f"Set cloudFiles.format={name}." if name else _NO_FORMAT.get(kind, "")
     return f"looks like {article} {kind} file, which cloudFiles.format does not say. {what_to_do}"
 
 

@@ -157,7 +157,9 @@ def test_unless_asked_for_a_wider_type_is_an_error_that_names_both(  # B68, B125
 ) -> None:
     target = tmp_path / "t"
     _commit(target, 0, _kind(pa.int32()), {"a": 1})
-    text = r"a is int in .*/t but bigint in the stream.*mergeSchema=true and typeWidening=true"
+    text = (
+        r"fields of .*/t: a is int but bigint in the stream.*mergeSchema=true and typeWidening=true"
+    )
     with pytest.raises(SchemaMismatchError, match=text):
         _commit(target, 1, _kind(pa.int64()), {"a": 2**40}, widening=rule, merge_schema=merge)
     with pytest.raises(SchemaMismatchError, match=text):
