@@ -186,6 +186,16 @@ def _options_of(builder: Any, extra: dict[str, Any] | None = None) -> dict[str, 
     return {key: value for key, value in found.items() if value is not None}
 
 
+def _as_typed(builder: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Options under the names that the user typed, for messages."""
+    typed: dict[str, str] = {}
+    for name, args, kwargs in _calls(builder):
+        keys = [*args[:1], *([kwargs["key"]] if "key" in kwargs else [])]
+        names = kwargs if name == "options" else keys if name == "option" else ()
+        typed.update({str(key).lower(): str(key) for key in names})
+    return {typed.get(key, key): value for key, value in options.items()}
+
+
 def _last(builder: Any, name: str) -> Any:
     """The argument of the last call of a one-argument method; `None` when never called."""
     values = [[*args, *kwargs.values()][0] for n, args, kwargs in _calls(builder) if n == name]
@@ -204,7 +214,7 @@ def _load(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs
     said = _options_of(self, given)
     path = call.get("path") or said.get("path")
     options = CloudFilesOptions.parse(
-        said, has_schema=schema is not None, path=None if path is None else str(path)
+        _as_typed(self, said), has_schema=schema is not None, path=path and str(path)
     )
     if schema is not None:
         self.schema(_completed(schema, options))

@@ -36,7 +36,7 @@ from pyspark.sql.streaming.datasource import ReadLimit as SparkReadLimit
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, OptionError
 from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.stream import handoff, progress
@@ -109,6 +109,13 @@ class CloudFilesDataSource(DataSource):
         options = CloudFilesOptions.parse(self.options, has_schema=self._settled is None)
         settled = self._settled
         if settled is None:
+            column = options.rescued_data_column
+            if column is not None and column not in schema.names:
+                raise IncompatibleSchemaError(
+                    f"The given schema lacks the rescued data column {column}, which it has in "
+                    f"mode {options.schema_evolution_mode}. Add `{column} STRING` to it, or call "
+                    "register(spark), which does."
+                )
             settled = definition.given_schema(schema, options)
             definition.check_readable(settled, options)
         return CloudFilesStreamReader(options, settled)
