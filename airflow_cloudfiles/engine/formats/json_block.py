@@ -405,15 +405,16 @@ def _decode_lines(decoder: msgspec.json.Decoder[Any], chunk: bytes) -> list[Any]
 
 
 def _sparse(values: dict[int, bytes], rows: int) -> pa.Array:
-    """A string column that is NULL except in some rows, which `values` has in order."""
+    """A string column that is NULL except in some rows, which `values` has in any order."""
     if not values:
         return pa.nulls(rows, pa.string())
     lengths = np.zeros(rows, np.int64)
     valid = np.zeros(rows, np.bool_)
-    places = list(values)
-    lengths[places] = list(map(len, values.values()))
+    places = sorted(values)
+    strings = [values[place] for place in places]
+    lengths[places] = list(map(len, strings))
     valid[places] = True
     offsets = np.zeros(rows + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    data = pa.py_buffer(b"".join(values.values()))
+    data = pa.py_buffer(b"".join(strings))
     return pa.Array.from_buffers(pa.string(), rows, [validity(valid), pa.py_buffer(offsets), data])

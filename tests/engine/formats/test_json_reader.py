@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
 
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -283,6 +284,20 @@ def test_without_rescued_data_a_value_that_does_not_fit_makes_a_bad_record_as_in
         rows(data, schema, given=True, mode="FAILFAST")
     kept = StructType([*schema, *columns(_corrupt_record=StringType())])
     assert rows(data, kept, given=True)[1] == {"a": None, "_corrupt_record": '{"a":"x"}'}
+
+
+@pytest.mark.parametrize("rescue", [{}, {"rescuedDataColumn": "_rescued_data"}])
+def test_the_corrupt_column_holds_the_line_of_its_own_row(rescue):  # B78
+    generator = random.Random(1)
+    lines = generator.choices(
+        ['{"a":1}', '{"a":"x"}', '{"a":"é😀"}', "{bad", '{"a":', "é{", '{"b":1}'], k=700
+    )
+    schema = StructType([*columns(a=LongType()), *columns(_corrupt_record=StringType())])
+    found = rows("\n".join(lines), schema, given=True, **rescue)
+    bad = {"{bad", '{"a":', "é{"} | (set() if rescue else {'{"a":"x"}', '{"a":"é😀"}'})
+    assert [row["_corrupt_record"] for row in found] == [
+        line if line in bad else None for line in lines
+    ]
 
 
 def test_rows_of_many_files_know_their_file():
