@@ -24,7 +24,7 @@ from airflow_cloudfiles.engine.schema.entries import (
 from airflow_cloudfiles.engine.schema.partitions import beside
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from airflow_cloudfiles.engine.storage import ObjectStore
 
@@ -160,3 +160,15 @@ def full_schema(
     if rescued_data_column is not None:
         fields.append(StructField(rescued_data_column, StringType(), nullable=True))
     return StructType(fields)
+
+
+def in_order(schema: StructType, names: Sequence[str]) -> StructType:
+    """The same columns in the order that the user gave them, if there is one.
+
+    Args:
+        schema: The columns of a stream.
+        names: All of their names; empty for the order they are in.
+    """
+    if not names:
+        return schema
+    return StructType([schema[name] for name in names])

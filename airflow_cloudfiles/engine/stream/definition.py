@@ -15,7 +15,6 @@ from pyspark.sql.types import (
     ArrayType,
     DataType,
     MapType,
-    StructField,
     StructType,
     VariantType,
 )
@@ -27,7 +26,7 @@ from airflow_cloudfiles.engine.errors import (
     StaleSchemaError,
     StateConflictError,
 )
-from airflow_cloudfiles.engine.formats.table import open_reader
+from airflow_cloudfiles.engine.formats.table import fixed_schema, open_reader
 from airflow_cloudfiles.engine.intake import Intake
 from airflow_cloudfiles.engine.ledger.run_lock import RunLock
 from airflow_cloudfiles.engine.options import ADDING_MODES, CloudFilesOptions, EvolutionMode
@@ -42,7 +41,12 @@ from airflow_cloudfiles.engine.schema.restart import (
     not_null_warning,
     restarted,
 )
-from airflow_cloudfiles.engine.schema.schema_log import SchemaLog, SchemaVersion, full_schema
+from airflow_cloudfiles.engine.schema.schema_log import (
+    SchemaLog,
+    SchemaVersion,
+    full_schema,
+    in_order,
+)
 from airflow_cloudfiles.engine.shortened import few
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.stream.handoff import QueryLocations
@@ -72,6 +76,7 @@ class SettledSchema:
         changes: How it differs from the version before, in words, when it was inferred again.
         pin: What new fields do while the schema is pinned; `None` when it may evolve.
         warnings: Options that have no effect, and what would have.
+        column_order: Names of all columns of a given schema, in its order.
     """
 
     version: int
@@ -85,10 +90,12 @@ class SettledSchema:
     changes: tuple[str, ...] = ()
     pin: NewFields | None = None
     warnings: tuple[str, ...] = ()
+    column_order: tuple[str, ...] = ()
 
     def full_schema(self, rescued_data_column: str | None) -> StructType:
         """The schema of the DataFrame."""
-        return full_schema(self.data_schema, self.partition_schema, rescued_data_column)
+        full = full_schema(self.data_schema, self.partition_schema, rescued_data_column)
+        return in_order(full, self.column_order)
 
 
 def settle_schema(
@@ -257,32 +264,40 @@ def _in_words(change: SchemaChange) -> str:
 def given_schema(schema: StructType, options: CloudFilesOptions) -> SettledSchema:
     """Take apart a schema that the user gave: data, partition and rescued data columns.
 
+    Its columns stay in their order, wherever their values come from. A data column may be in the
+    path of some files (`file_columns`).
+
     Raises:
-        OptionError: It lacks a partition column.
+        OptionError: It lacks a partition column, or the rescued data column.
         IncompatibleSchemaError: Something is `NOT NULL`, which `register` takes away.
     """
     _refuse_not_null(schema)
     compare_case(sensitive=options.case_sensitive)
-    partitions = {fold(name) for name in options.partition_columns or ()}
     rescued = options.rescued_data_column
-    data: list[StructField] = []
-    partition: list[StructField] = []
-    for column in schema.fields:
-        if column.name == rescued:
-            continue
-        (partition if fold(column.name) in partitions else data).append(column)
-    there = {fold(column.name) for column in partition}
+    if options.has_schema and rescued is not None and rescued not in schema.names:
+        raise OptionError(
+            f"The given schema lacks the rescued data column {rescued}. Add `{rescued} STRING` to "
+            "it, or call register(spark), which does."
+        )
+    in_paths = {fold(name) for name in options.partition_columns or ()}
+    columns = [column for column in schema.fields if column.name != rescued]
+    there = {fold(column.name) for column in columns}
     missing = [name for name in options.partition_columns or () if fold(name) not in there]
     if missing:  # B44
         raise OptionError(
             f"cloudFiles.partitionColumns names {few(missing)}, which the given schema lacks. Add "
             "the columns to the schema."
         )
+    fixed = fixed_schema(options)
+    if fixed is not None and set(fixed.names) & set(schema.names):
+        # The records of the format have no other columns: the rest can only be in the paths.
+        in_paths |= {fold(each.name) for each in columns if each.name not in fixed.names}
     return SettledSchema(
         version=GIVEN,
         schema_uri=None,
-        data_schema=StructType(data),
-        partition_schema=StructType(partition),
+        data_schema=StructType([each for each in columns if fold(each.name) not in in_paths]),
+        partition_schema=StructType([each for each in columns if fold(each.name) in in_paths]),
+        column_order=tuple(schema.names),
     )
 
 

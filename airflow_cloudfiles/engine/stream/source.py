@@ -271,6 +271,7 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             start=start,
             end=end,
             options=definition.obeying_pin(self._options, self._settled),
+            column_order=self._settled.column_order,
         )
 
 

@@ -1,21 +1,20 @@
 """How does a split become rows?
 
-Runs in a task: opens the files of a split, has their format parse them, adds the partition columns,
-and hands out Arrow record batches with exactly the stream's schema. Lines of small files are parsed
-together; small batches are put together. A field that the schema does not have ends the task (see
-`schema_change`).
+Runs in a task: opens the files of a split, has their format parse them, adds the columns that are
+in their paths (`file_columns`), and hands out Arrow record batches with exactly the stream's
+schema. Lines of small files are parsed together; small batches are put together. A field that the
+schema does not have ends the task (see `schema_change`).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
+from typing import cast
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.casing import compare_case
 from airflow_cloudfiles.engine.files import FileEntry
@@ -26,18 +25,16 @@ from airflow_cloudfiles.engine.formats.base import (
     Piece,
     UnknownFields,
 )
-from airflow_cloudfiles.engine.formats.table import line_blocks, open_reader
+from airflow_cloudfiles.engine.formats.table import line_blocks
 from airflow_cloudfiles.engine.options import CloudFilesOptions
-from airflow_cloudfiles.engine.schema.partitions import misfits, partition_arrays
-from airflow_cloudfiles.engine.schema.schema_log import full_schema
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.stream import refused, schema_change
 from airflow_cloudfiles.engine.stream.ahead import fetched_ahead
 from airflow_cloudfiles.engine.stream.bad_records import BadRecordWriter
 from airflow_cloudfiles.engine.stream.fetch import FetchCounts, fetch, first_look
+from airflow_cloudfiles.engine.stream.file_columns import ColumnSources
 from airflow_cloudfiles.engine.stream.opened import BLOCK_BYTES
 from airflow_cloudfiles.engine.stream.splits import FileRange, Split
-from airflow_cloudfiles.engine.types import to_arrow
 
 SMALL_BATCH_BYTES = 4 * 2**20
 """Batches are put together up to about this size."""
@@ -73,15 +70,10 @@ class SplitReader:
         compare_case(sensitive=context.options.case_sensitive)
         self._split = split
         self._store: ObjectStore = open_store(context.source_uri)
-        self._partitions = StructType.fromJson(_json(context.partition_schema))
-        self._options = replace(context.options, path_columns=tuple(self._partitions.names))
-        data_schema = StructType.fromJson(_json(context.data_schema))
-        self._reader = open_reader(data_schema, self._options)
+        self._options = context.options
+        self._columns = ColumnSources(context)
         self._bad_records = BadRecordWriter(split)
-        self._data_columns = len(data_schema.fields)
-        self.arrow_schema: pa.Schema = to_arrow(
-            full_schema(data_schema, self._partitions, context.options.rescued_data_column)
-        )
+        self.arrow_schema: pa.Schema = self._columns.arrow_schema
         self.counts = SplitCounts()
 
     def read(self) -> Iterator[pa.RecordBatch]:
@@ -101,7 +93,7 @@ class SplitReader:
             raise schema_change.react(self._split.context, found.fields, found.file_uri) from None
         self._put_bad_records_apart()
         self._bad_records.finish()
-        counted = self._reader.counts
+        counted = self._columns.counts()
         self.counts.rows = counted.rows
         self.counts.rescued_rows = counted.rescued_rows
         self.counts.corrupt_records = counted.corrupt_records
@@ -111,28 +103,31 @@ class SplitReader:
         """Fail when rescued values ask for wider types and the schema log has them now."""
         if not schema_change.widens(self._options):
             return
-        rescued = batch.column(batch.num_columns - 1).drop_null()
+        rescued = batch.column(self._options.rescued_data_column).drop_null()
         error = schema_change.widened(self._split.context, rescued.to_pylist())
         if error is not None:
             raise error
 
     def _put_bad_records_apart(self) -> None:
-        if self._reader.bad_records:
-            self._bad_records.write(self._reader.bad_records)
-            self._reader.bad_records.clear()
+        taken = self._columns.take_bad_records()
+        if taken:
+            self._bad_records.write(taken)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        if isinstance(self._reader, FileReader):
-            return self._from_files(self._reader)
-        return self._from_lines(self._reader)
+        if not self._split.ranges:
+            return iter(())
+        first = self._columns.of(self._split.ranges[0].file.path)
+        # All readers of a format are of one kind.
+        return self._from_files() if isinstance(first.reader, FileReader) else self._from_lines()
 
     # File by file -------------------------------------------------------------------------
 
-    def _from_files(self, reader: FileReader) -> Iterator[pa.RecordBatch]:
+    def _from_files(self) -> Iterator[pa.RecordBatch]:
         look = first_look(self._options)
         parts = fetched_ahead(self._store, self._split.ranges, look)
         with closing(parts):
             for part, first in parts:
+                reader = cast("FileReader", self._columns.of(part.file.path).reader)
                 batches = fetch(
                     self._store,
                     part,
@@ -145,21 +140,23 @@ class SplitReader:
                     look=look,
                 )
                 for batch in batches:
-                    yield self._with_partitions(batch, part.file.path)
+                    yield self._rows(batch, part.file.path)
 
     # Lines of many files ------------------------------------------------------------------
 
-    def _from_lines(self, reader: BlockReader) -> Iterator[pa.RecordBatch]:
+    def _from_lines(self) -> Iterator[pa.RecordBatch]:
         for blocks in self._packed():
+            path = blocks[0].file.path
+            reader = cast("BlockReader", self._columns.of(path).reader)
             pieces = [Piece(block.uri, block.data) for block in blocks]
-            yield self._with_partitions(reader.read(pieces), blocks[0].file.path)
+            yield self._rows(reader.read(pieces), path)
 
     def _packed(self) -> Iterator[list[_Block]]:
         """Blocks in groups of about `BLOCK_BYTES`; with partition columns, one file a group."""
         group: list[_Block] = []
         size = 0
         for block in self._blocks():
-            apart = self._partitions.fields and group and group[-1].file != block.file
+            apart = bool(group) and not self._are_alike(group[-1].file, block.file)
             if group and (size + len(block.data) > BLOCK_BYTES or apart):
                 yield group
                 group, size = [], 0
@@ -167,6 +164,13 @@ class SplitReader:
             size += len(block.data)
         if group:
             yield group
+
+    def _are_alike(self, one: FileEntry, other: FileEntry) -> bool:
+        """Whether lines of two files may be read together: no column is in their paths."""
+        if one == other:
+            return True
+        columns = self._columns.of(one.path)
+        return columns is self._columns.of(other.path) and not columns.partitions.fields
 
     def _blocks(self) -> Iterator[_Block]:
         parts = fetched_ahead(self._store, self._split.ranges)
@@ -186,19 +190,8 @@ class SplitReader:
     def _was_refused(self, file: FileEntry) -> bool:
         return refused.was_refused(self._split.context.state_uri, file)
 
-    # Partition columns --------------------------------------------------------------------
-
-    def _with_partitions(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
-        """Put the partition columns between the data and the rescued data."""
-        if not self._partitions.fields:
-            return batch
-        constant = partition_arrays(path, self._partitions, batch.num_rows)
-        columns = list(batch.columns)
-        lost = misfits(path, self._partitions)
-        if lost and self._options.rescued_data_column is not None:
-            columns[-1] = _rescued(columns[-1], lost, self._store.child_uri(path))
-        arrays = [*columns[: self._data_columns], *constant, *columns[self._data_columns :]]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
+    def _rows(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
+        return self._columns.rows(batch, path, self._store.child_uri(path))
 
 
 def _rows_of(reader: FileReader, part: FileRange, file: OpenedFile) -> Iterator[pa.RecordBatch]:
@@ -229,19 +222,3 @@ def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-
-
-def _rescued(column: pa.Array, lost: dict[str, str], file_uri: str) -> pa.Array:
-    """Add partition values that do not fit their type to the rescued data of every row."""
-    inner = json.dumps(lost)[1:-1]
-    alone = f"{{{inner}, {json.dumps({'_file_path': file_uri})[1:]}"
-    texts = [
-        alone if text is None else f"{{{inner}, {text.removeprefix('{')}"
-        for text in column.to_pylist()
-    ]
-    return pa.array(texts, type=column.type)
-
-
-def _json(text: str) -> dict[str, object]:
-    loaded: dict[str, object] = json.loads(text)
-    return loaded

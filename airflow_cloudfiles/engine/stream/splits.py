@@ -58,6 +58,8 @@ class BatchContext:
         start: First file of the batch.
         end: Where the batch ends (exclusive).
         options: The options of the source.
+        column_order: Names of all columns, where the user gave the schema; otherwise those of the
+            paths follow those of the records, and rescued data is last.
     """
 
     source_uri: str
@@ -70,6 +72,7 @@ class BatchContext:
     start: Offset
     end: Offset
     options: CloudFilesOptions
+    column_order: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

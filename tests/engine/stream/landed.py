@@ -23,12 +23,20 @@ class Stream:
     """One source and its state; each `run` reads what has not been read.
 
     Attributes:
-        schema: What `.schema(...)` is given; `None` for nothing.
+        schema: Given by the user; `None` where it is inferred.
         rows: What the table would hold.
         counts: Of each split of the last run.
     """
 
-    def __init__(self, source: Path, state: Path, format_name: str, **options: object) -> None:
+    def __init__(
+        self,
+        source: Path,
+        state: Path,
+        format_name: str,
+        *,
+        schema: StructType | None = None,
+        **options: object,
+    ) -> None:
         self.given = {
             "cloudFiles.format": format_name,
             "cloudFiles.schemaLocation": str(state),
@@ -36,7 +44,7 @@ class Stream:
             **options,
         }
         self.source = source
-        self.schema: StructType | None = None
+        self.schema = schema
         self.rows: list[dict[str, Any]] = []
         self.counts: list[SplitCounts] = []
         self._at: Offset = START
@@ -45,7 +53,7 @@ class Stream:
     def options(self) -> CloudFilesOptions:
         """The options as they are now."""
         return CloudFilesOptions.parse(
-            self.given, has_schema=self.schema is not None, path=str(self.source)
+            self.given, path=str(self.source), has_schema=self.schema is not None
         )
 
     def run(self, parallelism: int = 2) -> list[dict[str, Any]]:
@@ -72,10 +80,11 @@ class Stream:
 
     def _planned(self) -> tuple[BatchContext, list[FileEntry]]:
         options = self.options
-        if self.schema is None:
-            settled = definition.settle_schema(options)
-        else:
-            settled = definition.given_schema(self.schema, options)
+        settled = (
+            definition.settle_schema(options)
+            if self.schema is None
+            else definition.given_schema(self.schema, options)
+        )
         intake = Intake.open(
             source=options.path,
             format=options.format,
@@ -96,5 +105,6 @@ class Stream:
                 start=self._at,
                 end=intake.head(),
                 options=definition.obeying_pin(options, settled),
+                column_order=settled.column_order,
             )
             return context, list(intake.files.slice(context.start, context.end))
