@@ -174,11 +174,7 @@ class Block:
             if reason is None:
                 yield row
                 continue
-            self.counts.corrupt_records += 1
-            if self._rules.options.bad_records_path is not None:
-                self.bad_records.append(BadRecord(self._file_uri, self._raw(index), reason))
-                self.counts.dropped_records += 1
-            elif self._drop_or_fail(index, reason):
+            if self._is_dropped(index, reason):
                 self.counts.dropped_records += 1
             else:
                 row.is_corrupt = True
@@ -199,6 +195,14 @@ class Block:
         if (few and columns.is_exact) or (many and not columns.is_open):
             return row, f"{len(values)} values instead of {width}"
         return row, None
+
+    def _is_dropped(self, index: int, reason: str) -> bool:
+        """Whether a record that is not valid goes to `badRecordsPath`, or nowhere; or fail."""
+        self.counts.corrupt_records += 1
+        if self._rules.options.bad_records_path is not None:
+            self.bad_records.append(BadRecord(self._file_uri, self._raw(index), reason))
+            return True
+        return self._drop_or_fail(index, reason)
 
     def _drop_or_fail(self, index: int, reason: str) -> bool:
         """Whether the mode drops records that are not valid; fails if it says so."""
@@ -269,7 +273,7 @@ class Block:
         dropped = set()
         for row in sorted(self._misfits - corrupt.keys()):
             record = int(rows.records[row])
-            if self._drop_or_fail(record, _MISFIT):
+            if self._is_dropped(record, _MISFIT):
                 dropped.add(row)
             else:
                 corrupt[row] = record

@@ -65,7 +65,7 @@ class CsvReader:
         check_corrupt_column(data_schema, corrupt)
         parsed = StructType([each for each in data_schema.fields if each.name != corrupt])
         numbers = NumberRule.of(options)
-        converters = Converters(own, numbers)
+        converters = Converters(own, numbers, exact=rescued is not None)
         conversions = [converters.to(each.dataType, each.name) for each in parsed.fields]
         extra = [] if rescued is None else [StructField(rescued, StringType())]
         self.arrow_schema: pa.Schema = to_arrow(StructType([*data_schema.fields, *extra]))

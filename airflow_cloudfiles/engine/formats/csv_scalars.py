@@ -4,9 +4,9 @@ The reference for every value: the conversions of Spark's CSV reader
 (`UnivocityParser.makeConverter`, Spark 4.3), one text at a time. The columnar conversions of
 `csv_casts` must agree with it for whatever they take on themselves, and hand the rest to it.
 
-A text that Spark would change into another value does not fit: a decimal with more digits than
-the column has, a number beyond the largest double. A double is the nearest one to its text; which
-of them are too far from it, `exact_numbers` says.
+A text that Spark would change into another value does not fit where a rescued data column takes it:
+a decimal with more digits than the column has, a number beyond the largest double. A double is the
+nearest one to its text; which of them are too far from it, `exact_numbers` says.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.format_options.csv import CsvOptions
 from airflow_cloudfiles.engine.formats import json_scalars
 from airflow_cloudfiles.engine.formats.exact_numbers import SPARK, NumberRule
-from airflow_cloudfiles.engine.formats.json_scalars import INTEGER_BITS, MISFIT
+from airflow_cloudfiles.engine.formats.json_scalars import INTEGER_BITS, MISFIT, ScalarRules
 from airflow_cloudfiles.engine.formats.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.patterns_names import Locale
 from airflow_cloudfiles.engine.types import short_type
@@ -67,19 +67,23 @@ class Converters:
     Args:
         options: Words for what is no number, patterns and zone of times.
         numbers: Which numbers doubles and floats hold.
+        exact: Whether a text that Spark would change does not fit.
 
     Raises:
         OptionError: A pattern, a zone or a locale that does not exist.
     """
 
-    def __init__(self, options: CsvOptions, numbers: NumberRule = SPARK) -> None:
-        self._numbers = numbers
+    def __init__(
+        self, options: CsvOptions, numbers: NumberRule = SPARK, *, exact: bool = True
+    ) -> None:
+        self._numbers, self._exact = numbers, exact
         self.times = TimePatterns(
             date=options.date_format,
             timestamp=options.timestamp_format,
             timestamp_ntz=options.timestamp_ntz_format,
             time_zone=options.time_zone,
             locale=options.locale,
+            exact=exact,
         )
         self._words = {
             options.positive_inf: math.inf,
@@ -97,7 +101,7 @@ class Converters:
         if bits is not None:
             return _to_integer(bits)
         if isinstance(kind, DecimalType):
-            return _to_decimal(kind, self.times.locale)
+            return _to_decimal(kind, self.times.locale, exact=self._exact)
         found = {
             StringType: _to_string,
             BinaryType: _to_binary,
@@ -136,8 +140,11 @@ class Converters:
         return MISFIT if number != pa.scalar(number).cast(pa.float32()).as_py() else number
 
 
-def java_double(text: str) -> float | None:
-    """What Java's `Double.parseDouble` reads; `None` when it is none, or beyond all doubles."""
+def java_double(text: str, *, infinite: bool = False) -> float | None:
+    """What Java's `Double.parseDouble` reads; `None` when it is none.
+
+    What is beyond all doubles is none either, unless it is to be infinity.
+    """
     text = text.strip(_JAVA_BLANKS)
     found = _JAVA_WORDS.get(text)
     if found is not None:
@@ -146,7 +153,7 @@ def java_double(text: str) -> float | None:
     if plain is None:
         return _hexadecimal(text[:-1] if text[-1:] in {"f", "F", "d", "D"} else text)
     number = float(plain)
-    return None if math.isinf(number) else number
+    return None if math.isinf(number) and not infinite else number
 
 
 def _decimal(text: str) -> str | None:
@@ -198,8 +205,8 @@ def _to_integer(bits: int) -> Convert:
     return convert
 
 
-def _to_decimal(kind: DecimalType, locale: Locale) -> Convert:
-    fit = json_scalars.converter(kind)
+def _to_decimal(kind: DecimalType, locale: Locale, *, exact: bool) -> Convert:
+    fit = json_scalars.converter(kind, ScalarRules(exact=exact))
 
     def convert(text: str) -> object:
         plain = ascii_digits(json_scalars.decimal_text(text, locale))

@@ -54,15 +54,18 @@ class NumberRule:
 
     Attributes:
         rescues: What is rescued for being inexact.
+        infinite: Whether what is beyond the largest number is infinity, as with Spark, rather than
+            a number that does not fit.
     """
 
     rescues: InexactNumbers = "none"
+    infinite: bool = False
 
     @classmethod
     def of(cls, options: CloudFilesOptions) -> NumberRule:
         """The rule of a source; without a rescued data column it is Spark's."""
         rescues = options.rescued_data_column is not None
-        return cls(options.rescue_inexact_numbers if rescues else "none")
+        return cls(options.rescue_inexact_numbers if rescues else "none", infinite=not rescues)
 
     def holds(self, text: str, number: float, *, is_float: bool = False) -> bool:
         """Whether a column holds a number, which is finite.

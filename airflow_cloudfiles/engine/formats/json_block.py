@@ -34,6 +34,7 @@ from airflow_cloudfiles.engine.formats.json_tokens import NotJsonError
 from airflow_cloudfiles.engine.options import ParseMode
 
 _REFUSED: Final = (msgspec.DecodeError, RecursionError)
+_MISFIT: Final = "a value does not fit its column"
 _SHOWN_BYTES: Final = 200
 """How much of a line an error quotes."""
 
@@ -128,6 +129,7 @@ class Block:
         self._waiting = 0
         self._quotes = 0
         self._left = _Left()
+        self._replaced: dict[int, object] = {}
         self._new_fields_file: str | None = None
         self.counts = ReadCounts()
         self.bad_records: list[BadRecord] = []
@@ -143,7 +145,7 @@ class Block:
             self._rescue_repeated_keys()
         finished = [column.finish() for column in self._columns.children]
         self._rescue_misfits(finished)
-        return self._batch([each.array for each in finished])
+        return self._batch(self._arrays(finished))
 
     # 1. Decoding --------------------------------------------------------------------------
 
@@ -214,9 +216,10 @@ class Block:
         self._strangers.learn(self._explainer.strangers, self._explainer.spelled)
         if self._explainer.new_fields and self._new_fields_file is None:
             self._new_fields_file = self._piece_at(begin).file_uri
+        first = self._rows
         for each in found:
             self._add_odd_row(begin, each.row)
-            self._settle(self._rows - 1, begin, line, each)
+        self._settle(first, begin, line, found)
 
     def _add_odd_row(self, begin: int, row: object) -> None:
         self._odd_rows.append(row)
@@ -235,14 +238,17 @@ class Block:
         self.counts.corrupt_records += 1
         if self._rules.keeps_bad:
             self.counts.dropped_records += 1
-            uri = self._piece_at(begin).file_uri
-            self.bad_records.append(BadRecord(uri, printable(line), str(error)))
+            self._put_apart(begin, line, str(error))
             return
         if self._drop_or_fail(begin, line, str(error)):
             self.counts.dropped_records += 1
             return
         self._add_odd_row(begin, self._rules.shape.missing)
         self._keep_line(self._rows - 1, line)
+
+    def _put_apart(self, begin: int, line: bytes, reason: str) -> None:
+        uri = self._piece_at(begin).file_uri
+        self.bad_records.append(BadRecord(uri, printable(line), reason))
 
     def _drop_or_fail(self, begin: int, line: bytes, reason: str) -> bool:
         """Whether the mode drops records that are not valid; fails if it says so."""
@@ -264,16 +270,25 @@ class Block:
 
     # 2. What the columns did not take -----------------------------------------------------
 
-    def _settle(self, row: int, begin: int, line: bytes, found: Explained) -> None:
-        """Decide about an explained row of which something may be left over."""
+    def _settle(self, first: int, begin: int, line: bytes, found: list[Explained]) -> None:
+        """Decide about the explained rows of a line of which something may be left over."""
+        rows = range(first, first + len(found))
         if self._rules.rescues:
-            if found.rescued:
-                self._left.rescued[row] = found.rescued
-        elif not found.fits and row not in self._left.dropped:
-            # As in Spark: without rescued data, a value that does not fit makes a bad record.
-            if self._drop_or_fail(begin, line, "a value does not fit its column"):
-                self._left.dropped.add(row)
-            elif self._rules.corrupt_place is not None:
+            some = ((row, each.rescued) for row, each in zip(rows, found, strict=True))
+            self._left.rescued.update((row, rescued) for row, rescued in some if rescued)
+        elif not all(each.fits for each in found):
+            self._settle_misfit(rows, begin, line)
+
+    def _settle_misfit(self, rows: range, begin: int, line: bytes) -> None:
+        """Without rescued data, a value that does not fit makes a bad record, as in Spark."""
+        self.counts.corrupt_records += 1
+        if self._rules.keeps_bad:
+            self._put_apart(begin, line, _MISFIT)
+            self._left.dropped.update(rows)
+        elif self._drop_or_fail(begin, line, _MISFIT):
+            self._left.dropped.update(rows)
+        elif self._rules.corrupt_place is not None:
+            for row in rows:
                 self._keep_line(row, line)
 
     def _rescue_misfits(self, finished: list[Finished]) -> None:
@@ -298,7 +313,25 @@ class Block:
         if self._rules.rescues:
             self._left.rescued = plain | self._left.rescued
         for row, begin, line in self._lines_of(sorted(explained)):
-            self._settle(row, begin, line, self._explainer.explain(line)[0])
+            found = self._explainer.explain(line)
+            if not self._rules.rescues:
+                self._replaced[row] = found[0].row
+            self._settle(row, begin, line, found)
+
+    def _arrays(self, finished: list[Finished]) -> list[pa.Array]:
+        """The columns, where explained rows have taken the place of others."""
+        arrays = [each.array for each in finished]
+        if not self._replaced:
+            return arrays
+        again = self._new_columns()
+        again.collect_fields(list(self._replaced.values()))
+        order = np.arange(self._rows)
+        order[list(self._replaced)] = self._rows + np.arange(len(self._replaced))
+        indices = pa.array(order)
+        return [
+            pa.concat_arrays([array, column.finish().array]).take(indices)
+            for array, column in zip(arrays, again.children, strict=True)
+        ]
 
     def _check_disagreement(self, misfits: set[int]) -> None:
         """An explained row holds only what fits: rather fail than lose what its column refuses."""
@@ -346,7 +379,7 @@ class Block:
         for place, (before, end) in enumerate(pairwise(breaks)):
             line = chunk[before + 1 : end]
             if has_repeated_key(line):
-                found = self._explainer.explain(line)[0]
+                found = self._explainer.explain(line)
                 self._settle(run.first_row + place, run.begin + before + 1, line, found)
 
     # 3. The batch -------------------------------------------------------------------------

@@ -18,7 +18,7 @@ Values keep their source text: `1.10` stays `1.10`, a string keeps its escapes.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -84,6 +84,9 @@ class Explainer:
         collects_new: Whether unknown fields are new columns to be reported, rather than rescued.
         grammar: What is taken for JSON.
         drops_nulls: Whether an unknown field that is null is nothing at all.
+        as_spark: Whether nothing is rescued, so that rows are Spark's: an array or map with a value
+            that does not fit is NULL; of a repeated key, the last value that fits counts; of a line
+            with more than its record, or with bytes that are not UTF-8, what can be read.
         reserved: Folded top-level names that are never new columns, whatever the mode.
         new_fields: What `explain` met, by top-level name, with a sample; only grows.
         strangers: Top-level names that are rescued whatever their value; only grows.
@@ -95,6 +98,7 @@ class Explainer:
     collects_new: bool
     grammar: Grammar = DEFAULT
     drops_nulls: bool = False
+    as_spark: bool = False
     reserved: frozenset[str] = frozenset()
     new_fields: dict[str, object] = field(default_factory=dict)
     strangers: set[str] = field(default_factory=set)
@@ -109,7 +113,7 @@ class Explainer:
         Raises:
             NotJsonError: A key has half a character (a lone surrogate).
         """
-        for record in _records(self._record(line), self.grammar):
+        for record in self._taken(line)[0]:
             try:
                 json.loads(self.grammar.strict(record), object_pairs_hook=_check_keys, **_AS_TEXT)
             except RecursionError as error:
@@ -121,21 +125,31 @@ class Explainer:
         Raises:
             NotJsonError: The line is no record (a corrupt one).
         """
-        return [self._row(each) for each in _records(self._record(line), self.grammar)]
+        records, is_whole = self._taken(line)
+        rows = [self._row(each) for each in records]
+        return rows if is_whole else [replace(row, fits=False) for row in rows]
 
-    def _record(self, line: bytes) -> bytes:
-        """What is on a line, without white space around it.
+    def _taken(self, line: bytes) -> tuple[list[bytes], bool]:
+        """The records of a line, and whether they are all of it, in UTF-8.
 
         Raises:
-            NotJsonError: It is no UTF-8.
+            NotJsonError: They are not, and that is not passed over as by Spark's reader.
         """
         record = line.rstrip(_BLANK)
         record = record[self.grammar.begin(record) :]
+        is_whole = True
         try:
             record.decode()
         except UnicodeDecodeError as error:
-            raise NotJsonError(f"invalid UTF-8 at byte {error.start}") from error
-        return record
+            if not self.as_spark:
+                raise NotJsonError(f"invalid UTF-8 at byte {error.start}") from error
+            record, is_whole = record.decode(errors="replace").encode(), False
+        records, end = _records(record, self.grammar)
+        if end is not None:
+            if not self.as_spark:
+                raise NotJsonError(f"more after the record, at byte {end}")
+            is_whole = False
+        return records, is_whole
 
     def _row(self, record: bytes) -> Explained:
         before = self._misfits
@@ -181,7 +195,11 @@ class Explainer:
         for index in sorted(taken):
             *earlier, (key, text) = taken[index]
             rescued += [again + b":" + self.grammar.strict(old) for again, old in earlier]
-            found, rest = self._value(shape.children[index], text, (*path, shape.names[index]))
+            child, below = shape.children[index], (*path, shape.names[index])
+            found, rest = self._value(child, text, below)
+            if earlier and self.as_spark:
+                values = [self._value(child, old, below)[0] for _, old in earlier]
+                found = next((each for each in (found, *reversed(values)) if _fits(each)), found)
             row[shape.attributes[index]] = found
             if rest is not None:
                 rescued.append(key + b":" + rest)
@@ -214,6 +232,8 @@ class Explainer:
         rescued: list[bytes] = []
         for position, text in enumerate(_elements(value, self.grammar)):
             element, rest = self._value(shape.element, text, path)
+            if self.as_spark and not _fits(element):
+                return UNSET, value
             found.append(None if element is UNSET else element)
             if rest is not None:
                 rescued += [b"null"] * (position - len(rescued))
@@ -235,6 +255,8 @@ class Explainer:
         found: dict[str, object] = {}
         for name, (key, text) in last.items():
             element, rest = self._value(shape.value, text, path)
+            if self.as_spark and not _fits(element):
+                return UNSET, value
             found[name] = None if element is UNSET else element
             if rest is not None:
                 rescued.append(key + b":" + rest)
@@ -312,24 +334,28 @@ def _leaf(shape: Leaf, value: bytes, grammar: Grammar) -> tuple[object, Rescued]
     return Raw(json.dumps(value.decode(), ensure_ascii=False).encode()), None
 
 
-def _records(record: bytes, grammar: Grammar) -> list[bytes]:
-    """The objects of a line; none when there are only comments."""
+def _fits(found: object) -> bool:
+    """Whether a value, or a part of it, found its place."""
+    return found is not UNSET and found is not EMPTY
+
+
+def _records(record: bytes, grammar: Grammar) -> tuple[list[bytes], int | None]:
+    """The objects of a line; none when there are only comments; and where more follows, if so."""
     if not record:
-        return []
+        return [], None
     first = record[:1]
     if first not in {b"{", b"["}:
         raise NotJsonError("neither an object nor an array of objects")
     if first == b"{" and _is_strict(record):
-        return [record]
+        return [record], None
     end = grammar.value_end(record)
-    if grammar.has_more(record, end):
-        raise NotJsonError(f"more after the record, at byte {end}")
+    more = end if grammar.has_more(record, end) else None
     if first == b"{":
-        return [record[:end]]
+        return [record[:end]], more
     found = grammar.elements(record[:end])
     if any(each[:1] != b"{" for each in found):
         raise NotJsonError("an array with something else than objects")
-    return found
+    return found, more
 
 
 def _is_strict(record: bytes) -> bool:

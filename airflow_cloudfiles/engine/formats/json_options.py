@@ -29,8 +29,8 @@ def grammar_of(options: JsonOptions) -> Grammar:
     )
 
 
-def time_patterns(options: JsonOptions) -> TimePatterns:
-    """Of dates and timestamps.
+def time_patterns(options: JsonOptions, *, exact: bool = True) -> TimePatterns:
+    """Of dates and timestamps; `exact` as in `ScalarRules`.
 
     Raises:
         OptionError: A pattern, zone or locale that is none.
@@ -41,15 +41,19 @@ def time_patterns(options: JsonOptions) -> TimePatterns:
         timestamp_ntz=options.timestamp_ntz_format,
         time_zone=options.time_zone,
         locale=options.locale,
+        exact=exact,
     )
 
 
-def scalar_rules(options: JsonOptions, numbers: NumberRule = SPARK) -> ScalarRules:
+def scalar_rules(
+    options: JsonOptions, numbers: NumberRule = SPARK, *, exact: bool = True
+) -> ScalarRules:
     """How leaves are written; default patterns are left to the casts that are made for them."""
-    patterns = time_patterns(options)
+    patterns = time_patterns(options, exact=exact)
     return ScalarRules(
         patterns=None if patterns.are_default else patterns,
         not_finite=options.allow_non_numeric_numbers,
         locale=patterns.locale,
         numbers=numbers,
+        exact=exact,
     )

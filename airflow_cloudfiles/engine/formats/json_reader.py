@@ -79,9 +79,8 @@ class JsonReader:
         own = json_options(options)
         self.grammar = grammar_of(own)
         self._own = own
-        shape = compile_struct(
-            parsed, forbid_unknown=not ignores, rules=scalar_rules(own, NumberRule.of(options))
-        )
+        rules = scalar_rules(own, NumberRule.of(options), exact=rescued is not None)
+        shape = compile_struct(parsed, forbid_unknown=not ignores, rules=rules)
         self.decoder = msgspec.json.Decoder(shape.make)
         self._strangers = Strangers(shape, drops_nulls=own.drop_field_if_all_null)
         self._rules = Rules(
@@ -129,6 +128,7 @@ class JsonReader:
             collects_new=self._options.schema_evolution_mode in WATCHING_MODES,
             grammar=self.grammar,
             drops_nulls=self._own.drop_field_if_all_null,
+            as_spark=not self._rules.rescues,
             reserved=self._reserved,
         )
         block = Block(self._rules, self.decoder, explainer, self._strangers, lines, aside)

@@ -4,9 +4,10 @@ The reference for every leaf: the conversions of Spark's JSON reader (`JacksonPa
 Spark 4.3), one value at a time. The columnar conversions of `json_columns` must agree with it
 for whatever they take on themselves, and hand the rest to it.
 
-A value that Spark would change into another one does not fit: an integer out of range, a decimal
-with more digits than the column has, a number beyond the largest double. A double is the nearest
-one to its text; which of them are too far from it, `exact_numbers` says.
+A value that Spark would change into another one does not fit where a rescued data column takes it:
+a byte from 128, a decimal with more digits than the column has, a number beyond the largest double.
+Where nothing takes it, it becomes what Spark makes of it (`ScalarRules.exact`). A double is the
+nearest one to its text; which of them are too far from it, `exact_numbers` says.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
+from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Final
 
 import msgspec
@@ -39,6 +40,7 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.formats.exact_numbers import SPARK, NumberRule
+from airflow_cloudfiles.engine.formats.json_times import numbered_days
 from airflow_cloudfiles.engine.formats.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.patterns_names import ENGLISH, Locale
 
@@ -108,34 +110,42 @@ class ScalarRules:
         not_finite: Whether the texts `NaN`, `Infinity` and their kind are numbers.
         locale: Of decimals in texts.
         numbers: Which numbers doubles and floats hold.
+        exact: Whether a value that Spark would change does not fit.
     """
 
     patterns: TimePatterns | None = None
     not_finite: bool = True
     locale: Locale = ENGLISH
     numbers: NumberRule = SPARK
+    exact: bool = True
 
 
 DEFAULT_RULES: Final = ScalarRules()
-_ISO: Final = TimePatterns(
-    date=None, timestamp=None, timestamp_ntz=None, time_zone=None, locale=None
-)
+_ISO: Final = {
+    exact: TimePatterns(
+        date=None, timestamp=None, timestamp_ntz=None, time_zone=None, locale=None, exact=exact
+    )
+    for exact in (False, True)
+}
 
 
 def converter(kind: DataType, rules: ScalarRules = DEFAULT_RULES) -> Convert:
     """The conversion to a leaf type; types without one are refused by `types.to_arrow`."""
     bits = INTEGER_BITS.get(type(kind))
     if bits is not None:
-        return _to_integer(bits)
+        return _to_wrapped_byte if bits == 8 and not rules.exact else _to_integer(bits)  # noqa: PLR2004
     if isinstance(kind, DecimalType):
-        return _to_decimal(kind, rules.locale)
+        return _to_decimal(kind, rules)
     if isinstance(kind, DoubleType | FloatType):
         convert = _to_floating(rules.numbers, is_float=isinstance(kind, FloatType))
         return convert if rules.not_finite else _only_numbers(convert)
-    patterns = rules.patterns or _ISO
+    patterns = rules.patterns or _ISO[rules.exact]
+    has_day_numbers = rules.patterns is None and not rules.exact
     times: dict[type[DataType], Convert] = {
-        DateType: _to_time(patterns.date_days),
-        TimestampType: _to_timestamp(patterns.timestamp_micros),
+        DateType: _to_time(
+            _or_numbered(patterns.date_days) if has_day_numbers else patterns.date_days
+        ),
+        TimestampType: _to_timestamp(patterns.timestamp_micros, exact=rules.exact),
         TimestampNTZType: _to_time(patterns.local_micros),
     }
     for base, convert in (_CONVERTERS | times).items():
@@ -171,6 +181,14 @@ def _to_integer(bits: int) -> Convert:
     return convert
 
 
+def _to_wrapped_byte(value: bytes) -> object:
+    """A byte, as Jackson reads one: what would fit without a sign is taken for a negative one."""
+    number = _to_integer(16)(value)
+    if not isinstance(number, int) or not -(2**7) <= number < 2**8:
+        return MISFIT
+    return number if number < 2**7 else number - 2**8
+
+
 def _to_floating(rule: NumberRule, *, is_float: bool) -> Convert:
     def convert(value: bytes) -> object:
         if value[0] in NUMBER_STARTS:
@@ -185,19 +203,21 @@ def floating(text: str, rule: NumberRule, *, is_float: bool) -> object:
     """The double, or float, of a number in decimal."""
     # Straight to 32 bits: rounding twice, by way of a double, can miss the nearest one.
     number = pa.scalar(text).cast(pa.float32()).as_py() if is_float else float(text)
-    fits = not math.isinf(number) and rule.holds(text, number, is_float=is_float)
-    return number if fits else MISFIT
+    if math.isinf(number):
+        return number if rule.infinite else MISFIT
+    return number if rule.holds(text, number, is_float=is_float) else MISFIT
 
 
-def _to_decimal(kind: DecimalType, locale: Locale) -> Convert:
+def _to_decimal(kind: DecimalType, rules: ScalarRules) -> Convert:
     precision, scale = kind.precision, kind.scale
+    fit = fit_decimal if rules.exact else round_decimal
 
     def convert(value: bytes) -> object:
         if value[0] in NUMBER_STARTS:
             text = value.decode()
         else:
-            text = decimal_text(text_of(value) or "", locale)
-        return _fit_decimal(text, precision, scale)
+            text = decimal_text(text_of(value) or "", rules.locale)
+        return fit(text, precision, scale)
 
     return convert
 
@@ -213,7 +233,7 @@ def decimal_text(text: str, locale: Locale) -> str:
     return plain if usual else ""
 
 
-def _fit_decimal(text: str, precision: int, scale: int) -> object:
+def fit_decimal(text: str, precision: int, scale: int) -> object:
     """The decimal, when its digits fit exactly."""
     if not JAVA_DECIMAL.fullmatch(text):
         return MISFIT
@@ -230,6 +250,22 @@ def _fit_decimal(text: str, precision: int, scale: int) -> object:
         if int(fitted.as_tuple().exponent) < -scale:
             return MISFIT
         return fitted.quantize(Decimal(1).scaleb(-scale), context=context)
+
+
+def round_decimal(text: str, precision: int, scale: int) -> object:
+    """The decimal, rounded half up to the scale, when its whole digits fit."""
+    if not JAVA_DECIMAL.fullmatch(text):
+        return MISFIT
+    number = exact_decimal(text)
+    if number is None or (number and number.adjusted() >= precision - scale):
+        return MISFIT
+    unit = Decimal(1).scaleb(-scale)
+    if number.adjusted() < -scale - 1:
+        return 0 * unit
+    with localcontext() as context:
+        context.prec = max(len(text), _MAX_DIGITS * 2)
+        rounded = number.quantize(unit, ROUND_HALF_UP, context)
+        return MISFIT if rounded and rounded.adjusted() >= precision - scale else rounded
 
 
 def exact_decimal(text: str) -> Decimal | None:
@@ -252,16 +288,29 @@ def _to_time(parse: Callable[[str], int | None]) -> Convert:
     return convert
 
 
-def _to_timestamp(parse: Callable[[str], int | None]) -> Convert:
+def _or_numbered(parse: Callable[[str], int | None]) -> Callable[[str], int | None]:
+    """Dates, or day numbers."""
+
+    def parsed(text: str) -> int | None:
+        days = parse(text)
+        return numbered_days(text) if days is None else days
+
+    return parsed
+
+
+def _to_timestamp(parse: Callable[[str], int | None], *, exact: bool) -> Convert:
     from_text = _to_time(parse)
 
     def convert(value: bytes) -> object:
         if value[0] not in NUMBER_STARTS:
             return from_text(value)
         seconds = _to_integer(64)(value)
-        if not isinstance(seconds, int) or not -(2**63) <= seconds * _MICROS < 2**63:
+        if not isinstance(seconds, int):
             return MISFIT
-        return seconds * _MICROS
+        micros = seconds * _MICROS
+        if -(2**63) <= micros < 2**63:
+            return micros
+        return MISFIT if exact else (micros + 2**63) % 2**64 - 2**63
 
     return convert
 

@@ -1,12 +1,12 @@
 """Which moment does a text name?
 
 The texts Spark's JSON reader takes for dates and timestamps when no pattern is given
-(`SparkDateTimeUtils.stringToDate` and `parseTimestampString`, Spark 4.3), in pure Python. Where a
-text means something else on another day or drops part of itself, it names no moment here:
+(`SparkDateTimeUtils.stringToDate` and `parseTimestampString`, Spark 4.3), in pure Python. A time
+without a date (`12:30:00`), which Spark takes for one of today, names no moment here. Where a text
+is more than the moment that Spark makes of it, it names that moment only if it need not be exact:
 
-- a time without a date (`12:30:00`; Spark takes today's date);
-- a date followed by a time that is not midnight (Spark drops the time);
-- a day number instead of a date (`"19723"`; Spark 1.5 wrote dates so);
+- a date followed by a time that is not midnight, or by any other text (Spark drops it);
+- a day number instead of a date (`"19723"`; Spark 1.5 wrote dates so), in JSON;
 - a fraction finer than a microsecond (`59.1234567`; Spark cuts it off). Zeros there are fine.
 """
 
@@ -36,26 +36,43 @@ _MAX_DAYS: Final = 2**31 - 1
 _MICROS: Final = 1_000_000
 _MICRO_DIGITS: Final = 6
 _EPOCH_ORDINAL: Final = 719_163
+_DAY_NUMBER: Final = re.compile(r"[+-]?\d{1,10}")
+_GREGORIAN_DAYS: Final = -141_427
+"""1582-10-15, the first day of the Gregorian calendar."""
+_JULIAN_EPOCH_DAY: Final = 719_470
+"""Days from 1 March of the year 0 to 1970-01-01, in the Julian calendar."""
 
 
-def date_days(text: str) -> int | None:
+def date_days(text: str, *, exact: bool = True) -> int | None:
     """Days since 1970-01-01 of a date text; `None` when it is no date."""
     found = _DATE.fullmatch(text.strip(_TRIMMED))
     if found is None:
         return None
     sign, year, month, day, rest = found.groups()
-    if rest and not _MIDNIGHT.fullmatch(rest):
+    if exact and rest and not _MIDNIGHT.fullmatch(rest):
         return None
     days = days_of(-int(year) if sign == "-" else int(year), int(month or 1), int(day or 1))
     return None if days is None or abs(days) > _MAX_DAYS else days
 
 
-def timestamp_micros(text: str, default: tzinfo = UTC) -> int | None:
+def numbered_days(text: str) -> int | None:
+    """The date of a day number, which Spark counts in the calendar that was in use then."""
+    if not _DAY_NUMBER.fullmatch(text):
+        return None
+    days = int(text)
+    if abs(days) > _MAX_DAYS:
+        return None
+    if days >= _GREGORIAN_DAYS:
+        return days
+    return days_of(*_julian(days))
+
+
+def timestamp_micros(text: str, default: tzinfo = UTC, *, exact: bool = True) -> int | None:
     """Microseconds since the epoch of a timestamp text; `default` is the zone of one without."""
-    parsed = _parse(text)
+    parsed = _parse(text, exact=exact)
     if parsed is None and "GMT" in text:
         # Spark's fallback for what versions 1.x and 2.x wrote.
-        parsed = _parse(text.replace("GMT", ""))
+        parsed = _parse(text.replace("GMT", ""), exact=exact)
     if parsed is None:
         return None
     local, zone = parsed
@@ -63,15 +80,15 @@ def timestamp_micros(text: str, default: tzinfo = UTC) -> int | None:
     return None if offset is None else in_range(local - offset * _MICROS)
 
 
-def local_micros(text: str) -> int | None:
+def local_micros(text: str, *, exact: bool = True) -> int | None:
     """Microseconds since the epoch of a timestamp text without a zone (`timestamp_ntz`)."""
-    parsed = _parse(text)
+    parsed = _parse(text, exact=exact)
     if parsed is None or parsed[1] is not None:
         return None
     return in_range(parsed[0])
 
 
-def _parse(text: str) -> tuple[int, str | None] | None:
+def _parse(text: str, *, exact: bool) -> tuple[int, str | None] | None:
     """Split a timestamp into local microseconds and the name of its zone."""
     found = _TIMESTAMP.fullmatch(text.strip(_TRIMMED))
     if found is None:
@@ -85,9 +102,9 @@ def _parse(text: str) -> tuple[int, str | None] | None:
         return None
     clock = hours * 3600 + minutes * 60 + seconds
     fraction = (fraction or "").rstrip("0")
-    if len(fraction) > _MICRO_DIGITS:
+    if exact and len(fraction) > _MICRO_DIGITS:
         return None
-    micros = int(fraction.ljust(_MICRO_DIGITS, "0"))
+    micros = int(fraction[:_MICRO_DIGITS].ljust(_MICRO_DIGITS, "0"))
     return (days * 86_400 + clock) * _MICROS + micros, zone
 
 
@@ -99,6 +116,16 @@ def days_of(year: int, month: int, day: int) -> int | None:
     except ValueError:
         return None
     return ordinal - _EPOCH_ORDINAL + cycles * 146_097
+
+
+def _julian(days: int) -> tuple[int, int, int]:
+    """Year, month and day of a day in the Julian calendar."""
+    cycle, day_of_cycle = divmod(days + _JULIAN_EPOCH_DAY, 1461)
+    year_of_cycle = min(day_of_cycle // 365, 3)
+    day_of_year = day_of_cycle - 365 * year_of_cycle
+    month = (5 * day_of_year + 2) // 153  # from March
+    year = 4 * cycle + year_of_cycle + (month > 9)  # noqa: PLR2004 - January and February
+    return year, (month + 2) % 12 + 1, day_of_year - (153 * month + 2) // 5 + 1
 
 
 def in_range(micros: int) -> int | None:

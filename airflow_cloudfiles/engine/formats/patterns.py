@@ -3,8 +3,8 @@
 `dateFormat`, `timestampFormat` and `timestampNTZFormat` with `timeZone` and `locale`, for every
 format whose values are texts. Without a pattern, what Spark's CAST takes (`json_times`).
 
-Spark's meaning, except where it would lose something without a word: a date whose pattern has a
-time of day or a zone fits only at midnight UTC; a fraction finer than a microsecond does not fit.
+Spark's meaning, except where it would lose something that can be rescued: a date whose pattern has
+a time of day or a zone fits only at midnight UTC; a fraction finer than a microsecond does not fit.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ class TimePatterns:
         timestamp_ntz: `timestampNTZFormat`, likewise; its names are always English, as in Spark.
         time_zone: `timeZone`: of timestamps that name none; `None` is UTC.
         locale: `locale`: language of names; `None` is `en-US`.
+        exact: Whether a text of which Spark would drop something does not fit.
 
     Raises:
         OptionError: A pattern Spark refuses, or an unknown zone or locale; names the option.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - an option each
         self,
         *,
         date: str | None,
@@ -58,7 +59,9 @@ class TimePatterns:
         timestamp_ntz: str | None,
         time_zone: str | None,
         locale: str | None,
+        exact: bool = True,
     ) -> None:
+        self._exact = exact
         language = find_locale(locale)
         zone = UTC if time_zone is None else find_zone(time_zone.strip())
         if zone is None:
@@ -87,9 +90,11 @@ class TimePatterns:
     def date_days(self, text: str) -> int | None:
         """Days since 1970-01-01 of a date text; `None` when it does not fit."""
         if self._date is None:
-            return json_times.date_days(text)
+            return json_times.date_days(text, exact=self._exact)
         fields = self._date.fields(text)
-        moment = None if fields is None else moment_of(fields)
+        moment = None if fields is None else moment_of(fields, exact=self._exact)
+        if not self._exact:
+            return None if fields is None or moment is None else day_of(fields)
         if fields is None or moment is None or moment % _DAY_MICROS:
             return None
         if "zone" in fields and offset_of_text(str(fields["zone"]), moment) != 0:
@@ -99,9 +104,9 @@ class TimePatterns:
     def timestamp_micros(self, text: str) -> int | None:
         """Microseconds since the epoch of a timestamp text; `None` when it does not fit."""
         if self._timestamp is None:
-            return json_times.timestamp_micros(text, self._zone)
+            return json_times.timestamp_micros(text, self._zone, exact=self._exact)
         fields = self._timestamp.fields(text)
-        local = None if fields is None else moment_of(fields)
+        local = None if fields is None else moment_of(fields, exact=self._exact)
         if fields is None or local is None:
             return None
         if "zone" in fields:
@@ -113,11 +118,11 @@ class TimePatterns:
     def local_micros(self, text: str) -> int | None:
         """Microseconds since the epoch of a timestamp text without a zone (`timestamp_ntz`)."""
         if self._local is None:
-            return json_times.local_micros(text)
+            return json_times.local_micros(text, exact=self._exact)
         fields = self._local.fields(text)
         if fields is None or "zone" in fields:
             return None
-        return moment_of(fields)
+        return moment_of(fields, exact=self._exact)
 
     def cast(self, array: pa.StringArray, kind: pa.DataType) -> tuple[pa.Array, pa.BooleanArray]:
         """Convert texts all at once.

@@ -39,14 +39,15 @@ def day_of(fields: Fields) -> int | None:
     return json_times.days_of(year, int(month or 1), int(day or 1))
 
 
-def moment_of(fields: Fields) -> int | None:
+def moment_of(fields: Fields, *, exact: bool = True) -> int | None:
     """Local microseconds since 1970-01-01 of what a text says.
 
-    `None` when there is no such moment, or microseconds do not hold it: Spark cuts off the rest.
+    `None` when there is no such moment, or, if it is to be exact, microseconds do not hold it:
+    Spark cuts off the rest.
     """
     days, hour = day_of(fields), _hour(fields)
     micros, rest = divmod(int(fields.get("S", 0)), 1000)
-    if days is None or hour is None or rest:
+    if days is None or hour is None or (exact and rest):
         return None
     clock = (hour * 60 + int(fields.get("m", 0))) * 60 + int(fields.get("s", 0))
     return json_times.in_range(days * _DAY_MICROS + clock * 1_000_000 + micros)

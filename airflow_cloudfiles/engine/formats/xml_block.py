@@ -123,10 +123,7 @@ class Block:
                 self._left.rescued[row] = found.rescued
         elif not found.fits:
             # As in Spark: without rescued data, a value that does not fit makes a bad record.
-            if self._drop_or_fail(text, "a value does not fit its column"):
-                self._left.dropped.add(row)
-            elif self._rules.corrupt_place is not None:
-                self._left.corrupt[row] = printable(text)
+            self._read_corrupt(row, text, "a value does not fit its column")
         return found.row
 
     def _read_corrupt(self, row: int, text: bytes, reason: str) -> None:

@@ -2,8 +2,8 @@
 
 One value at a time (`converter`) and whole columns (`Casts.cast`), which agree. The conversions are
 those of Spark's XML reader (`StaxXmlParser.convertTo`, Spark 4.3), but a text that Spark would
-change into another value does not fit: a number with something behind it, out of range, or with
-more digits than the column has.
+change into another value does not fit where a rescued data column takes it: a number with something
+behind it, out of range, or with more digits than the column has.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class TextCasts:
     Args:
         options: Patterns, zone and locale.
         numbers: Which numbers doubles and floats hold.
+        exact: Whether a text that Spark would change does not fit.
 
     Attributes:
         locale: How decimals are written.
@@ -70,8 +71,10 @@ class TextCasts:
         OptionError: A pattern, a time zone or a locale is none.
     """
 
-    def __init__(self, options: XmlOptions, numbers: NumberRule = SPARK) -> None:
-        self._numbers = numbers
+    def __init__(
+        self, options: XmlOptions, numbers: NumberRule = SPARK, *, exact: bool = True
+    ) -> None:
+        self._numbers, self._exact = numbers, exact
         self._moments = TimePatterns(
             # Spark's XML reader takes dates by this pattern where its JSON reader takes more.
             date=options.date_format or "yyyy-MM-dd",
@@ -79,6 +82,7 @@ class TextCasts:
             timestamp_ntz=options.timestamp_ntz_format,
             time_zone=options.time_zone,
             locale=options.locale,
+            exact=exact,
         )
         self.locale = self._moments.locale
 
@@ -91,7 +95,7 @@ class TextCasts:
         if isinstance(kind, StringType):
             return str
         if isinstance(kind, DecimalType):
-            rules = ScalarRules(locale=self.locale)
+            rules = ScalarRules(locale=self.locale, exact=self._exact)
             return _quoted(json_scalars.converter(kind, rules))
         if type(kind) in INTEGER_BITS:
             return _to_integer(INTEGER_BITS[type(kind)])

@@ -71,7 +71,7 @@ class XmlReader:
         self._options = options
         self._own = own
         parsed = StructType([each for each in data_schema.fields if each.name != corrupt])
-        casts = TextCasts(own, NumberRule.of(options))
+        casts = TextCasts(own, NumberRule.of(options), exact=rescued is not None)
         self._locale = casts.locale
         place = self.arrow_schema.get_field_index(corrupt)
         single = options.single_variant_column
