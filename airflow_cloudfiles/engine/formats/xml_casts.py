@@ -25,6 +25,8 @@ from pyspark.sql.types import (
     DecimalType,
     DoubleType,
     FloatType,
+    IntegerType,
+    LongType,
     StringType,
     TimestampNTZType,
     TimestampType,
@@ -33,6 +35,7 @@ from pyspark.sql.types import (
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.format_options.xml import XmlOptions
 from airflow_cloudfiles.engine.formats import json_scalars
+from airflow_cloudfiles.engine.formats.csv_scalars import java_double
 from airflow_cloudfiles.engine.formats.exact_numbers import SPARK, NumberRule
 from airflow_cloudfiles.engine.formats.json_scalars import INTEGER_BITS, MISFIT, ScalarRules
 from airflow_cloudfiles.engine.formats.patterns import TimePatterns
@@ -50,6 +53,9 @@ _NOT_FINITE: Final = {
     "+Infinity": math.inf,
     "-Infinity": -math.inf,
 }
+_BEGINNING: Final = re.compile(r"(-?)(?=,*\.?\d)([\d,]*)(?:\.(\d*))?(?:E(-?\d+))?", flags=re.DOTALL)
+"""A number at the beginning of a text, with commas between its digits."""
+_NEGATED: Final = {"+": "-", "-": "+"}
 _HEXADECIMAL: Final = re.compile(r"(?:[0-9A-Fa-f]{2})*")
 _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 _EASY_INTEGER: Final = r"^-?[0-9]{1,18}$"
@@ -98,11 +104,13 @@ class TextCasts:
             rules = ScalarRules(locale=self.locale, exact=self._exact)
             return _quoted(json_scalars.converter(kind, rules))
         if type(kind) in INTEGER_BITS:
-            return _to_integer(INTEGER_BITS[type(kind)])
+            convert = _to_integer(INTEGER_BITS[type(kind)])
+            may_be_signed_twice = isinstance(kind, IntegerType | LongType) and not self._exact
+            return _signed_twice(convert) if may_be_signed_twice else convert
         simple: dict[type[DataType], Convert] = {
             BooleanType: _to_boolean,
-            DoubleType: _to_floating(self._numbers, is_float=False),
-            FloatType: _to_floating(self._numbers, is_float=True),
+            DoubleType: self._floating(is_float=False),
+            FloatType: self._floating(is_float=True),
             BinaryType: _to_binary,
             DateType: _or_misfit(self._moments.date_days),
             TimestampType: _or_misfit(self._moments.timestamp_micros),
@@ -115,6 +123,10 @@ class TextCasts:
                 "string, or leave it out."
             )
         return found
+
+    def _floating(self, *, is_float: bool) -> Convert:
+        convert = _to_floating(self._numbers, is_float=is_float)
+        return convert if self._exact else _or_its_beginning(convert, is_float=is_float)
 
     def cast(self, texts: pa.Array, kind: pa.DataType, convert: Convert) -> tuple[pa.Array, Bools]:
         """Convert a column.
@@ -209,6 +221,43 @@ def _to_floating(rule: NumberRule, *, is_float: bool) -> Convert:
         return json_scalars.floating(text.removeprefix("+"), rule, is_float=is_float)
 
     return convert
+
+
+def _signed_twice(convert: Convert) -> Convert:
+    """Spark takes a sign off and parses the rest, which may have one of its own."""
+
+    def converted(text: str) -> object:
+        if text[:1] in {"+", "-"} and text[1:2] in {"+", "-"}:
+            text = text[1:] if text[0] == "+" else _NEGATED[text[1]] + text[2:]
+        return convert(text)
+
+    return converted
+
+
+def _or_its_beginning(convert: Convert, *, is_float: bool) -> Convert:
+    """Spark also takes the number that a text begins with (Java's `NumberFormat.parse`)."""
+
+    def converted(text: str) -> object:
+        number = convert(text)
+        if number is MISFIT:
+            number = _beginning_of(text)
+        is_wide = is_float and isinstance(number, float)
+        return pa.scalar(number).cast(pa.float32(), safe=False).as_py() if is_wide else number
+
+    return converted
+
+
+def _beginning_of(text: str) -> object:
+    sign, plain = (-1.0, text[1:]) if text[:1] == "-" else (1.0, text.removeprefix("+"))
+    number = java_double(plain, infinite=True)
+    if number is not None:
+        return sign * number
+    found = _BEGINNING.match(plain)
+    if found is None:
+        return MISFIT
+    minus, whole, fraction, exponent = found.groups()
+    number = float(f"{minus}{whole.replace(',', '') or 0}.{fraction or 0}e{exponent or 0}")
+    return sign * number
 
 
 def _to_boolean(text: str) -> object:
