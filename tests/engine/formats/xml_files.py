@@ -274,6 +274,8 @@ def numbers(kind: pa.DataType) -> pa.DataType:
         return pa.struct([each.with_type(numbers(each.type)) for each in kind])
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(numbers(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, kind.item_field.with_type(numbers(kind.item_type)))
     return kind
 
 
