@@ -182,10 +182,17 @@ class Block:
 
     def _odd_row(self, index: int) -> tuple[_OddRow, str | None]:
         """One record, and why it is not valid."""
+        raw = self._records.record(index)
+        reason = None
         try:
-            values = self._rules.tokens.values(self._records.record(index).decode())
+            text = raw.decode()
         except UnicodeDecodeError as error:
-            return _OddRow(index, None), f"bytes that are not UTF-8, at byte {error.start}"
+            reason = f"bytes that are not UTF-8, at byte {error.start}"
+            if self._rules.rescues:
+                return _OddRow(index, None), reason
+            text = raw.decode(errors="replace")  # as in Spark: nothing else takes the other values
+        try:
+            values = self._rules.tokens.values(text)
         except MalformedRecordError as error:
             return _OddRow(index, None), str(error)
         null = self._rules.null_value
@@ -193,8 +200,8 @@ class Block:
         columns, width = self._columns, len(self._columns.names)
         few, many = len(values) < width, len(values) > width
         if (few and columns.is_exact) or (many and not columns.is_open):
-            return row, f"{len(values)} values instead of {width}"
-        return row, None
+            return row, reason or f"{len(values)} values instead of {width}"
+        return row, reason
 
     def _is_dropped(self, index: int, reason: str) -> bool:
         """Whether a record that is not valid goes to `badRecordsPath`, or nowhere; or fail."""
