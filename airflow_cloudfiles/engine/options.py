@@ -115,7 +115,8 @@ class CloudFilesOptions:
     a warning and counted, rather than an error; rows read from it before are kept."""
     bad_records_path: str | None = None
     """`badRecordsPath`: folder that takes records that are not valid, as JSON with file, record and
-    reason; they are left out of the table then, whatever `mode` says."""
+    reason; they are left out of the table then, whatever `mode` says. Without a rescued data
+    column, a value that does not fit makes a record that is not valid."""
     single_variant_column: str | None = None
     """`singleVariantColumn`: name of the one column, of type VARIANT, that takes whole records."""
     evolve_ahead: bool = False
