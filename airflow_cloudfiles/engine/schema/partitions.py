@@ -5,9 +5,9 @@ A folder named `key=value` below the source is a Hive partition. Unless
 ones in the same order, and otherwise none is (B36 to B39). Named keys are looked for in every
 path, wherever they stand (B40, B42). A partition that appears later is not a column (B41).
 
-Decided here: in an inferred schema a record's own field wins over a key of the same name (Spark lets
-the path win): the path repeats what the record says, and no value of a record is lost. In a given
-schema the path wins, file by file (`stream.file_columns`).
+Decided here: in an inferred schema a record's own field wins over a key of the same name (Spark
+lets the path win): the path repeats what the record says, and no value of a record is lost. In a
+given schema the path wins, file by file (`stream.file_columns`).
 """
 
 from __future__ import annotations
