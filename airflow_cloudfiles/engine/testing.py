@@ -142,9 +142,12 @@ class FailingStore:
         start_after: str = "",
         end_before: str = "",
         skip: SkipRule | None = None,
+        ordered: bool = True,
     ) -> Iterator[FileEntry]:
         """List the objects."""
-        return self.store.list(prefix, start_after=start_after, end_before=end_before, skip=skip)
+        return self.store.list(
+            prefix, start_after=start_after, end_before=end_before, skip=skip, ordered=ordered
+        )
 
     def key_after(self, after: str) -> str | None:
         """Give the first key after a text."""

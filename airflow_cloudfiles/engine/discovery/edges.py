@@ -1,4 +1,4 @@
-"""Where does a tree of files grow?
+"""In which folders, and where in them, does a tree of files grow?
 
 Files mostly land behind those that are there: names carry dates or numbers. Such a tree need not be
 listed whole; it is enough to look where it grows. The places are derived from the known paths each
@@ -12,6 +12,11 @@ Each place gives one range of keys: from some known keys before the last one, fo
 a little late, up to the next known key. So the ranges also cover every gap between two members of
 a set, where a new one (`region=fr`) would be. What lies inside a sequence is not looked at: that is
 what is saved, and what only a full listing finds.
+
+Files whose names begin with a time and end at random (`2024-01-01T00-00-00-5f0c.json`) are a fixed
+set by this rule. Where only the ends are asked for (`only_ends`), names are a sequence as soon as
+they have a digit at the same place, and of other files only the end of their folder is looked at.
+Which of the two is right for a source, and whether less is enough, is not decided here (`growth.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +25,8 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,6 +42,8 @@ MAX_LOOSE_FOLDERS = 2000
 """How many folders that are in no sequence are looked at before that is said."""
 MAX_LOOSE_FILES = 10_000
 """How many files that are in no sequence, such as a hundred with random names in each day."""
+MAX_NAMES_FOR_ENDS = 1000
+"""Where only ends are asked for: how many names of a folder are looked at to find its folders."""
 
 KeyOrder = Callable[[str], Any]
 """Gives what two keys are compared by: the order of the store."""
@@ -51,10 +59,12 @@ class KeyRange:
     Attributes:
         after: Only keys after this one.
         end: Only keys before this one; empty for no end.
+        keys: How many known keys it has at most, while it is being planned.
     """
 
     after: str = ""
     end: str = ""
+    keys: int = field(default=0, compare=False)
 
 
 class EdgeRanges:
@@ -67,14 +77,21 @@ class EdgeRanges:
 
     def __init__(self, ranges: list[KeyRange], order: KeyOrder) -> None:
         self._order = order
+        self._keys: list[int] = []
         self.ranges: list[KeyRange] = []
         ranges = [self._right_way_round(found) for found in ranges]
         for found in sorted(ranges, key=lambda found: order(found.after)):
             if self.ranges and self._touches(self.ranges[-1], found):
                 self.ranges[-1] = KeyRange(self.ranges[-1].after, self._later_end(found))
+                self._keys[-1] += found.keys
             else:
-                self.ranges.append(found)
+                self.ranges.append(KeyRange(found.after, found.end))
+                self._keys.append(found.keys)
         self._starts = [order(found.after) for found in self.ranges]
+
+    def cost(self, page_size: int) -> int:
+        """Requests that listing them takes while nothing is new, at most."""
+        return sum(1 + keys // page_size for keys in self._keys)
 
     def covers(self, key: str) -> bool:
         """Whether a file would be listed."""
@@ -103,19 +120,28 @@ class EdgeRanges:
         return max(first_end, second.end, key=self._order)
 
 
-def plan_edges(known: KnownKeys, prefix: str, order: KeyOrder) -> EdgeRanges | None:
+def end_range(known: KnownKeys, last: str) -> KeyRange:
+    """The range around and behind the last known file at a place."""
+    after = known.back(last, OVERLAP_FILES) or ""
+    return KeyRange(after, known.first_after(last) or "", OVERLAP_FILES)
+
+
+def plan_edges(
+    known: KnownKeys, prefix: str, order: KeyOrder, *, only_ends: bool = False
+) -> EdgeRanges | None:
     """Plan what an incremental listing lists.
 
     Args:
         known: The known files.
         prefix: How all files of the source begin.
         order: What keys are compared by.
+        only_ends: Look at the end of each folder that may grow, not between its files.
 
     Returns:
         The ranges; `None` when nothing is known yet, or the tree grows in too many places.
     """
     try:
-        return _Plan(known, prefix, order).ranges()
+        return _Plan(known, prefix, order, only_ends=only_ends).ranges()
     except _TooManyError:
         return None
 
@@ -137,10 +163,13 @@ class _Member:
 class _Plan:
     """One look at the known files."""
 
-    def __init__(self, known: KnownKeys, prefix: str, order: KeyOrder) -> None:
+    def __init__(
+        self, known: KnownKeys, prefix: str, order: KeyOrder, *, only_ends: bool
+    ) -> None:
         self._known = known
         self._prefix = prefix
         self._order = order
+        self._only_ends = only_ends
         self._names = Counter[bool]()
         self._overlapped = ""
         self._found: list[KeyRange] = []
@@ -156,7 +185,8 @@ class _Plan:
     def _grow(self, folder: str) -> None:
         """Find the ranges in a folder: in and behind each member, and before a set."""
         is_first = True
-        for member in self._members(folder):
+        members = self._members(folder)
+        for member in islice(members, MAX_NAMES_FOR_ENDS) if self._only_ends else members:
             if is_first and not member.in_sequence:
                 self._found.append(KeyRange(folder, member.first_key))
             is_first = False
@@ -165,8 +195,8 @@ class _Plan:
                 self._grow(key + "/")
             elif member.in_sequence:
                 self._edge(key)
-            else:
-                self._found.append(KeyRange(key, self._next(key)))
+            elif not self._only_ends:
+                self._found.append(KeyRange(key, self._next(key), 1))
         last = self._known.last(folder)
         if last is not None and last != self._overlapped:
             self._edge(last)
@@ -174,7 +204,7 @@ class _Plan:
     def _edge(self, last: str) -> None:
         """Add the range around and behind the last known file at a place."""
         self._overlapped = last
-        self._found.append(KeyRange(self._known.back(last, OVERLAP_FILES) or "", self._next(last)))
+        self._found.append(end_range(self._known, last))
 
     def _members(self, folder: str) -> Iterator[_Member]:
         """The names in a folder that may grow: one for each sequence, and every other one."""
@@ -208,6 +238,8 @@ class _Plan:
             return None
         last_name, _ = _child(folder, last)
         is_more = is_folder or last_name != name
+        if self._only_ends:
+            return last if is_more else None
         return last if is_more and _shape(last_name) == _shape(name) else None
 
     def _first(self, folder: str) -> str | None:
@@ -221,7 +253,7 @@ class _Plan:
 
     def _count(self, *, is_folder: bool) -> None:
         """Give up when there are more names without an order than are worth looking at."""
-        self._names[is_folder] += 1
+        self._names[is_folder] += is_folder or not self._only_ends
         if self._names[False] > MAX_LOOSE_FILES or self._names[True] > MAX_LOOSE_FOLDERS:
             raise _TooManyError
 

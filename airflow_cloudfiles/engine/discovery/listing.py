@@ -1,42 +1,54 @@
 """Which files are in the folder now, and which of them has nobody seen?
 
 A full listing looks at every key below the source once; large ones with several threads
-(`ranges.py`). An incremental listing looks where a tree grows (`edges.py`), which is far cheaper,
-and right only for trees that grow so. `listing_choice.py` has the rules by which one is chosen. A
-listing is complete or it fails: a folder that cannot be read is an error, never a gap.
+(`ranges.py`). An incremental listing looks where the source grows (`growth.py`), which is far
+cheaper, and right only where it has been seen to be. `listing_choice.py` has the rules by which one
+is chosen. A listing is complete or it fails: a folder that cannot be read is an error, never a gap.
+
+All of that rests on the order in which a store lists its keys. Some stores have none, or do not
+start a listing where they are asked to. That is noticed, remembered, and such a store is listed
+whole each time, in one thread.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.discovery.edges import EdgeRanges, KeyOrder, KeyRange, plan_edges
+from airflow_cloudfiles.engine.discovery.cutting import check_order
+from airflow_cloudfiles.engine.discovery.edges import KeyOrder, KeyRange
 from airflow_cloudfiles.engine.discovery.filters import is_hidden
+from airflow_cloudfiles.engine.discovery.growth import Plan, plan_all
 from airflow_cloudfiles.engine.discovery.listing_choice import (
     Choice,
     Circumstances,
-    Kind,
     answers_something,
     choose,
-    lexical_after,
+)
+from airflow_cloudfiles.engine.discovery.listing_run import (
+    PROGRESS_SECONDS,
+    ListingReport,
+    Run,
 )
 from airflow_cloudfiles.engine.discovery.listing_state import (
     ListingState,
-    Unfinished,
     after_look,
     load_state,
     save_state,
 )
 from airflow_cloudfiles.engine.discovery.ranges import Readers, not_listed
 from airflow_cloudfiles.engine.discovery_options import DiscoveryOptions
-from airflow_cloudfiles.engine.errors import OptionError, SourceNotFoundError
+from airflow_cloudfiles.engine.errors import (
+    OptionError,
+    SourceNotFoundError,
+    UnsupportedOptionError,
+)
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
-from airflow_cloudfiles.engine.storage.base import key_bytes
+from airflow_cloudfiles.engine.storage.base import UnorderedListingError, key_bytes
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.base import FoundBy, KnownKeys, Recorder
@@ -47,48 +59,10 @@ __all__ = ["DirectoryListing", "ListingReport", "is_hidden"]
 
 logger = logging.getLogger(__name__)
 
-_PROGRESS_SECONDS = 5.0
-_SAVE_SECONDS = 10.0
-_SAMPLE_FILES = 5
 _PAGE_KEYS = 1000
 THREADS = 8
 """Readers of an object store, which answers slowly and many at once. A local disk has one: there
 Python itself is what takes the time, and it runs in one thread at a time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListingReport:
-    """What one listing did.
-
-    Attributes:
-        kind: `full`, `incremental`, or `resumed`: the rest of a full one that was interrupted.
-        reason: Why it was of this kind.
-        listed: How many files were found; hidden and otherwise unwanted ones do not count.
-        new: How many of them were recorded.
-        list_calls: Requests for pages, and probes; on a local disk, folders that were read.
-        ranges: How many ranges were read; of an incremental listing, after cutting large ones.
-        edges: How many ranges an incremental listing looked at.
-        missed_by_incremental: How many new files an incremental listing would not have found.
-        missed_sample: The first of them, at most five.
-        rejected: How many files were left out, by reason.
-        seconds: How long it took.
-    """
-
-    kind: Kind
-    reason: str
-    listed: int
-    new: int
-    list_calls: int
-    ranges: int
-    edges: int
-    missed_by_incremental: int
-    missed_sample: tuple[str, ...]
-    rejected: dict[str, int]
-    seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        """For reports and XCom."""
-        return {**asdict(self), "missed_sample": list(self.missed_sample)}
 
 
 class DirectoryListing:
@@ -120,6 +94,7 @@ class DirectoryListing:
         self._options = options or DiscoveryOptions()
         self._clock = clock
         self._name = printable_path(source.uri)
+        self._has_order = True
         if self._options.allow_overwrites and self._options.use_incremental_listing == "true":
             raise OptionError(
                 "cloudFiles.useIncrementalListing=true and cloudFiles.allowOverwrites=true exclude "
@@ -147,16 +122,17 @@ class DirectoryListing:
             ListingError: The source could not be listed completely.
         """
         self._check_source()
-        given = self._circumstances(recorder.known)
-        choice = choose(given, full=full, found_by=found_by)
-        logger.info("Listing %s: %s, because %s", self._name, choice.kind, choice.reason)
         calls, rejected = self._source.requests["list"], self._filter.rejected.copy()
-        run = _Run(self._name, self._state, given, choice, self._clock)
-        readers = self._readers(recorder, choice, run)
-        run.read(readers, self._check_source)
+        try:
+            run, readers = self._run(recorder, full=full, found_by=found_by)
+        except UnorderedListingError as failure:
+            self._remember_no_order(failure)
+            self._filter.rejected.clear()
+            self._filter.rejected.update(rejected)
+            run, readers = self._run(recorder, full=full, found_by=found_by)
         left_out = self._filter.rejected - rejected
         report = run.report(readers, left_out, self._source.requests["list"] - calls)
-        if report.listed == 0 and choice.kind == "full":
+        if report.listed == 0 and report.kind == "full":
             self._check_pattern()
         return report
 
@@ -176,6 +152,14 @@ class DirectoryListing:
             ListingError: Something below the source cannot be listed.
         """
         self._check_source()
+        try:
+            return self._has_new(recorder, queue)
+        except UnorderedListingError as failure:
+            self._remember_no_order(failure)
+        return self._has_new(recorder, queue)
+
+    def _has_new(self, recorder: Recorder, queue: str) -> bool:
+        """Look once, by the rules as they are now."""
         given = self._circumstances(recorder.known)
         choice = choose(given, full=False, found_by="listing")
         # Behind an interrupted listing there may be something too; who else would continue it?
@@ -183,14 +167,62 @@ class DirectoryListing:
         try:
             if any(self._first_new(recorder, each) for each in ranges):
                 return True
+        except UnorderedListingError:
+            raise
         except OSError as failure:
             raise not_listed(self._source, failure) from failure
         self._check_source()
         self._remember_look(given, choice, queue)
         return False
 
+    def _run(self, recorder: Recorder, *, full: bool, found_by: FoundBy) -> tuple[Run, Readers]:
+        """List once, by the rules as they are now."""
+        given = self._circumstances(recorder.known)
+        choice = choose(given, full=full, found_by=found_by)
+        logger.info("Listing %s: %s, because %s", self._name, choice.kind, choice.reason)
+        is_certain = given.remembered.order == "seen" or self._is_order_promised
+        if choice.kind == "incremental" and not is_certain:
+            is_certain = self._check_order(recorder.known)
+        run = Run(self._name, self._state, given, choice, self._clock)
+        readers = self._readers(recorder, choice, run, is_order_certain=is_certain)
+        run.read(readers, self._check_source)
+        return run, readers
+
+    def _check_order(self, known: KnownKeys) -> bool:
+        """Look once whether the store lists by the bytes of keys, before it is relied on."""
+        key = known.last(self._filter.prefix) or ""
+        if "/" not in key:
+            return False
+        try:
+            return check_order(self._source, key, is_there=self._source.head(key) is not None)
+        except UnorderedListingError:
+            raise
+        except OSError as failure:
+            raise not_listed(self._source, failure) from failure
+
+    def _remember_no_order(self, failure: UnorderedListingError) -> None:
+        """Note that the store is listed whole from now on.
+
+        Raises:
+            UnsupportedOptionError: `useIncrementalListing=true` relies on an order.
+        """
+        logger.warning("%s is listed whole, each time: %s", self._name, failure)
+        self._has_order = False
+        if self._state is not None:
+            remembered = load_state(self._state)
+            save_state(self._state, replace(remembered, order="none", unfinished=None))
+        self._refuse_incremental()
+
+    def _refuse_incremental(self) -> None:
+        if self._options.use_incremental_listing == "true":
+            raise UnsupportedOptionError(
+                f"cloudFiles.useIncrementalListing=true needs a store that lists its keys in "
+                f"order, which that of {self._name} does not. Leave the option at auto: then the "
+                f"source is listed whole, at one request a page, and all files are found."
+            )
+
     def discover(self) -> Iterator[FileEntry]:
-        """List all files in the order of the store, each once, in one thread.
+        """List all files, each once, in one thread, and in the order of the store if it has one.
 
         Raises:
             SourceNotFoundError: As for `run`.
@@ -198,16 +230,21 @@ class DirectoryListing:
         """
         self._check_source()
         seen = 0
-        next_word = time.monotonic() + _PROGRESS_SECONDS
+        next_word = time.monotonic() + PROGRESS_SECONDS
+        # Half-way through it is too late to find that the store keeps no order.
+        is_ordered = self._order is not None and self._is_order_promised
+        listing = self._source.list(
+            self._filter.prefix, skip=self._filter.skip_folder, ordered=is_ordered
+        )
         try:
-            for entry in self._source.list(self._filter.prefix, skip=self._filter.skip_folder):
+            for entry in listing:
                 if not self._filter.accepts_in_folder(entry):
                     continue
                 yield entry
                 seen += 1
                 if time.monotonic() >= next_word:
                     logger.info("Listing %s: %d files so far", self._name, seen)
-                    next_word = time.monotonic() + _PROGRESS_SECONDS
+                    next_word = time.monotonic() + PROGRESS_SECONDS
         except OSError as failure:
             raise not_listed(self._source, failure) from failure
         if seen == 0:
@@ -220,6 +257,7 @@ class DirectoryListing:
             start_after=where.after,
             end_before=where.end,
             skip=self._filter.skip_folder,
+            ordered=self._order is not None,
         )
         return next(recorder.unseen(filter(self._filter.accepts_in_folder, listing)), None)
 
@@ -244,44 +282,53 @@ class DirectoryListing:
     def _circumstances(self, known: KnownKeys) -> Circumstances:
         """What decides how much is listed now."""
         remembered = ListingState() if self._state is None else load_state(self._state)
-        edges = self._edges(known, remembered)
+        if remembered.order == "none" and self._has_order:
+            self._has_order = False
+            self._refuse_incremental()
         return Circumstances(
             options=self._options,
             remembered=remembered,
             known=known,
             fingerprint=self._filter.fingerprint,
-            edges=edges,
+            plans=self._plans(known, remembered),
             page_size=self._page_size,
+            has_order=self._order is not None,
             now=self._clock(),
         )
 
-    def _readers(self, recorder: Recorder, choice: Choice, run: _Run) -> Readers:
-        is_serial = self._is_local or self._order is None
+    def _readers(
+        self, recorder: Recorder, choice: Choice, run: Run, *, is_order_certain: bool
+    ) -> Readers:
         return Readers(
             self._source,
             self._filter,
             recorder,
             choice.ranges,
             found_by=choice.found_by,
-            threads=1 if is_serial else THREADS,
+            threads=1 if self._is_local else THREADS,
             page_size=self._page_size,
-            order=self._order or key_bytes,
+            order=self._order,
+            is_order_certain=is_order_certain,
             watcher=run,
         )
 
-    def _edges(self, known: KnownKeys, remembered: ListingState) -> EdgeRanges | None:
-        """What an incremental listing would look at now; `None` where none is possible.
+    def _plans(self, known: KnownKeys, remembered: ListingState) -> list[Plan]:
+        """What incremental listings could look at now; none where none is possible.
 
         After notifications it is not asked: what is known then says nothing about listings.
         """
-        options = self._options
+        options, order = self._options, self._order
         if options.allow_overwrites or options.use_incremental_listing == "false":
-            return None
-        if self._order is None or remembered.full_started <= 0 or remembered.has_notifications:
-            return None
+            return []
+        if order is None or remembered.full_started <= 0 or remembered.has_notifications:
+            return []
         if not remembered.is_of(known, self._filter.fingerprint):
-            return None
-        return plan_edges(known, self._filter.prefix, self._order)
+            return []
+        is_always = options.use_incremental_listing == "true"
+        pages = math.inf if is_always else remembered.full_listed / self._page_size
+        return plan_all(
+            known, self._filter.prefix, order, page_size=self._page_size, pages=pages
+        )
 
     @property
     def _is_local(self) -> bool:
@@ -294,9 +341,16 @@ class DirectoryListing:
 
     @property
     def _order(self) -> KeyOrder | None:
-        """The order of the store; `None` where it cannot be told, and no range can be cut."""
+        """The order of the store; `None` where there is none, and no range can be cut."""
+        if not self._has_order:
+            return None
         order: KeyOrder | None = getattr(self._source, "key_order", key_bytes)
         return order
+
+    @property
+    def _is_order_promised(self) -> bool:
+        """Whether the order of the store needs no look."""
+        return bool(getattr(self._source, "is_order_promised", True))
 
     def _check_source(self) -> None:
         """See that a local folder is there; an object store tells when it is listed."""
@@ -316,188 +370,12 @@ class DirectoryListing:
         if pattern is None:
             return
         try:
-            key = self._source.key_after(pattern)
+            found = next(self._source.list(pattern + "/", ordered=False), None)
         except OSError as failure:
             raise not_listed(self._source, failure) from failure
-        if key is not None and key.startswith(pattern + "/"):
+        if found is not None:
             raise SourceNotFoundError(
                 f"Nothing in {self._name} matches the pattern {pattern!r}, but there is a folder "
                 f"of exactly that name. If it is meant, write a backslash before each of the "
                 f"characters * ? [ {{ and \\ in it."
             )
-
-
-@dataclass
-class _Comparison:
-    """What a full listing found, beside where an incremental one would have looked."""
-
-    edges: EdgeRanges | None
-    found: int = 0
-    missed: int = 0
-    sample: list[str] = field(default_factory=list)
-
-    def add(self, files: Sequence[FileEntry]) -> None:
-        """Count new files."""
-        if self.edges is None:
-            return
-        self.found += len(files)
-        for file in files:
-            if not self.edges.covers(file.path):
-                self.missed += 1
-                if len(self.sample) < _SAMPLE_FILES:
-                    self.sample.append(printable_path(file.path))
-
-
-class _Run:
-    """One listing, as its readers tell of it: progress, marks, what it has shown."""
-
-    def __init__(
-        self,
-        name: str,
-        state: ObjectStore | None,
-        given: Circumstances,
-        choice: Choice,
-        clock: Callable[[], float],
-    ) -> None:
-        self._name = name
-        self._state = state
-        self._given = given
-        self._choice = choice
-        self._clock = clock
-        self._readers: Readers | None = None
-        self._doubt: ListingState | None = None
-        self._comparison = _Comparison(given.edges if choice.kind == "full" else None)
-        self._began = time.monotonic()
-        self._next_word = self._began + _PROGRESS_SECONDS
-        self._next_save = self._began + _SAVE_SECONDS
-
-    def read(self, readers: Readers, check_source: Callable[[], None]) -> None:
-        """List; remember how far it came, or what it has shown.
-
-        A local folder that went meanwhile, perhaps with what is mounted there, looks like an empty
-        one.
-        """
-        self._readers = readers
-        try:
-            readers.run()
-            check_source()
-        except Exception:
-            self._save_marks(readers)
-            raise
-        self._save_result(readers)
-
-    def found(self, files: Sequence[FileEntry]) -> None:
-        """Compare new files with where an incremental listing would have looked."""
-        self._comparison.add(files)
-        remembered = self._given.remembered
-        if self._state is None or self._doubt or not remembered.full_started:
-            return
-        if self._may_leave_gaps():
-            self._doubt = remembered.in_doubt()
-            save_state(self._state, self._doubt)
-
-    def advanced(self, readers: Readers) -> None:
-        """Say how far it is, and note it, now and then."""
-        now = time.monotonic()
-        if now >= self._next_word:
-            self._next_word = now + _PROGRESS_SECONDS
-            logger.info(
-                "Listing %s: %d keys so far, %d new files, %d of %d ranges done",
-                self._name,
-                readers.listed,
-                readers.new,
-                readers.ranges_done,
-                readers.ranges_begun,
-            )
-        if now >= self._next_save:
-            self._save_marks(readers)
-            self._next_save = time.monotonic() + _SAVE_SECONDS
-
-    def report(self, readers: Readers, rejected: Counter[str], list_calls: int) -> ListingReport:
-        """Tell what it did; warn about what only a full listing finds."""
-        comparison, given = self._comparison, self._given
-        if comparison.missed:
-            logger.warning(
-                "%d of %d new files in %s lie where an incremental listing does not look, such as "
-                "%s. Listings stay full until new files come last; "
-                "cloudFiles.useIncrementalListing=true would miss such files until a backfill.",
-                comparison.missed,
-                comparison.found,
-                self._name,
-                ", ".join(comparison.sample),
-            )
-        is_incremental = self._choice.kind == "incremental"
-        return ListingReport(
-            kind=self._choice.kind,
-            reason=self._choice.reason,
-            listed=max(0, readers.listed - rejected.total()),
-            new=readers.new,
-            list_calls=list_calls,
-            ranges=readers.ranges_begun,
-            edges=len(given.edges.ranges) if is_incremental and given.edges else 0,
-            missed_by_incremental=comparison.missed,
-            missed_sample=tuple(comparison.sample),
-            rejected=dict(rejected),
-            seconds=round(time.monotonic() - self._began, 3),
-        )
-
-    def _may_leave_gaps(self) -> bool:
-        """Whether files would be unseen before known ones if this process were killed now."""
-        is_shared = self._readers is not None and self._readers.are_several
-        is_other = self._given.remembered.filter != self._given.fingerprint
-        return is_shared or is_other or self._choice.kind == "resumed"
-
-    def _save_marks(self, readers: Readers) -> None:
-        """Note what of a full listing is left, unless that is all, or nothing."""
-        left = readers.unfinished()
-        if self._state is None or self._choice.kind == "incremental":
-            return
-        if not left or left == [KeyRange()]:
-            return
-        unfinished = Unfinished(
-            saved=self._clock(),
-            found_by=self._choice.found_by,
-            filter=self._given.fingerprint,
-            witness=self._given.known.last() or "",
-            ranges=tuple(left),
-        )
-        remembered = self._doubt or self._given.remembered
-        save_state(self._state, replace(remembered, unfinished=unfinished))
-
-    def _has_shown_nothing(self, readers: Readers) -> bool:
-        """Whether the next listing would be the same without a word of this one."""
-        given = self._given
-        pages = given.remembered.full_listed // given.page_size
-        return (
-            self._choice.kind == "full"
-            and readers.new == 0
-            and readers.listed // given.page_size == pages
-            and not answers_something(given)
-        )
-
-    def _save_result(self, readers: Readers) -> None:
-        """Note what the next listing has to know."""
-        if self._state is None or self._has_shown_nothing(readers):
-            return
-        remembered, given = self._given.remembered, self._given
-        if self._choice.kind == "incremental":
-            now = replace(remembered, incremental=remembered.incremental + 1)
-        elif self._choice.kind == "resumed":
-            now = replace(self._doubt or remembered, unfinished=None)
-        else:
-            lexical, covered = lexical_after(
-                remembered, found=self._comparison.found, missed=self._comparison.missed
-            )
-            now = replace(
-                remembered,
-                full_started=given.now,
-                full_listed=readers.listed,
-                incremental=0,
-                lexical=lexical,
-                covered=covered,
-                filter=given.fingerprint,
-                witness=given.known.last() or "",
-                unfinished=None,
-            )
-        is_incremental = self._choice.kind == "incremental"
-        save_state(self._state, now, over=self._doubt or remembered if is_incremental else None)

@@ -11,23 +11,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from airflow_cloudfiles.engine.discovery.edges import KeyRange
+from airflow_cloudfiles.engine.discovery.growth import (
+    HYPOTHESES,
+    Plan,
+    best,
+    trusted,
+    unproven,
+)
 from airflow_cloudfiles.engine.discovery.listing_state import is_known
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.base import FoundBy, KnownKeys
-    from airflow_cloudfiles.engine.discovery.edges import EdgeRanges
     from airflow_cloudfiles.engine.discovery.listing_state import ListingState
     from airflow_cloudfiles.engine.discovery_options import DiscoveryOptions
 
 INCREMENTAL_BEFORE_FULL = 7
 """`auto` makes a full listing after so many incremental ones (B81)."""
-COVERED_BEFORE_LEXICAL_AGAIN = 3
-"""So many full listings in a row must find new files at the edges only, once one has not."""
 WORTHWHILE_PAGES = 2
 """A full listing of no more pages is so cheap that `auto` makes no other."""
 RESUME_SECONDS = 6 * 3600.0
 """An interrupted full listing is continued when it is younger."""
 BACKFILL = "cloudFiles.backfillInterval has passed"
+NO_ORDER = "the store does not list keys in order, or does not tell in which"
 
 Kind = Literal["full", "incremental", "resumed"]
 
@@ -51,8 +56,9 @@ class Circumstances:
         remembered: What earlier listings have shown.
         known: The known files.
         fingerprint: Of the filter.
-        edges: Where the tree grows; `None` when that cannot be told.
+        plans: What incremental listings could look at; none where none is possible.
         page_size: Keys on a page.
+        has_order: Whether the store lists keys in order.
         now: Seconds since 1970.
     """
 
@@ -60,9 +66,18 @@ class Circumstances:
     remembered: ListingState
     known: KnownKeys
     fingerprint: str
-    edges: EdgeRanges | None
+    plans: Sequence[Plan]
     page_size: int
+    has_order: bool
     now: float
+
+    @property
+    def plan(self) -> Plan | None:
+        """What an incremental listing would look at now; `None` when none may be made."""
+        evidence = self.remembered.evidence
+        if self.options.use_incremental_listing == "true":
+            return best(unproven(self.plans, evidence))
+        return best(trusted(self.plans, evidence))
 
 
 def choose(given: Circumstances, *, full: bool, found_by: FoundBy) -> Choice:
@@ -75,9 +90,10 @@ def choose(given: Circumstances, *, full: bool, found_by: FoundBy) -> Choice:
     """
     if full:
         return Choice("full", "it was asked for", [KeyRange()], found_by)
-    reason = _why_full(given)
-    if not reason and given.edges is not None:
-        return Choice("incremental", "new files come last here", given.edges.ranges, found_by)
+    reason, plan = _why_full(given), given.plan
+    if not reason and plan is not None:
+        where = f"new files come {HYPOTHESES[plan.name]} here"
+        return Choice("incremental", where, plan.edges.ranges, found_by)
     if _may_resume(given, found_by) and (unfinished := given.remembered.unfinished):
         age = int(given.now - unfinished.saved)
         reason = f"a full one was interrupted {age} seconds ago"
@@ -112,6 +128,7 @@ def _why_full(given: Circumstances) -> str:
     """Why a full listing is due; empty when none is."""
     options, remembered = given.options, given.remembered
     rules = [
+        (not given.has_order, NO_ORDER),
         (options.use_incremental_listing == "false", "cloudFiles.useIncrementalListing is false"),
         (options.allow_overwrites, "cloudFiles.allowOverwrites looks at known files"),
         (remembered.full_started <= 0, "none was finished before"),
@@ -120,24 +137,20 @@ def _why_full(given: Circumstances) -> str:
         (remembered.has_notifications, "notifications came before"),
         (_is_backfill_due(given), BACKFILL),
         *(_rules_of_auto(given) if options.use_incremental_listing == "auto" else ()),
-        (given.edges is None, "the tree grows in too many places, or cannot be cut"),
+        (given.plan is None, "it costs no more than an incremental one would"),
     ]
     return next((reason for holds, reason in rules if holds), "")
 
 
 def _rules_of_auto(given: Circumstances) -> Sequence[tuple[bool, str]]:
     """What `auto` asks besides: whether it is safe, and whether it saves anything."""
-    remembered, edges = given.remembered, given.edges
+    remembered = given.remembered
     pages = remembered.full_listed / given.page_size
     return (
         (remembered.lexical is None, "it is not known yet whether new files come last"),
         (remembered.lexical is False, "new files do not come last here"),
         (remembered.incremental >= INCREMENTAL_BEFORE_FULL, "the last seven were incremental"),
         (pages <= WORTHWHILE_PAGES, "it costs two pages at most"),
-        (
-            edges is not None and len(edges.ranges) >= pages,
-            "it costs no more than the edges do",
-        ),
     )
 
 
@@ -146,28 +159,10 @@ def _may_resume(given: Circumstances, found_by: FoundBy) -> bool:
     unfinished = given.remembered.unfinished
     return (
         unfinished is not None
+        and given.has_order
         and not given.options.allow_overwrites
         and unfinished.found_by == found_by
         and unfinished.filter == given.fingerprint
         and is_known(given.known, unfinished.witness)
         and 0 <= given.now - unfinished.saved < RESUME_SECONDS
     )
-
-
-def lexical_after(remembered: ListingState, *, found: int, missed: int) -> tuple[bool | None, int]:
-    """What a full listing says about whether new files come last.
-
-    Args:
-        remembered: What was known before it.
-        found: How many new files it found.
-        missed: How many of them an incremental one would not have found.
-
-    Returns:
-        `lexical` and `covered` of the new state.
-    """
-    if found == 0:
-        return remembered.lexical, remembered.covered
-    if missed:
-        return False, 0
-    covered = remembered.covered + 1
-    return remembered.lexical is not False or covered >= COVERED_BEFORE_LEXICAL_AGAIN, covered

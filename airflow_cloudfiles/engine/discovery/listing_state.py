@@ -12,16 +12,16 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_cloudfiles.engine.discovery.edges import KeyRange
+from airflow_cloudfiles.engine.discovery.growth import Evidence
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from airflow_cloudfiles.engine.discovery.base import KnownKeys
     from airflow_cloudfiles.engine.storage import ObjectStore
 
@@ -29,7 +29,10 @@ logger = logging.getLogger(__name__)
 
 KEY = "_source/listing.json"
 _IN_DOUBT = "in doubt "
-_VERSION = 1
+_VERSION = 2
+
+Order = Literal["", "seen", "none"]
+"""Whether the store lists keys in order, as far as that had to be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +62,9 @@ class ListingState:
         full_started: When the last full listing that came to its end began.
         full_listed: How many keys it listed.
         incremental: How many incremental listings came after it.
-        lexical: Whether incremental listings would have found what full ones did; `None`: it has
-            not been seen yet.
-        covered: How many full listings in a row found new files only where an incremental one would
-            have looked.
+        evidence: What full listings have shown about each hypothesis of where the source grows
+            (`growth.HYPOTHESES`).
+        order: Whether the store was seen to list keys in order.
         notified: When files were last found by notifications.
         queue: Which queue these arrived in. Another one was not told of what came before it.
         filter: Which files were input (`FileFilter.fingerprint`).
@@ -73,13 +75,20 @@ class ListingState:
     full_started: float = 0.0
     full_listed: int = 0
     incremental: int = 0
-    lexical: bool | None = None
-    covered: int = 0
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    order: Order = ""
     notified: float = 0.0
     queue: str = ""
     filter: str = ""
     witness: str = ""
     unfinished: Unfinished | None = None
+
+    @property
+    def lexical(self) -> bool | None:
+        """Whether an incremental listing may be made; `None`: nothing has been seen yet."""
+        if not self.evidence:
+            return None
+        return any(each.is_enough for each in self.evidence.values())
 
     @property
     def has_notifications(self) -> bool:
@@ -118,7 +127,7 @@ def load_state(state: ObjectStore) -> ListingState:
         return ListingState()
     try:
         return _decode(json.loads(content))
-    except (ValueError, TypeError, KeyError) as failure:
+    except (ValueError, TypeError, KeyError, AttributeError) as failure:
         name = printable_path(state.child_uri(KEY))
         logger.warning("%s cannot be read (%s): the source is listed in full.", name, failure)
         return ListingState()
@@ -226,8 +235,11 @@ def _decode(value: Any) -> ListingState:
             witness=str(unfinished["witness"]),
             ranges=ranges,
         )
-    kinds = {"lexical": lambda found: None if found is None else bool(found)}
+    evidence = {
+        str(name): Evidence(int(each["covered"]), bool(each["missed"]))
+        for name, each in fields.pop("evidence").items()
+    }
     for name, default in asdict(ListingState()).items():
-        if name != "unfinished":
-            fields[name] = kinds.get(name, type(default))(fields[name])
-    return ListingState(**fields, unfinished=unfinished)
+        if name not in {"unfinished", "evidence"}:
+            fields[name] = type(default)(fields[name])
+    return ListingState(**fields, evidence=evidence, unfinished=unfinished)

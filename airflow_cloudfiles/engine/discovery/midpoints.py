@@ -6,22 +6,16 @@ digits are characters: printable ASCII where the keys are ASCII, else all of Uni
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 _DIGITS = 4
 _FIRST, _LAST = 0x20, 0x7E
 _SURROGATES = (0xD800, 0xDFFF)
 _BEYOND = "\U0010ffff"
-_LONGEST = 1024
 
 
 def midpoint(low: str, high: str) -> str | None:
     """Give a text half-way between two; `None` when there is none to speak of."""
-    common = _common(low, high)
-    lows, highs = low[common : common + _DIGITS], high[common : common + _DIGITS]
+    shared = common(low, high)
+    lows, highs = low[shared : shared + _DIGITS], high[shared : shared + _DIGITS]
     if not highs:
         return None
     if ord(highs[0]) <= _LAST + 1:
@@ -30,40 +24,30 @@ def midpoint(low: str, high: str) -> str | None:
         found = chr(_LAST + 1)
     else:
         found = _character((ord(lows[0]) + ord(highs[0])) // 2)
-    text = high[:common] + found
+    text = high[:shared] + found
     return text if low < text < high else None
 
 
-def _common(first: str, second: str) -> int:
+def common(first: str, second: str) -> int:
     """How many characters two texts begin with alike."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((at for at, (one, other) in pairs if one != other), min(len(first), len(second)))
 
 
-def last_text(low: str, prefix: str, has_key_after: Callable[[str], bool]) -> str:
-    """Find a text behind all keys, as close to them as the characters they share.
-
-    The keys behind `low` share some of its beginning. How much is found by halving: six probes for
-    a key of 60 characters.
-
-    Args:
-        low: A key.
-        prefix: With which all keys start.
-        has_key_after: Whether a key with the prefix comes after a text.
-    """
-    shared, longest = len(prefix), min(len(low), _LONGEST)
-    while shared < longest:
-        middle = (shared + longest) // 2
-        if has_key_after(_behind(low[: middle + 1])):
-            longest = middle
-        else:
-            shared = middle + 1
-    return _behind(low[:shared])
-
-
-def _behind(prefix: str) -> str:
+def behind(prefix: str) -> str:
     """A text behind everything that has a prefix, but for what nobody would call a file."""
     return prefix + _BEYOND
+
+
+def above(low: str, shared: int) -> str:
+    """A text behind the keys that differ from `low` in the character at a place, if all of them
+    have a character of its kind there: a digit, a letter of ASCII, or any."""
+    character = low[shared : shared + 1]
+    if "0" <= character <= "9":
+        return low[:shared] + ":"
+    if " " <= character <= "~":
+        return low[:shared] + ("[" if "A" <= character <= "Z" else chr(_LAST + 1))
+    return behind(low[:shared])
 
 
 def _middle_of_ascii(lows: str, highs: str) -> str:

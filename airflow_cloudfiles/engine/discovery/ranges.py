@@ -1,12 +1,13 @@
-"""How do several threads list one key space?
+"""How do several threads list one key space, for little more than one thread needs?
 
 Each reader lists a range of keys, merges it with what is recorded (a sorted scan of its own), and
-has what is new recorded. A worker without a range takes the upper half of the one that is read
-longest. Where that half begins is found by probing: a text in the middle between the reader's
-position and the end of its range, and the store's answer to which key comes after it.
+has what is new recorded. A worker without a range takes the upper part of the one that is read
+longest. Where that part begins is found by trying (`cutting.py`), and each try costs one request at
+most. After ten pages one try is allowed, after twenty another: so a listing costs a tenth more than
+its pages at most, however the keys are spread. The first pages are read by one thread.
 
-However the probing guesses, no key is lost: when a range `(a, z)` is cut at a text `m` whose next
-key is `k`, the two parts are `(a, k)` and `(m, z)`. At worst a key is listed twice.
+However the guesses turn out, no key is lost: when a range `(a, z)` is cut at a string `m` whose
+next key is `k`, the two parts are `(a, k)` and `(m, z)`. At worst a key is listed twice.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import logging
 import threading
 import time
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol
 
+from airflow_cloudfiles.engine.discovery.cutting import Middle, check_order
 from airflow_cloudfiles.engine.discovery.edges import KeyOrder, KeyRange
-from airflow_cloudfiles.engine.discovery.midpoints import last_text, midpoint
 from airflow_cloudfiles.engine.errors import ListingError, SourceError, SourceNotFoundError
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.storage.base import UnorderedListingError, key_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,13 +36,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 5.0
-SERIAL_PAGES = 20
-"""A listing of no more pages is read by one thread, so that it costs its pages and nothing else."""
+PAGES_PER_CUT = 10
+"""So many pages must have been listed for each try to cut a range."""
 _PAGES_BEFORE_SPLIT = 4
-"""A range from which fewer pages were read since it was cut is not cut: it may be small, and a cut
-costs a probe and part of a page."""
-_PROBES = 12
-"""After so many guesses without a key the rest of a range is taken to be small."""
+"""A range from which fewer pages were read since it was cut is not cut: it may be small."""
 _SEGMENT_KEYS = 10_000
 """After so many keys a reader looks around: what to record, what to tell, whether to stop."""
 _BATCH_FILES = 100_000
@@ -67,15 +66,17 @@ class _Reader:
     Attributes:
         after: Everything up to here is listed, and recorded.
         end: Where the range ends; another worker may move it towards the beginning.
-        high: Where its keys end, as far as probing has shown; `None` when that was not asked.
+        high: A string behind its keys, as far as tries have shown; empty for none.
         position: The last key that was listed.
         unsplit: How many keys were listed since it was cut.
+        listing: Its keys from the beginning, where they are being listed already.
     """
 
     after: str
     end: str
-    high: str | None = None
+    high: str = ""
     position: str = ""
+    listing: Iterator[FileEntry] | None = None
     unsplit: int = 0
     listed: int = 0
     is_read: bool = False
@@ -96,7 +97,8 @@ class Readers:
         found_by: How the files were found.
         threads: How many workers there may be; with one, nothing is cut.
         page_size: Keys on a page of a listing.
-        order: The order of the store.
+        order: The order of the store; `None` when it has none: then one thread lists the whole.
+        is_order_certain: Whether that order needs no look before a range is cut.
         watcher: Is told how it goes.
     """
 
@@ -110,19 +112,23 @@ class Readers:
         found_by: FoundBy,
         threads: int,
         page_size: int,
-        order: KeyOrder,
+        order: KeyOrder | None,
+        is_order_certain: bool,
         watcher: Watcher,
     ) -> None:
         self._source = source
         self._filter = filter
         self._recorder = recorder
         self._found_by = found_by
-        self._threads = threads
+        self._threads = threads if order is not None else 1
         self._page_size = page_size
-        self._order = order
+        self._is_ordered = order is not None
+        self._order: KeyOrder = order or key_bytes
+        self._middle = Middle(recorder.known, filter.prefix, self._order)
+        self._first = ""
         self._watcher = watcher
         self._segment_keys = min(_SEGMENT_KEYS, _PAGES_BEFORE_SPLIT * page_size)
-        most = _BATCH_FILES if threads == 1 else 2 * _BATCH_FILES // threads
+        most = _BATCH_FILES if self._threads == 1 else 2 * _BATCH_FILES // threads
         self._batch_files = max(1, most - self._segment_keys)
         self._waiting = [_Reader(found.after, found.end) for found in reversed(ranges)]
         self._reading: list[_Reader] = []
@@ -134,7 +140,8 @@ class Readers:
         self.new = 0
         self.ranges_done = 0
         self.ranges_begun = len(ranges)
-        self.probes = 0
+        self.tries = 0
+        self.is_order_certain = is_order_certain
 
     def run(self) -> None:
         """List all ranges.
@@ -161,7 +168,7 @@ class Readers:
         return bool(self._helpers)
 
     def unfinished(self) -> list[KeyRange]:
-        """What is not listed and recorded yet, at some one moment."""
+        """What is not listed and recorded yet, at some one moment; without an order, all of it."""
         with self._changed:
             return [KeyRange(each.after, each.end) for each in [*self._reading, *self._waiting]]
 
@@ -207,12 +214,15 @@ class Readers:
                     self._changed.wait()
                     continue
                 victim.is_being_cut = True
+                self.tries += 1
             upper = self._cut(victim)
             if upper is not None:
                 return upper
 
     def _largest(self) -> _Reader | None:
-        """The range that has given most keys since it was last cut, and still gives."""
+        """The range that has given most keys since it was last cut, if a try is allowed."""
+        if (self.tries + 1) * PAGES_PER_CUT * self._page_size > self.listed:
+            return None
         enough = _PAGES_BEFORE_SPLIT * self._page_size
         open_ranges = [
             each
@@ -224,71 +234,64 @@ class Readers:
     # ── cutting ──────────────────────────────────────────────────────────────────────────────────
 
     def _cut(self, victim: _Reader) -> _Reader | None:
-        """Take the upper half of a range; `None` when there seems to be none."""
+        """Take the upper part of a range; `None` when there seems to be none."""
+        upper = None
         try:
-            found = self._middle(victim)
+            if self._is_cuttable(victim.position):
+                upper = self._upper(victim)
+        except UnorderedListingError:
+            raise
+        except OSError as failure:
+            raise not_listed(self._source, failure) from failure
         finally:
             victim.is_being_cut = False
         with self._changed:
             victim.unsplit = 0
-            if found is None or victim.is_done or not self._is_between(victim, *found):
+            if upper is None or victim.is_done or not self._is_between(victim, *upper):
                 return None
-            text, key = found
-            upper = _Reader(text, victim.end, victim.high, position=text)
+            text, key, listing = upper
+            reader = _Reader(text, victim.end, victim.high, position=text, listing=listing)
             victim.end = victim.high = key
-            self._reading.append(upper)
+            self._reading.append(reader)
             self.ranges_begun += 1
-            return upper
+            return reader
 
-    def _is_between(self, victim: _Reader, text: str, key: str) -> bool:
+    def _upper(self, victim: _Reader) -> tuple[str, str, Iterator[FileEntry]] | None:
+        """Try to cut: give a string, the first key after it, and the listing that begins there."""
+        text = self._middle.guess(self._first, victim.position, victim.end, victim.high)
+        if text is None:
+            with self._changed:
+                self.tries -= 1
+            return None
+        listing = self._list(text, victim.end)
+        first = next(listing, None)
+        if first is None:
+            victim.high = text
+            return None
+        return text, first.path, chain((first,), listing)
+
+    def _is_between(self, victim: _Reader, text: str, key: str, _: Iterator[FileEntry]) -> bool:
         """Whether a cut is where the reader has not been, and before the end."""
         order = self._order
         if victim.end and order(key) >= order(victim.end):
             return False
         return bool(order(text) >= order(victim.position))
 
-    def _middle(self, victim: _Reader) -> tuple[str, str] | None:
-        """Probe for a text in the middle of a range, and the key after it."""
-        low = victim.position
-        if victim.high is None:
-            victim.high = victim.end or self._last_text(low)
-        for _ in range(_PROBES):
-            text = midpoint(max(low, self._filter.prefix), victim.high)
-            if text is None:
-                return None
-            key = self._probe(text)
-            if key is None or self._is_behind(key, victim.end):
-                victim.high = text
-            else:
-                return text, key
-        return None
+    def _is_cuttable(self, key: str) -> bool:
+        """Whether the store keeps its order; the first time, one request looks, in place of a try.
 
-    def _is_behind(self, key: str, end: str) -> bool:
-        return bool(end) and bool(self._order(key) >= self._order(end))
-
-    def _last_text(self, low: str) -> str:
-        """Find a text that is behind all keys, and close to them, when a range has no end."""
-        return last_text(low, self._filter.prefix, lambda text: self._probe(text) is not None)
-
-    def _probe(self, text: str) -> str | None:
-        """Ask for the first key after a text; `None` when there is none of ours."""
-        self.probes += 1
-        try:
-            key = self._source.key_after(text)
-        except OSError as failure:
-            raise not_listed(self._source, failure) from failure
-        return key if key is not None and key.startswith(self._filter.prefix) else None
+        Between keys that are in no folder there is nothing to see, and nothing is cut.
+        """
+        if not self.is_order_certain and "/" in key:
+            self.is_order_certain = check_order(self._source, key, is_there=True)
+            return False
+        return self.is_order_certain
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────
 
     def _read(self, reader: _Reader) -> None:
         """List one range to its end."""
-        listing = self._source.list(
-            self._filter.prefix,
-            start_after=reader.after,
-            end_before=reader.end,
-            skip=self._filter.skip_folder,
-        )
+        listing = reader.listing or self._list(reader.after, reader.end)
         first_end = reader.end
         while not reader.is_read and self._failure is None:
             listed = reader.listed
@@ -305,6 +308,16 @@ class Readers:
                 self._waiting.append(reader)
             self._changed.notify_all()
 
+    def _list(self, after: str, end: str) -> Iterator[FileEntry]:
+        """List a range from its beginning."""
+        return self._source.list(
+            self._filter.prefix,
+            start_after=after,
+            end_before=end,
+            skip=self._filter.skip_folder,
+            ordered=self._is_ordered,
+        )
+
     def _segment(
         self, reader: _Reader, listing: Iterator[FileEntry], first_end: str
     ) -> Iterator[FileEntry]:
@@ -315,10 +328,13 @@ class Readers:
                 if reader.end != first_end and order(entry.path) >= order(reader.end):
                     break
                 left -= 1
+                self._first = self._first or entry.path
                 reader.position = entry.path
                 reader.listed += 1
                 if accepts(entry):
                     yield entry
+        except UnorderedListingError:
+            raise
         except OSError as failure:
             raise not_listed(self._source, failure) from failure
         reader.is_read = left > 0
@@ -334,7 +350,7 @@ class Readers:
             batch, reader.batch = reader.batch, []
             self._record(batch)
             reader.record_at = now + _RECORD_SECONDS
-        if not reader.batch:
+        if not reader.batch and self._is_ordered:
             reader.after = reader.position or reader.after
 
     def _record(self, batch: list[FileEntry]) -> None:
@@ -349,7 +365,7 @@ class Readers:
         with self._changed:
             self.listed += listed
             reader.unsplit += listed
-            is_long = self.listed >= SERIAL_PAGES * self._page_size
+            is_long = self.listed >= PAGES_PER_CUT * self._page_size
             helpers = self._threads - 1 - len(self._helpers)
             self._changed.notify_all()
         if is_long and helpers > 0 and not reader.is_read:

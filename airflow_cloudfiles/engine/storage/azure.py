@@ -161,15 +161,17 @@ class AzureStore:
         start_after: str = "",
         end_before: str = "",
         skip: SkipRule | None = None,
+        ordered: bool = True,
     ) -> Iterator[FileEntry]:
         """List the objects, in the order of the account, a page a request."""
-        return self._listing(Wanted(prefix, start_after, end_before, skip))
+        return self._listing(Wanted(prefix, start_after, end_before, skip), ordered=ordered)
 
     def key_after(self, after: str) -> str | None:
         """Give the first key after a text."""
         order = self._order()
         if order is not None:
-            return first_key(self._pages("", 2), self._root, after, order=order)
+            fetch = self._pages("", 2)
+            return first_key(fetch, self._root, after, order=order, first_asked=_safe_start)
         found = self._cut(self._pages("", self._page_size), Wanted(start_after=after))
         keys = (entry.path for entry in found)
         return min(keys, key=FLAT.of, default=None)
@@ -281,19 +283,19 @@ class AzureStore:
             raise ObjectNotFoundError(self.child_uri(key))
         return content
 
-    def _listing(self, wanted: Wanted) -> Iterator[FileEntry]:
+    def _listing(self, wanted: Wanted, *, ordered: bool) -> Iterator[FileEntry]:
         """List; nothing is asked before the first step."""
         fetch = self._pages(wanted.prefix, self._page_size)
         if not (wanted.start_after or wanted.end_before or wanted.skip):
             yield from list_flat(fetch, self._root, wanted, order=None)
             return
-        order = self._order()
+        order = self._order() if ordered else None
         if order is None:
             yield from self._cut(fetch, wanted)
             return
         safe = replace(wanted, end_before=_safe_end(wanted.end_before))
         end = None if safe == wanted else order.of(wanted.end_before)
-        for entry in list_flat(fetch, self._root, safe, order=order):
+        for entry in list_flat(fetch, self._root, safe, order=order, first_asked=_safe_start):
             if end is None or order.of(entry.path) < end:
                 yield entry
 

@@ -29,6 +29,13 @@ class ObjectChangedError(LookupError):
     """The object is another version than the one that was asked for."""
 
 
+class UnorderedListingError(OSError):
+    """A store does not list its keys in order, or does not start a listing where it was asked to.
+
+    It can still be listed whole: `list(ordered=False)`.
+    """
+
+
 class ObjectStore(Protocol):
     """A root under which objects are listed, read and written.
 
@@ -61,6 +68,7 @@ class ObjectStore(Protocol):
         start_after: str = "",
         end_before: str = "",
         skip: SkipRule | None = None,
+        ordered: bool = True,
     ) -> Iterator[FileEntry]:
         """List the objects below the root, in the order of the store.
 
@@ -73,11 +81,15 @@ class ObjectStore(Protocol):
             start_after: Only keys that come after this one.
             end_before: Only keys that come before this one; empty for no end.
             skip: Leaves out files, and whole folders, without looking into them.
+            ordered: Whether the order matters. If not, there is no `start_after` or `end_before`, a
+                store without an order can be listed too, and folders that `skip` leaves out cost
+                their pages.
 
         Yields:
             The objects; their `path` is the key.
 
         Raises:
+            UnorderedListingError: The order matters, and the store does not keep it.
             OSError: Something below the root cannot be listed. Nothing is skipped silently.
         """
 

@@ -7,10 +7,12 @@ brings one function that fetches one page, `fetch(start_after, mark)`. Its contr
   the root) start with the full prefix of the listing; it has that prefix from its closure.
 - With `mark` (what the page before gave) it continues, and `start_after` is as before. Without, it
   starts. Objects up to and including the first `start_after` need not be there, and do no harm.
+  But a first page that ends before it shows a store that does not start where it is asked to: then
+  each start in the middle would read everything before it, so `UnorderedListingError` is raised.
 - It raises `OSError` when a page cannot be had whole. Nothing is left out silently.
 
 A store that lists in another order than it says would lose files wherever a listing starts or ends
-between two keys: `list_flat` raises `OSError` when it sees that.
+between two keys: `list_flat` raises `UnorderedListingError` when it sees that.
 
 `list_flat` then gives the entries of a listing: keys relative to the root, no marks of folders,
 only between `start_after` and `end_before`, nothing that `skip` leaves out. When a page ends inside
@@ -25,6 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
+from airflow_cloudfiles.engine.storage.base import UnorderedListingError
 from airflow_cloudfiles.engine.storage.uri import normalize_uri
 
 if TYPE_CHECKING:
@@ -90,7 +93,12 @@ UTF8 = Order()
 
 
 def list_flat(
-    fetch: Fetch, root: str, wanted: Wanted, *, order: Order | None = UTF8
+    fetch: Fetch,
+    root: str,
+    wanted: Wanted,
+    *,
+    order: Order | None = UTF8,
+    first_asked: Callable[[str], str] = str,
 ) -> Iterator[FileEntry]:
     """List what is below a root, page by page, lazily.
 
@@ -100,6 +108,8 @@ def list_flat(
         wanted: What the caller of `ObjectStore.list` asked for.
         order: Of the store; `None` when it is not known, for listings that neither start nor end
             between keys. They do not jump.
+        first_asked: Gives the text from which `fetch` lists for a `start_after`, where that is an
+            earlier one.
     """
     listing = _Listing(root, wanted, order)
     if listing.folders.skipped(wanted.prefix) is not None:
@@ -107,6 +117,8 @@ def list_flat(
     after, mark = root + wanted.start_after, None
     while not listing.is_at_the_end:
         page = fetch(after, mark)
+        if order is not None and mark is None:
+            page = _checked_start(page, first_asked(after), order)
         yield from listing.files(page)
         if page.mark is None:
             return
@@ -114,7 +126,14 @@ def list_flat(
         after, mark = (after, page.mark) if jump is None else (jump, None)
 
 
-def first_key(fetch: Fetch, root: str, after: str, *, order: Order = UTF8) -> str | None:
+def first_key(
+    fetch: Fetch,
+    root: str,
+    after: str,
+    *,
+    order: Order = UTF8,
+    first_asked: Callable[[str], str] = str,
+) -> str | None:
     """Give the first key after a text, relative to the root; one request, if a page is not empty.
 
     Args:
@@ -122,10 +141,13 @@ def first_key(fetch: Fetch, root: str, after: str, *, order: Order = UTF8) -> st
         root: As in `list_flat`.
         after: Exclusive.
         order: Of the store.
+        first_asked: As in `list_flat`.
     """
     start, mark = root + after, None
     while True:
         page = fetch(start, mark)
+        if mark is None:
+            page = _checked_start(page, first_asked(start), order)
         for found in page.objects:
             if order.of(found.key) > order.of(start):
                 return found.key[len(root) :]
@@ -216,8 +238,8 @@ class _Listing:
                 raise _out_of_order(found.key)
             self._last = place
             if self._end is not None and place >= self._end:
-                self.is_at_the_end = True
-                return
+                self.is_at_the_end = True  # the rest of the page still shows whether it is in order
+                continue
             path = found.key[cut:]
             self._left_out = self.folders.skipped(path)
             if self._left_out is None and place > behind and self._is_file(found, path):
@@ -239,10 +261,20 @@ class _Listing:
         return self._skip is None or not self._skip(path, False)
 
 
+def _checked_start(page: Page, start: str, order: Order) -> Page:
+    """Raise if a first page that is not the last one ends before the text it was to start from."""
+    objects = list(page.objects)
+    if objects and page.mark is not None and order.of(objects[-1].key) < order.of(start):
+        raise UnorderedListingError(
+            f"The store was asked for the keys after {printable_path(start)} and began with "
+            f"{printable_path(objects[0].key)}: it does not start a listing where it is asked to, "
+            f"as S3 and Cloud Storage do."
+        )
+    return Page(objects, page.mark)
+
+
 def _out_of_order(key: str) -> OSError:
-    return OSError(
+    return UnorderedListingError(
         f"The store does not list keys in their order ({printable_path(key)} came too late), which "
-        f"S3 and Cloud Storage promise and finding files relies on. Some servers that speak the "
-        f"protocol list folder by folder; use another one, or an export of its files as a local "
-        f"folder."
+        f"S3 and Cloud Storage promise. Some servers that speak the protocol list folder by folder."
     )

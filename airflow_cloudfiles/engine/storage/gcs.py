@@ -37,6 +37,7 @@ from airflow_cloudfiles.engine.storage.base import (
 )
 from airflow_cloudfiles.engine.storage.clock import http_now_us
 from airflow_cloudfiles.engine.storage.flat import (
+    UTF8,
     Fetch,
     Listed,
     Page,
@@ -134,11 +135,12 @@ class GcsStore:
         start_after: str = "",
         end_before: str = "",
         skip: SkipRule | None = None,
+        ordered: bool = True,
     ) -> Iterator[FileEntry]:
         """List the objects, in byte order of their keys, a page a request."""
         wanted = Wanted(prefix, start_after, end_before, skip)
         fetch = self._pages(prefix, self._page_size, end_before)
-        return list_flat(fetch, self._root, wanted)
+        return list_flat(fetch, self._root, wanted, order=UTF8 if ordered else None)
 
     def key_after(self, after: str) -> str | None:
         """Give the first key after a text."""

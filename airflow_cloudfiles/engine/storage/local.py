@@ -84,6 +84,7 @@ class LocalStore:
         start_after: str = "",
         end_before: str = "",
         skip: SkipRule | None = None,
+        ordered: bool = True,  # noqa: ARG002 - a disk is always read in order
     ) -> Iterator[FileEntry]:
         """List the objects, in byte order of their keys; the names of one folder at a time."""
         wanted = Wanted(prefix, start_after, end_before, skip)

@@ -6,11 +6,12 @@ keys, no folders, pages, etags, and an object may have the name of another one's
 
 from __future__ import annotations
 
+import hashlib
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage.base import (
@@ -37,7 +38,7 @@ from airflow_cloudfiles.engine.storage.flat import (
 from airflow_cloudfiles.engine.storage.uri import normalize_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @dataclass(slots=True)
@@ -47,12 +48,30 @@ class _Space:
     objects: dict[bytes, tuple[bytes, int, int]] = field(default_factory=dict)
     writes: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+    sorted: list[bytes] | None = None
+
+    def keys(self) -> list[bytes]:
+        """All keys in the order of bytes; nobody changes what was given."""
+        with self.lock:
+            if self.sorted is None:
+                self.sorted = sorted(self.objects)
+            return self.sorted
 
 
 _spaces: defaultdict[str, _Space] = defaultdict(_Space)
 
 _BYTES = Order(key_bytes, last="\udcff")
 """By the bytes of a key, of which there are more than texts in UTF-8 have."""
+
+Lists = Literal["in order", "by folder", "in no order", "from the first"]
+"""How a server lists. `by folder`: `a/x` comes before `a-b`, as in SeaweedFS. `in no order`: as in
+directory buckets of S3. `from the first`: in order, but never from where it is asked to."""
+
+_PLACES: dict[str, Callable[[bytes], bytes]] = {
+    "by folder": lambda key: key.replace(b"/", b"\0"),
+    "in no order": lambda key: hashlib.sha256(key).digest(),
+}
+_BEYOND = b"\xff" * 8
 
 
 class MemoryStore:
@@ -63,14 +82,16 @@ class MemoryStore:
     Args:
         uri: `memory://name` or `memory://name/folder`.
         page_size: Objects on a page of a listing.
+        lists: How well it keeps the order that listings rest on.
     """
 
-    def __init__(self, uri: str, *, page_size: int = 1000) -> None:
+    def __init__(self, uri: str, *, page_size: int = 1000, lists: Lists = "in order") -> None:
         self._uri = normalize_uri(uri)
         name, _, folder = self._uri.removeprefix("memory://").partition("/")
         self._space = _spaces[name]
         self._root = folder + "/" if folder else ""
         self._page_size = page_size
+        self._lists = lists
         self._requests = RequestCounter()
 
     @property
@@ -82,6 +103,11 @@ class MemoryStore:
     def page_size(self) -> int:
         """Objects on a page of a listing."""
         return self._page_size
+
+    @property
+    def is_order_promised(self) -> bool:
+        """Whether the order of listings can be relied on without looking."""
+        return self._lists == "in order"
 
     def is_folder(self) -> bool:
         """Tell that the root can be listed: always, as in an object store."""
@@ -99,10 +125,12 @@ class MemoryStore:
         start_after: str = "",
         end_before: str = "",
         skip: SkipRule | None = None,
+        ordered: bool = True,
     ) -> Iterator[FileEntry]:
         """List the objects, in byte order of their keys."""
         wanted = Wanted(prefix, start_after, end_before, skip)
-        return list_flat(self._pages(prefix), self._root, wanted, order=_BYTES)
+        order = _BYTES if ordered else None
+        return list_flat(self._pages(prefix), self._root, wanted, order=order)
 
     def key_after(self, after: str) -> str | None:
         """Give the first key after a text."""
@@ -172,6 +200,7 @@ class MemoryStore:
         self._requests.add("delete")
         with self._space.lock:
             self._space.objects.pop(self._key(key), None)
+            self._space.sorted = None
 
     def child_uri(self, key: str) -> str:
         """Give the URI of an object."""
@@ -183,13 +212,17 @@ class MemoryStore:
 
     def _pages(self, prefix: str) -> Fetch:
         """Give the function that fetches pages of a listing of what is there now."""
-        first = key_bytes(self._root + prefix)
-        with self._space.lock:
-            keys = sorted(key for key in self._space.objects if key.startswith(first))
+        first, place = key_bytes(self._root + prefix), _PLACES.get(self._lists, bytes)
+        keys = self._space.keys()
+        keys = keys[bisect_left(keys, first) : bisect_left(keys, first + _BEYOND)]
+        if self._lists != "in order":
+            keys = sorted(keys, key=place)
 
         def fetch(start_after: str, mark: int | None) -> Page:
             self._requests.add("list")
-            begin = bisect_right(keys, key_bytes(start_after)) if mark is None else mark
+            begin = mark or 0
+            if mark is None and self._lists != "from the first" and start_after:
+                begin = bisect_right(keys, place(key_bytes(start_after)), key=place)
             end = begin + self._page_size
             found = (self._look(key) for key in keys[begin:end])
             there = [listed for listed in found if listed is not None]
@@ -209,4 +242,6 @@ class MemoryStore:
 
     def _write(self, full_key: bytes, content: bytes) -> None:
         self._space.writes += 1
+        if full_key not in self._space.objects:
+            self._space.sorted = None
         self._space.objects[full_key] = (bytes(content), now_us(), self._space.writes)

@@ -14,10 +14,10 @@ from collections import Counter
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from airflow_cloudfiles.engine.errors import UnsupportedOptionError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage.access import Access, AwsAccess, of_kind
 from airflow_cloudfiles.engine.storage.aws_errors import error_code, error_status, readable
@@ -27,11 +27,13 @@ from airflow_cloudfiles.engine.storage.base import (
     ObjectNotFoundError,
     RequestCounter,
     SkipRule,
+    UnorderedListingError,
     Wanted,
     read_nothing,
 )
 from airflow_cloudfiles.engine.storage.clock import http_now_us
 from airflow_cloudfiles.engine.storage.flat import (
+    UTF8,
     Fetch,
     Listed,
     Page,
@@ -43,7 +45,7 @@ from airflow_cloudfiles.engine.storage.flat import (
 from airflow_cloudfiles.engine.storage.uri import bucket_and_path, normalize_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from datetime import datetime
 
 _TRIES = 5
@@ -87,6 +89,9 @@ class S3Store:
     than they give for a single object. A pickle holds no credentials: where it is opened, the
     environment there decides.
 
+    A directory bucket lists its keys in no order, and only below whole folders. It can be a source;
+    whatever asks for an order is refused.
+
     Args:
         uri: `s3://bucket` or `s3://bucket/path`.
         access: How S3 is reached; `None` leaves it to the environment.
@@ -96,11 +101,6 @@ class S3Store:
     def __init__(self, uri: str, access: Access | None = None, *, page_size: int = 1000) -> None:
         self._uri = normalize_uri(uri)
         self._bucket, path = bucket_and_path(self._uri)
-        if self._bucket.endswith("--x-s3"):
-            raise UnsupportedOptionError(
-                f"{self._uri} is a directory bucket, which does not list its keys in order. Use a "
-                f"general purpose bucket."
-            )
         self._root = path + "/" if path else ""
         self._access: AwsAccess | None = of_kind(AwsAccess, access)
         self._page_size = page_size
@@ -118,6 +118,20 @@ class S3Store:
     def page_size(self) -> int:
         """Objects on a page of a listing."""
         return self._page_size
+
+    @property
+    def key_order(self) -> Callable[[str], Any] | None:
+        """What two keys are compared by in the order of the bucket; `None`: it has no order."""
+        return None if self._is_directory_bucket else UTF8.of
+
+    @property
+    def is_order_promised(self) -> bool:
+        """Whether it is Amazon's S3, whose order is part of its interface.
+
+        Other servers speak the protocol, and some of them list folder by folder.
+        """
+        host = urlsplit(self._client().meta.endpoint_url).hostname or ""
+        return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
     @property
     def requests(self) -> Counter[str]:
@@ -139,13 +153,19 @@ class S3Store:
         start_after: str = "",
         end_before: str = "",
         skip: SkipRule | None = None,
+        ordered: bool = True,
     ) -> Iterator[FileEntry]:
         """List the objects, in byte order of their keys, a page a request."""
         wanted = Wanted(prefix, start_after, end_before, skip)
-        return list_flat(self._pages(prefix, self._page_size), self._root, wanted)
+        fetch = self._pages(prefix, self._page_size)
+        if not ordered:
+            return list_flat(fetch, self._root, wanted, order=None)
+        self._require_order()
+        return list_flat(fetch, self._root, wanted)
 
     def key_after(self, after: str) -> str | None:
         """Give the first key after a text."""
+        self._require_order()
         return first_key(self._pages("", 1), self._root, after)
 
     def head(self, key: str) -> FileEntry | None:
@@ -219,11 +239,33 @@ class S3Store:
 
     def _pages(self, prefix: str, size: int) -> Fetch:
         full_prefix = self._root + prefix
-        return lambda after, mark: self._page(full_prefix, after, mark, size=size)
+        if not self._is_directory_bucket:
+            return lambda after, mark: self._page(full_prefix, after, mark, size=size)
+        folder = full_prefix[: full_prefix.rfind("/") + 1]
+
+        def fetch(after: str, mark: str | None) -> Page:
+            page = self._page(folder, after, mark, size=size)
+            objects = (found for found in page.objects if found.key.startswith(full_prefix))
+            return Page(objects, page.mark)
+
+        return fetch
+
+    @property
+    def _is_directory_bucket(self) -> bool:
+        return self._bucket.endswith("--x-s3")
+
+    def _require_order(self) -> None:
+        if self._is_directory_bucket:
+            raise UnorderedListingError(
+                f"{self._uri} is in a directory bucket, which does not list its keys in order. It "
+                f"can be a source; use a general purpose bucket for everything else."
+            )
 
     def _page(self, prefix: str, start_after: str, mark: str | None, *, size: int) -> Page:
         """Fetch one page; boto3 asks for encoded keys and decodes them, control characters too."""
-        where = {"ContinuationToken": mark} if mark else {"StartAfter": start_after}
+        where = {"ContinuationToken": mark} if mark else {}
+        if start_after > prefix and not mark:
+            where = {"StartAfter": start_after}
         self._requests.add("list")
         found: dict[str, Any] = {}
         for _ in range(_TRIES):

@@ -143,7 +143,7 @@ def test_a_source_that_goes_while_it_is_listed_is_not_empty(tmp_path):
 
 
 def test_a_long_listing_says_how_far_it_is(source, caplog, monkeypatch):
-    monkeypatch.setattr(listing, "_PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr(listing, "PROGRESS_SECONDS", 0.0)
     source.put("a", b"")
     source.put("b", b"")
     with caplog.at_level(logging.INFO, logger=listing.__name__):

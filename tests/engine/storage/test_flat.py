@@ -69,7 +69,7 @@ def test_what_a_page_gives_before_its_start_does_no_harm():
 
 def test_a_store_that_cannot_start_behind_a_folder_is_an_error_never_a_gap():
     fetch = pages_of(["a", "b/1"], ["b/2", "c"])
-    with pytest.raises(OSError, match="a came too late"):
+    with pytest.raises(OSError, match="asked for the keys after b"):
         paths(fetch, skip=lambda key, is_folder: key == "b")
 
 
