@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.local import LocalStore
+from airflow_cloudfiles.engine.storage.uri import refuse_directory_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,6 +72,7 @@ class NumberedLog:
     def __init__(
         self, store: ObjectStore, prefix: str, *, format_version: int = 1, width: int = 20
     ) -> None:
+        refuse_directory_bucket(store.uri)
         self._store = store
         self._prefix = prefix
         self._format_version = format_version

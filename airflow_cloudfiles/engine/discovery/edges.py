@@ -16,7 +16,7 @@ what is saved, and what only a full listing finds.
 Files whose names begin with a time and end at random (`2024-01-01T00-00-00-5f0c.json`) are a fixed
 set by this rule. Where only the ends are asked for (`only_ends`), names are a sequence as soon as
 they have a digit at the same place, and of other files only the end of their folder is looked at.
-Which of the two is right for a source, and whether less is enough, is not decided here (`growth.py`).
+Which of the two is right for a source, and whether less is enough, is decided in `growth.py`.
 """
 
 from __future__ import annotations
@@ -163,9 +163,7 @@ class _Member:
 class _Plan:
     """One look at the known files."""
 
-    def __init__(
-        self, known: KnownKeys, prefix: str, order: KeyOrder, *, only_ends: bool
-    ) -> None:
+    def __init__(self, known: KnownKeys, prefix: str, order: KeyOrder, *, only_ends: bool) -> None:
         self._known = known
         self._prefix = prefix
         self._order = order

@@ -110,9 +110,7 @@ def plan_all(
         "names 3": _names(known, prefix, order, 3),
         "places": plan_edges(known, prefix, order),
     }
-    found = [
-        Plan(name, edges, edges.cost(page_size)) for name, edges in planned.items() if edges
-    ]
+    found = [Plan(name, edges, edges.cost(page_size)) for name, edges in planned.items() if edges]
     return [plan for plan in found if plan.cost < pages]
 
 
@@ -130,8 +128,10 @@ def trusted(plans: Sequence[Plan], evidence: Mapping[str, Evidence]) -> list[Pla
 
 
 def unproven(plans: Sequence[Plan], evidence: Mapping[str, Evidence]) -> list[Plan]:
-    """Those that may be used when nothing has to be shown: no full listing has refuted them, if
-    there are such."""
+    """Those that may be used when nothing has to be shown.
+
+    Where there are some that no full listing has refuted, these.
+    """
     allowed = [plan for plan in plans if plan.name in WITHOUT_EVIDENCE]
     unrefuted = [
         plan

@@ -326,9 +326,7 @@ class DirectoryListing:
             return []
         is_always = options.use_incremental_listing == "true"
         pages = math.inf if is_always else remembered.full_listed / self._page_size
-        return plan_all(
-            known, self._filter.prefix, order, page_size=self._page_size, pages=pages
-        )
+        return plan_all(known, self._filter.prefix, order, page_size=self._page_size, pages=pages)
 
     @property
     def _is_local(self) -> bool:

@@ -40,8 +40,10 @@ def behind(prefix: str) -> str:
 
 
 def above(low: str, shared: int) -> str:
-    """A text behind the keys that differ from `low` in the character at a place, if all of them
-    have a character of its kind there: a digit, a letter of ASCII, or any."""
+    """A text behind the keys that begin as `low` does, if they go on with a character of its kind.
+
+    Its kind is that of the character after the shared ones: a digit, a letter of ASCII, or any.
+    """
     character = low[shared : shared + 1]
     if "0" <= character <= "9":
         return low[:shared] + ":"

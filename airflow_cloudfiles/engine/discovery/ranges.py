@@ -243,9 +243,8 @@ class Readers:
             raise
         except OSError as failure:
             raise not_listed(self._source, failure) from failure
-        finally:
-            victim.is_being_cut = False
         with self._changed:
+            victim.is_being_cut = False  # not before: its end must be the one that was listed to
             victim.unsplit = 0
             if upper is None or victim.is_done or not self._is_between(victim, *upper):
                 return None

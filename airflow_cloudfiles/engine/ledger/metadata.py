@@ -19,6 +19,7 @@ from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.clock import now_us
 from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
 from airflow_cloudfiles.engine.storage.local import LocalStore
+from airflow_cloudfiles.engine.storage.uri import refuse_directory_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,6 +78,7 @@ def open_metadata(
         IncompatibleStateError: A newer version of this package wrote it.
         CorruptedStateError: The metadata cannot be read.
         StateError: The location cannot be written, or not by conditional writes.
+        UnsupportedOptionError: It lists its objects in no order.
     """
     found = read_metadata(state)
     if found is None and next(state.list("_source/files/"), None) is not None:
@@ -120,6 +122,7 @@ def open_metadata(
 
 def read_metadata(state: ObjectStore) -> StreamMetadata | None:
     """Read who a checkpoint location belongs to; `None` when it is new."""
+    refuse_directory_bucket(state.uri)
     try:
         content = state.get(KEY)
     except ObjectNotFoundError:

@@ -221,8 +221,9 @@ class MemoryStore:
         def fetch(start_after: str, mark: int | None) -> Page:
             self._requests.add("list")
             begin = mark or 0
-            if mark is None and self._lists != "from the first" and start_after:
-                begin = bisect_right(keys, place(key_bytes(start_after)), key=place)
+            after = key_bytes(start_after)
+            if mark is None and self._lists != "from the first" and after > first:
+                begin = bisect_right(keys, place(after), key=place)
             end = begin + self._page_size
             found = (self._look(key) for key in keys[begin:end])
             there = [listed for listed in found if listed is not None]

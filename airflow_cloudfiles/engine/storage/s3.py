@@ -42,7 +42,11 @@ from airflow_cloudfiles.engine.storage.flat import (
     key_below,
     list_flat,
 )
-from airflow_cloudfiles.engine.storage.uri import bucket_and_path, normalize_uri
+from airflow_cloudfiles.engine.storage.uri import (
+    bucket_and_path,
+    is_directory_bucket,
+    normalize_uri,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -252,7 +256,7 @@ class S3Store:
 
     @property
     def _is_directory_bucket(self) -> bool:
-        return self._bucket.endswith("--x-s3")
+        return is_directory_bucket(self._uri)
 
     def _require_order(self) -> None:
         if self._is_directory_bucket:

@@ -106,6 +106,25 @@ def _without_host(uri: str, rest: str) -> str:
     return slash + path
 
 
+def is_directory_bucket(uri: str) -> bool:
+    """Whether a location is in a directory bucket of S3, which lists its keys in no order."""
+    bucket = uri.removeprefix("s3://").partition("/")[0]
+    return bucket != uri and bucket.endswith("--x-s3")
+
+
+def refuse_directory_bucket(uri: str) -> None:
+    """Refuse to keep anything but a source in a directory bucket.
+
+    Raises:
+        UnsupportedOptionError: It is one.
+    """
+    if is_directory_bucket(uri):
+        raise UnsupportedOptionError(
+            f"{uri} is in a directory bucket, which does not list its keys in order. It can be a "
+            f"source; put states, schemas and tables into a general purpose bucket."
+        )
+
+
 def _memory_name(uri: str, rest: str) -> str:
     """Name and path of a `memory://` URI."""
     parts = [part for part in rest.split("/") if part]

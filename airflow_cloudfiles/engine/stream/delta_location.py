@@ -35,7 +35,11 @@ from airflow_cloudfiles.engine.storage.access import (
     GcpAccess,
     of_kind,
 )
-from airflow_cloudfiles.engine.storage.uri import bucket_and_path, local_path
+from airflow_cloudfiles.engine.storage.uri import (
+    bucket_and_path,
+    local_path,
+    refuse_directory_bucket,
+)
 
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _CUT = re.compile(r"[#?\x00-\x1f\x7f]")
@@ -87,6 +91,7 @@ class DeltaLocation:
 
     def store(self) -> ObjectStore:
         """The table's files."""
+        refuse_directory_bucket(self.uri)
         return open_store(self.uri)
 
     def storage_options(self) -> dict[str, str]:

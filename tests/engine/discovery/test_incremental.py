@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
 
 import pytest
@@ -253,13 +254,14 @@ def test_rejected_files_are_counted_by_each_report(landing):
 
 
 class BreakingStore(MemoryStore):
-    """A source that stops answering after some pages."""
+    """A source that stops answering after some pages, and is slow enough to be shared."""
 
     pages_left = 10_000
 
     def list(self, *args, **kwargs):
         for number, entry in enumerate(super().list(*args, **kwargs)):
             if number % self.page_size == 0:
+                threading.Event().wait(0.0005)
                 self.pages_left -= 1
                 if self.pages_left < 0:
                     raise ConnectionError("no answer")

@@ -60,6 +60,13 @@ class RacingStore(MemoryStore):
                 self._at_once -= 1
 
 
+class PagedStore(MemoryStore):
+    """A store that needs no time."""
+
+    def __init__(self, uri, page_size):
+        super().__init__(uri, page_size=page_size)
+
+
 def filled(keys, page_size=5, kind=RacingStore):
     store = kind(f"memory://{uuid.uuid4().hex}", page_size)
     for key in keys:
@@ -131,6 +138,41 @@ def test_a_long_listing_is_shared_and_costs_little_more_than_its_pages(key):
     assert store.requests["list"] <= ceil(4000 / 10) * 11 // 10
     assert readers.ranges_begun > 4
     assert store.most_at_once > 3
+
+
+SHAPES = {
+    "numbers": lambda n: f"{n:07d}",
+    "random": lambda n: uuid.uuid5(uuid.NAMESPACE_OID, str(n)).hex,
+    "dates": lambda n: f"dt={2019 + n // 9999}-{n // 900 % 12:02d}-{n // 30 % 30:02d}/{n:06d}",
+    "nested": lambda n: f"{n % 3}/{n % 11}/{n % 7}/{n}",
+    "long": lambda n: "x" * 300 + f"{n:06d}",
+    "unicode": lambda n: f"\u00e9/{chr(0x4E00 + n % 500)}/{chr(0x1F300 + n % 200)}{n:06d}",
+    "one large folder": lambda n: f"large/{n:06d}" if n % 10 else f"s{n % 7}/{n}",
+    "all but one": lambda n: f"a/{n:06d}" if n else "z",
+    "hidden": lambda n: f"a/{n:06d}" if n % 3 else f"_b/{n:06d}",
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("count", [0, 1, 99, 100, 101, 2_000, 6_000, 20_000])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_full_listing_costs_a_tenth_more_than_its_pages_at_most(shape, count, is_known):
+    """The documents promise the number of files divided by the page (S1)."""
+    keys = [SHAPES[shape](n) for n in range(count)]
+    store = filled(keys, page_size=100, kind=RacingStore if count <= 6_000 else PagedStore)
+    recorder = MemoryRecorder(keys if is_known else ())
+    readers_of(store, recorder).run()
+    assert store.requests["list"] <= max(1, ceil(count / 100)) * 11 // 10
+    assert len(recorder.known.keys) == sum(not key.startswith("_") for key in keys) or is_known
+
+
+@settings(max_examples=60)
+@given(st.sets(st.text("ab/\u00e9\U0001f600", min_size=1, max_size=12), max_size=400))
+def test_no_names_make_a_full_listing_dearer(names):
+    keys = {name for name in names if "//" not in f"/{name}/"}
+    store = filled(keys, page_size=2)
+    readers_of(store, MemoryRecorder()).run()
+    assert store.requests["list"] <= max(1, ceil(len(keys) / 2)) * 11 // 10
 
 
 def test_many_readers_share_one_index(tmp_path):

@@ -12,6 +12,7 @@ from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import AzureAccess
 from airflow_cloudfiles.engine.storage.azure import FLAT, TREE, AzureStore
 from airflow_cloudfiles.engine.storage.azure_client import account_of, open_account
+from airflow_cloudfiles.engine.storage.base import UnorderedListingError
 
 SIGNATURE = "SharedAccessSignature=sv=1&sig=x%3D"
 BUSY = (
@@ -217,8 +218,14 @@ def test_characters_beyond_the_basic_plane_are_not_lost(azurite, uri, store, ign
         everything = sorted(names, key=FLAT.of)
         assert keys(looked) == everything
         for number, name in enumerate(everything):
-            assert keys(looked, start_after=name) == everything[number + 1 :]
             assert keys(looked, end_before=name) == everything[:number]
+            if ignores_start and number >= looked.page_size:
+                with pytest.raises(UnorderedListingError, match="does not start a listing"):
+                    keys(looked, start_after=name)
+                with pytest.raises(UnorderedListingError, match="does not start a listing"):
+                    looked.key_after(name)
+                continue
+            assert keys(looked, start_after=name) == everything[number + 1 :]
             assert looked.key_after(name) == next(iter(everything[number + 1 :]), None)
 
 

@@ -7,17 +7,22 @@ import subprocess
 import sys
 import uuid
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from airflow_cloudfiles.engine.errors import OptionError, StateError, UnsupportedOptionError
+from airflow_cloudfiles.engine.intake import Intake
 from airflow_cloudfiles.engine.log import NumberedLog
+from airflow_cloudfiles.engine.schema.schema_log import SchemaLog
 from airflow_cloudfiles.engine.storage import aws_session, open_store
 from airflow_cloudfiles.engine.storage.access import AwsAccess, to_environment
 from airflow_cloudfiles.engine.storage.aws_session import aws_client
+from airflow_cloudfiles.engine.storage.base import UnorderedListingError
 from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.s3 import S3Store
+from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
 
 ROLE = "arn:aws:iam::000000000000:role/reader"
 
@@ -241,9 +246,54 @@ def test_a_bucket_that_is_not_there_is_not_found(aws):
     assert open_store(aws.bucket(), aws.access).is_folder()
 
 
-def test_directory_buckets_are_refused():
-    with pytest.raises(UnsupportedOptionError, match="does not list its keys in order"):
-        open_store("s3://name--usw2-az1--x-s3/a")
+class Recorded:
+    """A client that notes what it is asked for."""
+
+    def __init__(self, *names):
+        self.asked = []
+        self.names = names
+
+    def list_objects_v2(self, **asked):
+        self.asked.append(asked)
+        now = datetime(2024, 1, 1, tzinfo=UTC)
+        contents = [{"Key": name, "Size": 1, "LastModified": now} for name in self.names]
+        return {"IsTruncated": False, "Contents": contents}
+
+
+def test_a_directory_bucket_is_asked_for_whole_folders_and_for_no_order():
+    """`StartAfter` is no word of theirs, and a prefix ends with a slash."""
+    client = Recorded("in/dt=2/b", "in/dt=1/a", "in/x")
+
+    class Bucket(S3Store):
+        def _client(self):
+            return client
+
+    store = Bucket("s3://name--usw2-az1--x-s3/in")
+    assert store.key_order is None
+    found = store.list("dt=", ordered=False)
+    assert [entry.path for entry in found] == ["dt=2/b", "dt=1/a"]
+    assert store.is_folder()
+    assert all(asked["Prefix"] == "in/" and "StartAfter" not in asked for asked in client.asked)
+    for ask in (store.list, lambda: store.key_after("a")):
+        with pytest.raises(UnorderedListingError, match="can be a source"):
+            ask()
+
+
+def test_nothing_but_a_source_may_be_in_a_directory_bucket(tmp_path):
+    bucket = "s3://name--usw2-az1--x-s3/a"
+    for keep in (
+        lambda: Intake.open(source=str(tmp_path), format="json", checkpoint_location=bucket),
+        lambda: SchemaLog(open_store(bucket), "source"),
+        DeltaLocation.of(bucket).store,
+    ):
+        with pytest.raises(UnsupportedOptionError, match=r"is in a directory bucket.*general"):
+            keep()
+
+
+def test_the_order_of_amazon_is_promised_and_that_of_others_is_not(aws):
+    access = AwsAccess(access_key_id="a", secret_access_key="b", region="eu-west-1")
+    assert open_store("s3://bucket", access).is_order_promised
+    assert not open_store("s3://bucket", aws.access).is_order_promised
 
 
 class Lying(MemoryStore):
