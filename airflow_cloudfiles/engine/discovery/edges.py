@@ -26,7 +26,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -40,10 +39,10 @@ MAX_EDGES = 1000
 """A tree that grows in more places is listed whole."""
 MAX_LOOSE_FOLDERS = 2000
 """How many folders that are in no sequence are looked at before that is said."""
-MAX_LOOSE_FILES = 10_000
-"""How many files that are in no sequence, such as a hundred with random names in each day."""
-MAX_NAMES_FOR_ENDS = 1000
-"""Where only ends are asked for: how many names of a folder are looked at to find its folders."""
+MAX_LOOSE_FILES = 2000
+"""How many files that are in no sequence, such as two with random names in each of many folders."""
+MAX_FILES_FOR_ENDS = 100
+"""Where only ends are asked for: behind so many files, no more folders are looked for in a folder."""
 
 KeyOrder = Callable[[str], Any]
 """Gives what two keys are compared by: the order of the store."""
@@ -183,8 +182,11 @@ class _Plan:
     def _grow(self, folder: str) -> None:
         """Find the ranges in a folder: in and behind each member, and before a set."""
         is_first = True
-        members = self._members(folder)
-        for member in islice(members, MAX_NAMES_FOR_ENDS) if self._only_ends else members:
+        files = 0
+        for member in self._members(folder):
+            files += not member.is_folder
+            if self._only_ends and files > MAX_FILES_FOR_ENDS:
+                break
             if is_first and not member.in_sequence:
                 self._found.append(KeyRange(folder, member.first_key))
             is_first = False

@@ -102,12 +102,13 @@ def plan_all(
         page_size: Keys on a page.
         pages: What a full listing costs.
     """
+    most = int(min(MAX_EDGES, pages))
     planned = {
         "end": _end(known, prefix, order),
         "folders": plan_edges(known, prefix, order, only_ends=True),
-        "names 1": _names(known, prefix, order, 1),
-        "names 2": _names(known, prefix, order, 2),
-        "names 3": _names(known, prefix, order, 3),
+        "names 1": _names(known, prefix, order, 1, most),
+        "names 2": _names(known, prefix, order, 2, most),
+        "names 3": _names(known, prefix, order, 3, most),
         "places": plan_edges(known, prefix, order),
     }
     found = [Plan(name, edges, edges.cost(page_size)) for name, edges in planned.items() if edges]
@@ -147,14 +148,16 @@ def _end(known: KnownKeys, prefix: str, order: KeyOrder) -> EdgeRanges | None:
     return None if last is None else EdgeRanges([end_range(known, last)], order)
 
 
-def _names(known: KnownKeys, prefix: str, order: KeyOrder, numbers: int) -> EdgeRanges | None:
+def _names(
+    known: KnownKeys, prefix: str, order: KeyOrder, numbers: int, most: int
+) -> EdgeRanges | None:
     """Behind each group of keys that are alike up to their first, second or third number.
 
     Before the first group, too. `None` when there are too many, or nothing is known.
     """
     first = known.first_after(prefix)
-    groups = list(islice(_groups(known, prefix, numbers), MAX_EDGES))
-    if first is None or not 0 < len(groups) < MAX_EDGES:
+    groups = list(islice(_groups(known, prefix, numbers), most + 1))
+    if first is None or not 0 < len(groups) <= most:
         return None
     before = KeyRange(prefix, first)
     return EdgeRanges([before, *(end_range(known, last) for last in groups)], order)

@@ -215,15 +215,14 @@ class _Scan:
 
     def before(self, key: bytes, steps: int = 1) -> bytes:
         """Give the key some places before the given one; empty when there are fewer."""
-        self._iterator.seek_for_prev(key)
-        current = self._key(b"")
-        if current != key:
+        iterator = self._iterator
+        iterator.seek_for_prev(key)
+        if self._key(b"") != key:
             steps -= 1
-        while current and steps > 0:
-            self._iterator.prev()
-            current = self._key(b"")
+        while steps > 0 and iterator.valid():
+            iterator.prev()
             steps -= 1
-        return current
+        return self._key(b"")
 
     def version(self) -> bytes:
         """Version of the file at the scan's place."""

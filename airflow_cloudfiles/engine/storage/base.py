@@ -39,6 +39,10 @@ class UnorderedListingError(OSError):
 class ObjectStore(Protocol):
     """A root under which objects are listed, read and written.
 
+    A store may have two attributes besides. `key_order` gives what two keys are compared by, `None`
+    where it has no order or does not tell; without it, keys are compared by their bytes.
+    `is_order_promised` is false where a server may list in another order than it should.
+
     Whatever an implementation cannot do raises `OSError`; a call that raises may have happened
     (a lost answer), so callers that write look again before they decide.
     """
