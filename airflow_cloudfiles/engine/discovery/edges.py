@@ -39,8 +39,8 @@ MAX_EDGES = 1000
 """A tree that grows in more places is listed whole."""
 MAX_LOOSE_FOLDERS = 2000
 """How many folders that are in no sequence are looked at before that is said."""
-MAX_LOOSE_FILES = 2000
-"""How many files that are in no sequence, such as two with random names in each of many folders."""
+MAX_LOOSE_FILES = 10_000
+"""How many files that are in no sequence, such as those with random names in the last day."""
 MAX_FILES_FOR_ENDS = 100
 """Where only ends are asked for: behind so many files, no more folders are looked for in a folder."""
 

@@ -109,10 +109,7 @@ def is_refused(source):
     try:
         source.run("true")
     except UnsupportedOptionError as refusal:
-        assert "useIncrementalListing=true needs a store that lists its keys in order" in str(
-            refusal
-        )
-        return True
+        return "useIncrementalListing=true needs a store that lists its keys in" in str(refusal)
     return False
 
 
