@@ -22,8 +22,8 @@ class DiscoveryOptions:
 
     use_incremental_listing: IncrementalListing = "auto"
     """`cloudFiles.useIncrementalListing`: `auto` looks only where full listings have shown that
-    new files come, with a full listing after seven such ones; `true` always looks at the end of each
-    folder that grows, and is refused where a store does not list in order; `false` never."""
+    new files come, with a full listing after seven such ones; `true` always looks at the end of
+    each folder that grows, and is refused where a store does not list in order; `false` never."""
     backfill_interval_seconds: float | None = None
     """`cloudFiles.backfillInterval`: a full listing when the last one is longer ago than this
     (`1 day`, `6 hours`). Finds what incremental listings and lost notifications have missed."""

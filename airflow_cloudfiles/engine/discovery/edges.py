@@ -42,7 +42,7 @@ MAX_LOOSE_FOLDERS = 2000
 MAX_LOOSE_FILES = 10_000
 """How many files that are in no sequence, such as those with random names in the last day."""
 MAX_FILES_FOR_ENDS = 100
-"""Where only ends are asked for: behind so many files, no more folders are looked for in a folder."""
+"""Where only ends are asked for: behind so many files, a folder is not searched for folders."""
 
 KeyOrder = Callable[[str], Any]
 """Gives what two keys are compared by: the order of the store."""
