@@ -58,7 +58,9 @@ class MemoryRecorder:
 
     def unseen(self, candidates: Iterable[FileEntry]) -> Iterator[FileEntry]:
         for entry in candidates:
-            if entry.path not in self.known:
+            with self._lock:  # the list must not grow between two looks at it
+                is_known = entry.path in self.known
+            if not is_known:
                 yield entry
 
     def record(self, files: Sequence[FileEntry], found_by: FoundBy) -> int:
