@@ -189,7 +189,8 @@ def test_documents_give_back_every_record(seed: int, indent: int | None):
 
 
 def _is_json(record: bytes) -> bool:
+    """Whether a record is an object, also with its numbers: a slip may be inside of one."""
     try:
-        return isinstance(json.loads(record), dict)
+        return all(isinstance(json.loads(each), dict) for each in (record, _with_numbers(record)))
     except ValueError:
         return False
