@@ -39,6 +39,7 @@ STREAM_POINTS = (
     "before-sink-commit",
     "after-sink-columns",
     "after-sink-commit",
+    "after-sink-record",
     "after-spark-commit",
     "before-schema-append",
     "after-schema-append",

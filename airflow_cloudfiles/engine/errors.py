@@ -38,6 +38,8 @@ CloudFilesError                              is_retryable = False
 │   ├── TargetNotDeltaError                  something else is there already
 │   ├── TargetCorruptedError                 the table's log is damaged
 │   ├── TargetUnreachableError               its storage failed, or refused us           retryable
+│   ├── DataFileLostError                    a file vanished before its commit           retryable
+│   ├── LostBatchesError                     it lacks batches that it had
 │   └── SchemaMismatchError                  Delta's schema enforcement
 └── RunError                                 starting and supervising Spark
     ├── JavaNotFoundError                    no Java 17 or newer
@@ -265,6 +267,16 @@ class TargetUnreachableError(SinkError):
     """The place of the table failed, or refused us."""
 
     is_retryable = True
+
+
+class DataFileLostError(SinkError):
+    """A data file vanished, or changed, between its writing and its commit."""
+
+    is_retryable = True
+
+
+class LostBatchesError(SinkError):
+    """The table lacks micro-batches that were committed to it."""
 
 
 class SchemaMismatchError(SinkError):

@@ -116,10 +116,22 @@ class NumberedLog:
             CorruptedStateError: It is missing, damaged, or not an entry.
             IncompatibleStateError: A newer version of this package wrote it.
         """
+        found = self.find(number)
+        if found is None:
+            raise self._missing(number)
+        return found
+
+    def find(self, number: int) -> LogEntry | None:
+        """Read an entry with one request; `None` when it is not there.
+
+        Raises:
+            CorruptedStateError: It is damaged, or not an entry.
+            IncompatibleStateError: A newer version of this package wrote it.
+        """
         try:
             content = self._store.get(self._key(number))
-        except ObjectNotFoundError as failure:
-            raise self._missing(number) from failure
+        except ObjectNotFoundError:
+            return None
         header, body = decode_entry(
             content, name=self.name(number), format_version=self._format_version
         )

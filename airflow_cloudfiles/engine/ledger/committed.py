@@ -23,7 +23,7 @@ def committed_offset(state: ObjectStore) -> Offset:
     Raises:
         CorruptedStateError: Spark's checkpoint cannot be understood.
     """
-    batch = max(spark_checkpoint.numbers(state, COMMITS), default=None)
+    batch = last_committed_batch(state)
     if batch is None:
         return START
     try:
@@ -35,6 +35,11 @@ def committed_offset(state: ObjectStore) -> Offset:
         if plan is None:
             raise
         return plan.end
+
+
+def last_committed_batch(state: ObjectStore) -> int | None:
+    """Give the number of the last micro-batch that Spark has committed; `None` for none."""
+    return max(spark_checkpoint.numbers(state, COMMITS), default=None)
 
 
 def _source_offset(state: ObjectStore, key: str) -> Offset:

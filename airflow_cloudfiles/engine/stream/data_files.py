@@ -14,7 +14,8 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -23,7 +24,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_cloudfiles.engine.errors import SchemaMismatchError, TargetNotDeltaError
+from airflow_cloudfiles.engine.errors import (
+    DataFileLostError,
+    SchemaMismatchError,
+    TargetNotDeltaError,
+)
 from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
 from airflow_cloudfiles.engine.types import VARIANT
 
@@ -31,6 +36,8 @@ TARGET_FILE_BYTES = 256 * 2**20
 """A data file on a disk is closed when it has grown to about this size."""
 CLOUD_FILE_BYTES = 64 * 2**20
 """One in a cloud, which grows in the memory of its task (decision 27)."""
+LOOKS = 16
+"""Data files that are looked for side by side before a commit."""
 STATISTICS_COLUMNS = 32
 """Columns with minimum, maximum and null count in the log, as Delta's default."""
 _COMPRESSION = "snappy"  # Delta's and Spark's default: what every reader has
@@ -181,6 +188,33 @@ class _CloudFile:
         with self._location.speaking(f"cannot take the file {self.name}"):
             self._location.store().put(self.name, content)
         return len(content)
+
+
+def require(location: DeltaLocation, files: Sequence[DataFile]) -> None:
+    """Refuse to commit data files that are gone, or are not what was written.
+
+    A vacuum without retention, a rule of the bucket or a person may have removed them, and a
+    commit that names a file that is not there breaks the table for all its readers. Costs a HEAD a
+    file, `LOOKS` at a time.
+
+    Raises:
+        DataFileLostError: One is not as it was written.
+        TargetUnreachableError: The place does not answer.
+    """
+    store = location.store()
+    with (
+        location.speaking("cannot be looked at"),
+        ThreadPoolExecutor(LOOKS, thread_name_prefix="cloudfiles-data") as pool,
+    ):
+        found = list(pool.map(lambda file: store.head(file.name), files))
+    for file, there in zip(files, found, strict=True):
+        if there is None or there.size != file.size:
+            now = "is gone" if there is None else f"has {there.size}"
+            raise DataFileLostError(
+                f"The data file {file.name} was written to {location.target} with {file.size} "
+                f"bytes and {now} before its commit. Nothing was committed: run again. Find out "
+                "what removes files there, such as a vacuum with no retention or a lifecycle rule."
+            )
 
 
 def remove(location: DeltaLocation, names: Iterable[str]) -> None:

@@ -25,6 +25,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 from pyspark.sql.types import StructType  # noqa: TC002 - read when the module is
 
 from airflow_cloudfiles.engine.errors import SinkError
+from airflow_cloudfiles.engine.stream import data_files
 from airflow_cloudfiles.engine.stream.data_files import DataFile
 from airflow_cloudfiles.engine.stream.delta_durability import durable_commit
 from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
@@ -190,14 +191,16 @@ def replace(
         CommitFailedError: Another writer has removed an old file, or changed the columns, or was
             first each time. The commit may be there nevertheless, when its answer was lost: look
             at the files.
+        DataFileLostError: A new file vanished meanwhile; nothing was committed.
         TargetUnreachableError: The storage failed; the commit may be there or not.
     """
     table = snapshot.table
-    old = list(removed)
+    old, new = list(removed), list(added)
+    data_files.require(snapshot.location, new)
     now_ms = time.time_ns() // 10**6
     actions: list[AddAction | RemoveAction] = [
         *(RemoveAction(each.name, True, now_ms, each.size, {}) for each in old),
-        *map(add_action, added),
+        *map(add_action, new),
     ]
     for left in reversed(range(REPLACE_TRIES)):
         with durable_commit(snapshot.location, "may not have taken a commit", table) as hooks:
@@ -231,12 +234,15 @@ def replace_all(
 
     Raises:
         CommitFailedError: Another writer was first. As for `replace`.
+        DataFileLostError: As for `replace`.
         TargetUnreachableError: As for `replace`.
     """
+    new = list(added)
+    data_files.require(snapshot.location, new)
     what = "may not have taken a commit"
     with durable_commit(snapshot.location, what, snapshot.table) as hooks:
         snapshot.table.create_write_transaction(
-            actions=[add_action(each) for each in added],
+            actions=[add_action(each) for each in new],
             mode="overwrite",
             schema=schema,
             commit_properties=CommitProperties(custom_metadata=note, max_commit_retries=0),

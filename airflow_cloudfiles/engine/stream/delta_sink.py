@@ -8,9 +8,7 @@ enters the JVM.
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import json
 import logging
 import pickle
 from collections.abc import Iterator, Sequence
@@ -32,13 +30,13 @@ from airflow_cloudfiles.engine.errors import (
     OptionError,
     UnknownOptionError,
 )
-from airflow_cloudfiles.engine.ledger.metadata import read_metadata
 from airflow_cloudfiles.engine.ledger.plan_log import PREFIX as PLANS
+from airflow_cloudfiles.engine.ledger.sink_log import SinkLog
 from airflow_cloudfiles.engine.log import NumberedLog
 from airflow_cloudfiles.engine.option_names import OF_SINK
 from airflow_cloudfiles.engine.option_values import Values
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
-from airflow_cloudfiles.engine.stream import delta_table, progress
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.stream import delta_table, progress, sink_state
 from airflow_cloudfiles.engine.stream.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.stream.delta_widening import widening_rule
 from airflow_cloudfiles.engine.stream.source import SPLIT_COLUMN, log_to_stderr
@@ -172,14 +170,19 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         if not written and self._reads_splits:
             return
         files = [file for message in written for file in message.files]
+        app_id = self._application()
+        log = None if self._state is None else SinkLog(open_store(self._state))
         committed = delta_table.commit(
             self._target,
-            batch=delta_table.BatchId(self._application(), batchId, self._plan_id(batchId)),
+            batch=delta_table.BatchId(app_id, batchId, self._plan_id(batchId)),
             files=files,
             schema=schema,
             merge_schema=self._merge_schema,
             widening=self._widening,
+            expected=None if log is None else sink_state.expected(log, batchId),
         )
+        if log is not None:
+            sink_state.note(log, self._target, batchId, committed)
         counts = _total(written)
         _log.info(
             "Batch %s: %s; table version %s%s",
@@ -243,26 +246,19 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         """Which plan the batch is: its id tells it from one of another life of the state."""
         if self._state is None:
             return None
-        plans = NumberedLog(open_store(self._state), PLANS)
-        if plans.latest() < batch_id:
-            return None
-        return str(plans.read(batch_id).header["id"])
+        plan = NumberedLog(open_store(self._state), PLANS).find(batch_id)
+        return None if plan is None else plan.id
 
     def _application(self) -> str:
-        """Which stream writes: the id in the state, or else Spark's own id of the query."""
-        if self._app_id:
-            return self._app_id
-        if self._state:
-            store = open_store(self._state)
-            stream = read_metadata(store)
-            if stream is not None:
-                return stream.stream_id
-            with contextlib.suppress(ObjectNotFoundError):
-                return str(json.loads(store.get("metadata"))["id"])
-        raise OptionError(
-            "The deltalake sink cannot tell which stream is writing. Set the option "
-            "checkpointLocation, or txnAppId to a name no other stream uses."
-        )
+        """Which stream writes."""
+        store = open_store(self._state) if self._state else None
+        found = self._app_id or (None if store is None else sink_state.application(store))
+        if found is None:
+            raise OptionError(
+                "The deltalake sink cannot tell which stream is writing. Set the option "
+                "checkpointLocation, or txnAppId to a name no other stream uses."
+            )
+        return found
 
 
 def _flat(counts: SplitCounts) -> dict[str, int]:

@@ -1,11 +1,13 @@
 """How does a micro-batch become one version of a Delta table?
 
 1. The data files are there already, invisible.
-2. If the table has seen this batch of this stream, they are removed and nothing else happens.
+2. If the table lacks a batch that it had, this one is refused (`delta_lineage`). If it has seen
+   this batch, the files are removed and nothing else happens.
 3. Columns the table lacks are added (`mergeSchema`), columns that are too narrow are widened
    (`typeWidening`), or the batch is refused.
-4. One commit adds the files and notes `(application id, batch id)`. Two committers of the same
-   batch conflict in Delta's own log; the loser finds the batch there and is at step 2.
+4. One commit adds the files, if all are still there, and notes `(application id, batch id)`. Two
+   committers of the same batch conflict in Delta's own log; the loser finds the batch there and is
+   at step 2.
 
 The answer to a commit may get lost on its way from a cloud. Then step 2 finds the batch, with these
 very files: a file that the table has is never removed.
@@ -19,9 +21,9 @@ import json
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -31,6 +33,7 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
     CorruptedStateError,
+    LostBatchesError,
     SinkError,
     StateError,
     TargetCorruptedError,
@@ -47,6 +50,7 @@ from airflow_cloudfiles.engine.stream.delta_durability import (
     refuse_unreadable,
     set_aside_torn,
 )
+from airflow_cloudfiles.engine.stream.delta_lineage import COMMIT_NOTE, check_has
 from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
 from airflow_cloudfiles.engine.stream.delta_rewrite import add_action, names_of
 from airflow_cloudfiles.engine.stream.delta_widening import WideningRule
@@ -54,19 +58,33 @@ from airflow_cloudfiles.engine.stream.delta_widening import WideningRule
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from airflow_cloudfiles.engine.ledger.sink_log import SinkRecord
+
 COMMIT_TRIES = 20
 """How often a commit is tried against other writers before giving up."""
-COMMIT_NOTE = "cloudfiles"
-"""Key of the batch in the commit's own metadata; `DeltaTable.history()` shows it."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Expected:
+    """What a table must have before a batch is committed to it.
+
+    Attributes:
+        record: The batch.
+        state: The checkpoint location that says so, for messages.
+    """
+
+    record: SinkRecord
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
-    """What a commit amounted to: the table's version, and whether this call made it."""
+    """What a commit amounted to: the table and its version, and whether this call made it."""
 
     version: int
     is_new: bool
+    table_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +96,35 @@ class BatchId:
         number: Number of its micro-batch.
         plan: Id of the plan log's entry, if there is one: the same number with another plan is
             another batch, of a state that was restored from an older backup.
+        replay: Number of the decision to replay it after a loss. The table may still know its
+            number from before; so it is told from that by an application id of its own.
     """
 
     app_id: str
     number: int
     plan: str | None = None
+    replay: int | None = None
+
+    @property
+    def own_app_id(self) -> str:
+        """Under which application id the table knows whether it has this very batch."""
+        return self.app_id if self.replay is None else f"{self.app_id}.replay-{self.replay}"
+
+    def transactions(self, seen: int | None) -> list[Transaction]:
+        """What the commit says; a replayed batch counts for the stream as well.
+
+        Args:
+            seen: The newest batch of the stream that the table knows.
+        """
+        found = [Transaction(self.own_app_id, self.number)]
+        if self.replay is not None and (seen is None or seen < self.number):
+            found.append(Transaction(self.app_id, self.number))
+        return found
+
+    def note(self) -> dict[str, Any]:
+        """What the commit notes for people, and for `delta_lineage`."""
+        note = {"app_id": self.app_id, "number": self.number, "plan": self.plan}
+        return note if self.replay is None else {**note, "replay": self.replay}
 
 
 def open_table(target: str, version: int | None = None) -> DeltaTable | None:
@@ -172,6 +214,7 @@ def commit(  # noqa: PLR0913 - what a batch is, and what a table may become
     schema: pa.Schema,
     merge_schema: bool,
     widening: WideningRule | None = None,
+    expected: Expected | None = None,
 ) -> Committed:
     """Make a micro-batch visible, exactly once however often it is called.
 
@@ -186,8 +229,12 @@ def commit(  # noqa: PLR0913 - what a batch is, and what a table may become
         merge_schema: Whether columns the table lacks are added to it.
         widening: Whether the table may be rewritten for a column that has become wider; `None`:
             it may not.
+        expected: The batch that the table must have already; `None` for none.
 
     Raises:
+        LostBatchesError: The table lacks the batch that it must have.
+        DataFileLostError: A file vanished since it was written; nothing is visible. Running again
+            writes it anew.
         SchemaMismatchError: A column the table lacks (without `merge_schema`), or of another type.
         CorruptedStateError: The table has a batch of this number with other files.
         TargetUnreachableError: Its storage failed; the batch may be in the table or not.
@@ -195,17 +242,21 @@ def commit(  # noqa: PLR0913 - what a batch is, and what a table may become
     """
     for _ in range(COMMIT_TRIES):
         try:
-            table = open_to_write(target) or _create(target, schema)
-        except TargetNotDeltaError:
+            found = open_to_write(target)
+            if expected is not None:
+                check_has(found, target, batch.app_id, expected.record, expected.state)
+            table = found or _create(target, schema)
+        except (TargetNotDeltaError, LostBatchesError):
             remove(target, files)
             raise
-        seen = table.transaction_version(batch.app_id)
+        seen = table.transaction_version(batch.own_app_id)
         if seen is not None and seen >= batch.number:
             return _seen(table, target, batch, files)
         try:
             table = _prepared(
                 table, target, schema, files, merge_schema=merge_schema, widening=widening
             )
+            data_files.require(DeltaLocation.of(target), files)
             crash_point("before-sink-commit")
             location = DeltaLocation.of(target)
             with durable_commit(location, "may not have taken a commit", table) as hooks:
@@ -214,8 +265,10 @@ def commit(  # noqa: PLR0913 - what a batch is, and what a table may become
                     mode="append",
                     schema=table.schema(),
                     commit_properties=CommitProperties(
-                        app_transactions=[Transaction(batch.app_id, batch.number)],
-                        custom_metadata={COMMIT_NOTE: asdict(batch)},
+                        app_transactions=batch.transactions(
+                            table.transaction_version(batch.app_id)
+                        ),
+                        custom_metadata={COMMIT_NOTE: batch.note()},
                     ),
                     post_commithook_properties=hooks,
                 )
@@ -225,7 +278,7 @@ def commit(  # noqa: PLR0913 - what a batch is, and what a table may become
         crash_point("after-sink-commit")
         with location.speaking("cannot be read after a commit"):
             table.update_incremental()
-        return Committed(table.version(), is_new=True)
+        return Committed(table.version(), is_new=True, table_id=str(table.metadata().id))
     raise SinkError(
         f"Batch {batch.number} could not be committed to {target}: other writers won "
         f"{COMMIT_TRIES} times. Run again when fewer are writing."
@@ -245,7 +298,7 @@ def _seen(table: DeltaTable, target: str, batch: BatchId, files: Sequence[DataFi
     else:
         _log.info("Batch %s is in %s already; its files are dropped", batch.number, target)
     remove(target, [file for file in files if file.name not in kept])
-    return Committed(table.version(), is_new=is_new)
+    return Committed(table.version(), is_new=is_new, table_id=str(table.metadata().id))
 
 
 def _prepared(  # noqa: PLR0913 - as `commit`
@@ -282,6 +335,16 @@ def _check_same_plan(table: DeltaTable, target: str, batch: BatchId) -> None:
                     "backup?), and skipping the batch would lose rows. See docs/how-to/recover.md."
                 )
             return
+
+
+def check_expected(target: str, app_id: str, expected: Expected) -> None:
+    """Find out before a stream starts whether the table has what was committed to it.
+
+    Raises:
+        LostBatchesError: It has not.
+        TargetNotDeltaError: There is something else.
+    """
+    check_has(open_table(target), target, app_id, expected.record, expected.state)
 
 
 def check(

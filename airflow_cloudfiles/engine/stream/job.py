@@ -29,7 +29,13 @@ from airflow_cloudfiles.engine.ledger.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.option_values import Values
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
-from airflow_cloudfiles.engine.stream import definition, delta_table, evolve_ahead, progress
+from airflow_cloudfiles.engine.stream import (
+    definition,
+    delta_table,
+    evolve_ahead,
+    progress,
+    sink_state,
+)
 from airflow_cloudfiles.engine.stream.delta_widening import WideningRule, widening_rule
 from airflow_cloudfiles.engine.stream.inference_crew import SparkCrew, local_crew
 from airflow_cloudfiles.engine.stream.launch import COORDINATOR_JVM, DEFAULT_CONF, LAUNCHED
@@ -153,6 +159,7 @@ def _ingest(spec: JobSpec, report: dict[str, Any], durations: dict[str, float]) 
     lock.acquire(timeout_seconds=LOCK_PATIENCE_SECONDS)
     with lock:
         began = time.time()
+        sink_state.check_before_run(open_store(spec.checkpoint_location), str(spec.target))
         settled = definition.settle_schema(options, crew=_crew(spec))
         if options.evolve_ahead:
             settled, spec = evolve_ahead.before_run(options, settled, spec)
