@@ -40,10 +40,12 @@ from airflow_cloudfiles.engine.ledger.committed import committed_offset
 from airflow_cloudfiles.engine.ledger.file_log import FileLog
 from airflow_cloudfiles.engine.ledger.metadata import open_metadata
 from airflow_cloudfiles.engine.ledger.opening import open_ledger
+from airflow_cloudfiles.engine.ledger.overwritten import has_overwritten
 from airflow_cloudfiles.engine.ledger.plan_log import PlanLog
 from airflow_cloudfiles.engine.ledger.snapshots import maybe_snapshot
+from airflow_cloudfiles.engine.ledger.soundness import check_whole, mark_head
 from airflow_cloudfiles.engine.place import locate, name_of
-from airflow_cloudfiles.engine.recorder import LedgerRecorder
+from airflow_cloudfiles.engine.recorder import LedgerRecorder, record_overwritten
 from airflow_cloudfiles.engine.results import Arrivals, Backlog, Discovered
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.access import Access
@@ -98,6 +100,7 @@ class Intake:
         self._ledger = ledger
         self._queue: MessageQueue | None = None
         self._has_listed = False
+        self._is_checked = False
 
     @classmethod
     def open(  # noqa: PLR0913 - the arguments of a stream
@@ -240,7 +243,13 @@ class Intake:
         ledger = self._caught_up_ledger()
         if self._drains and not self._is_listing_due(ledger):
             messages, newest_us = self._waiting()
-            return Arrivals(head, recorded=recorded, messages=messages, newest_us=newest_us)
+            return Arrivals(
+                head,
+                recorded=recorded,
+                unrecorded=self._discovery.allow_overwrites and has_overwritten(self.state),
+                messages=messages,
+                newest_us=newest_us,
+            )
         queue = self._queue_name if self._drains else ""
         unrecorded = self._listing.has_new(self._recorder(ledger), queue=queue)
         return Arrivals(head, recorded=recorded, unrecorded=unrecorded)
@@ -271,11 +280,26 @@ class Intake:
         """
         return committed_offset(self.state)
 
+    def check(self) -> None:
+        """Refuse a state that has lost entries of its file log; looks once.
+
+        Done before the first entry is appended, and before batches are planned.
+
+        Raises:
+            CorruptedStateError: Entries are missing.
+        """
+        if not self._is_checked:
+            check_whole(self.state, self.files, self.plans)
+            self._is_checked = True
+
     def outstanding(self, *, up_to: Offset | None = None) -> Backlog:
         """Tell what is recorded and not yet committed; discovers nothing.
 
         Args:
             up_to: Only what is before this position of the file log; `None` asks for its end.
+
+        Raises:
+            CorruptedStateError: Spark has committed more than is recorded.
         """
         start, end = self.committed(), up_to or self.head()
         if start > end:
@@ -365,6 +389,7 @@ class Intake:
             self.files,
             versions=self._discovery.allow_overwrites,
             baseline=self._baseline,
+            check=self.check,
         )
 
     def _is_listing_due(self, ledger: Ledger) -> bool:
@@ -400,6 +425,8 @@ class Intake:
             if self._baseline:
                 self._baseline.is_first = False
         crash_point("after-listing")
+        if self._discovery.allow_overwrites and not self._is_part:
+            record_overwritten(self.state, self.source, self._filter, recorder)
         if self._baseline and listing is not None and not self._is_part:
             recorder.complete_baseline()
         if self._drains:
@@ -411,6 +438,8 @@ class Intake:
             remember_notifications(self.state, time.time(), self._queue_name, expected)
         if self._baseline:
             self._baseline.warn()
+        if recorder.recorded.last_entry is not None or recorder.recorded.existing:
+            mark_head(self.state, self.files)
         maybe_snapshot(ledger, self.files, self.state)
         found = Discovered.of(recorder.recorded, listing, notifications)
         logger.info(

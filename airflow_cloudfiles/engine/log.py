@@ -67,16 +67,24 @@ class NumberedLog:
         prefix: Folder of the entries.
         format_version: The version written, and the newest that is understood.
         width: Numbers are padded with zeros to this width; 0 for plain numbers.
+        has_all: Whether every entry from 0 to the newest must be there, which `latest` sees to.
     """
 
     def __init__(
-        self, store: ObjectStore, prefix: str, *, format_version: int = 1, width: int = 20
+        self,
+        store: ObjectStore,
+        prefix: str,
+        *,
+        format_version: int = 1,
+        width: int = 20,
+        has_all: bool = False,
     ) -> None:
         refuse_directory_bucket(store.uri)
         self._store = store
         self._prefix = prefix
         self._format_version = format_version
         self._width = width
+        self._has_all = has_all
         self._known_latest = -1
 
     def append(self, number: int, header: Mapping[str, Any], body: bytes = b"") -> bool:
@@ -170,10 +178,16 @@ class NumberedLog:
 
         The first call lists the log. Later calls only look for the numbers that would follow,
         for entries are added at the end and nowhere else.
+
+        Raises:
+            CorruptedStateError: An entry before the newest is gone.
         """
         before = self._known_latest
         if self._known_latest < 0:
-            self._known_latest = max(self.numbers(), default=-1)
+            numbers = self.numbers()
+            if self._has_all:
+                self._refuse_gaps(numbers)
+            self._known_latest = max(numbers, default=-1)
         else:
             while self._exists(self._known_latest + 1):
                 self._known_latest += 1
@@ -218,6 +232,17 @@ class NumberedLog:
 
     def _exists(self, number: int) -> bool:
         return self._store.head(self._key(number)) is not None
+
+    def _refuse_gaps(self, numbers: list[int]) -> None:
+        """Refuse a log of which an entry is gone.
+
+        A listing that went on while entries were added may lack one that is there, and have one
+        that came later; so each is looked for.
+        """
+        gaps = sorted(set(range(max(numbers, default=-1))) - set(numbers))
+        gone = next((number for number in gaps if not self._exists(number)), None)
+        if gone is not None:
+            raise self._missing(gone)
 
     def _missing(self, number: int) -> CorruptedStateError:
         return CorruptedStateError(

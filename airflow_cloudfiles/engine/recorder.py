@@ -10,17 +10,24 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.baseline import Baseline
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.base import FoundBy, KnownKeys
+from airflow_cloudfiles.engine.errors import ListingError
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.ledger import file_log
 from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up
 from airflow_cloudfiles.engine.ledger.file_log import FileBatch, FileLog
+from airflow_cloudfiles.engine.ledger.overwritten import overwritten
 from airflow_cloudfiles.engine.storage.base import key_bytes
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.discovery.filters import FileFilter
+    from airflow_cloudfiles.engine.storage import ObjectStore
 
 _SAMPLE_FILES = 5
 
@@ -71,6 +78,7 @@ class LedgerRecorder:
         versions: Whether another version of a recorded file is new (`cloudFiles.allowOverwrites`).
         baseline: Which of the files that are found before the baseline is complete are `existing`
             ones (`cloudFiles.includeExistingFiles=false`); `None`: none is.
+        check: Called before an entry is appended; raises where the log has lost entries.
     """
 
     def __init__(
@@ -80,11 +88,13 @@ class LedgerRecorder:
         *,
         versions: bool = False,
         baseline: Baseline | None = None,
+        check: Callable[[], None] | None = None,
     ) -> None:
         self._ledger = ledger
         self._files = files
         self._versions = versions
         self._baseline = baseline
+        self._check = check or (lambda: None)
         self._lock = threading.Lock()
         self.recorded = Recorded()
 
@@ -115,6 +125,7 @@ class LedgerRecorder:
         """Say that everything that was there before the first start is recorded."""
         with self._lock:
             while self._is_baseline():
+                self._check()
                 number = self._ledger.caught_up + 1
                 batch = FileBatch((), "existing", file_log.COMPLETE)
                 if self._files.append(number, batch):
@@ -130,6 +141,7 @@ class LedgerRecorder:
             crash_point("after-dedupe")
             if not batch:
                 return appended
+            self._check()
             existing = baseline.existing(batch) if baseline else []
             number = self._ledger.caught_up + 1
             entry = FileBatch(tuple(existing or batch), "existing" if existing else found_by)
@@ -145,6 +157,41 @@ class LedgerRecorder:
         """Catch up; then tell whether files found now were there before the first start."""
         catch_up(self._ledger, self._files)
         return self._baseline is not None and not self._files.baseline_complete()
+
+
+def record_overwritten(
+    state: ObjectStore, source: ObjectStore, wanted: FileFilter, recorder: LedgerRecorder
+) -> int:
+    """Record the versions of files that tasks have met in the place of older ones.
+
+    Killed anywhere, it leaves a note until its file is recorded.
+
+    Args:
+        state: The checkpoint location.
+        source: The source.
+        wanted: Which of its files are input.
+        recorder: Dedupes and records them.
+
+    Returns:
+        How many were new.
+
+    Raises:
+        ListingError: The source does not answer.
+    """
+    notes = list(overwritten(state))
+    present = []
+    for _, path in notes:
+        try:
+            found = source.head(path)
+        except OSError as failure:
+            name = printable_path(source.child_uri(path))
+            raise ListingError(f"{name} could not be looked at: {failure} Run again.") from failure
+        if found is not None and wanted.accepts(found):
+            present.append(found)
+    new = recorder.record(present, "listing")
+    for key, _ in notes:
+        state.delete(key)
+    return new
 
 
 def _in_order(files: Sequence[FileEntry]) -> list[FileEntry]:

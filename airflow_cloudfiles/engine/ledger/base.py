@@ -11,6 +11,9 @@ import logging
 import time
 from typing import TYPE_CHECKING, Protocol
 
+from airflow_cloudfiles.engine.errors import CorruptedStateError
+from airflow_cloudfiles.engine.files import printable_path
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
@@ -94,9 +97,6 @@ class Ledger(Protocol):
 def catch_up(ledger: Ledger, files: FileLog, *, latest: int | None = None) -> int:
     """Bring a ledger to the end of the file log.
 
-    A ledger that does not fit the log (it is ahead of it, or knows another entry under the
-    same number: a log of another life) is cleared and built anew.
-
     Args:
         ledger: The index.
         files: The log.
@@ -104,10 +104,13 @@ def catch_up(ledger: Ledger, files: FileLog, *, latest: int | None = None) -> in
 
     Returns:
         How many entries were added.
+
+    Raises:
+        CorruptedStateError: The ledger is ahead of the log, or knows another entry under the same
+            number (`require_fit`). It stays as it is.
     """
     latest = files.latest() if latest is None else latest
-    if not _fits(ledger, files, latest):
-        ledger.clear()
+    require_fit(ledger, files, latest=latest)
     first = ledger.caught_up + 1
     next_word = time.monotonic() + _PROGRESS_SECONDS
     for number in range(first, latest + 1):
@@ -119,9 +122,33 @@ def catch_up(ledger: Ledger, files: FileLog, *, latest: int | None = None) -> in
     return max(0, latest + 1 - first)
 
 
-def _fits(ledger: Ledger, files: FileLog, latest: int) -> bool:
-    """Whether what the ledger knows is the beginning of this log."""
+def require_fit(ledger: Ledger, files: FileLog, *, latest: int) -> None:
+    """Refuse a file log that has lost entries which a ledger has seen.
+
+    What they held would be found again, if at all, under numbers that the stream has passed. Only a
+    person knows whether the log was meant to go back, so the ledger is not rebuilt by itself.
+
+    Args:
+        ledger: The index.
+        files: The log.
+        latest: Its newest entry.
+
+    Raises:
+        CorruptedStateError: The ledger is not of the beginning of this log.
+    """
     known = ledger.caught_up
     if known < 0:
-        return True
-    return known <= latest and files.summary(known).id == ledger.caught_up_id
+        return
+    if known > latest:
+        what = f"has entries up to {known}, but the file log ends at entry {latest}"
+    elif files.summary(known).id != ledger.caught_up_id:
+        what = f"knows another entry {known} than the one that is there now"
+    else:
+        return
+    raise CorruptedStateError(
+        f"The index of seen files on this machine {what}, in "
+        f"{printable_path(files.store.uri)}. The file log has lost entries, whose files would "
+        "never be ingested. Put them back, or restore the checkpoint location as a whole from a "
+        "backup. If that was done on purpose, delete the index on each machine (the stream's "
+        "folder in CLOUDFILES_CACHE_DIR). See docs/how-to/recover.md."
+    )

@@ -96,7 +96,7 @@ class FileLog:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._log = NumberedLog(store, PREFIX, format_version=FORMAT_VERSION)
+        self._log = NumberedLog(store, PREFIX, format_version=FORMAT_VERSION, has_all=True)
         self._cache: OrderedDict[int, tuple[EntrySummary, FileBatch]] = OrderedDict()
         self._summaries: OrderedDict[int, EntrySummary] = OrderedDict()
         self._baseline_end = -1

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import LedgerError
-from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up
+from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up, require_fit
 from airflow_cloudfiles.engine.ledger.file_lock import FileLock
 from airflow_cloudfiles.engine.ledger.snapshots import fetch_snapshot
 
@@ -106,6 +106,12 @@ def _open_in(slot: Path, lock: FileLock, files: FileLog) -> Ledger:
 
     database, directory = _open_build(slot)
     latest = files.latest()
+    if database is not None:
+        try:
+            require_fit(database, files, latest=latest)
+        except BaseException:
+            database.close()
+            raise
     fetched = fetch_snapshot(
         files,
         slot / uuid.uuid4().hex,
@@ -119,12 +125,20 @@ def _open_in(slot: Path, lock: FileLock, files: FileLog) -> Ledger:
         database = fetched
     ledger = _SlotLedger(database or RocksDBLedger(slot / uuid.uuid4().hex), lock)
     try:
+        _caught_up(ledger, files, latest)
+    except BaseException:
+        ledger.close()
+        raise
+    return ledger
+
+
+def _caught_up(ledger: Ledger, files: FileLog, latest: int) -> None:
+    try:
         catch_up(ledger, files, latest=latest)
     except LedgerError as failure:
         logger.warning("%s Rebuilding it from the file log.", failure)
         ledger.clear()
         catch_up(ledger, files)
-    return ledger
 
 
 def _open_build(slot: Path) -> tuple[RocksDBLedger | None, Path | None]:

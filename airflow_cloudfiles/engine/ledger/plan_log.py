@@ -56,7 +56,7 @@ class PlanLog:
     """
 
     def __init__(self, store: ObjectStore) -> None:
-        self._log = NumberedLog(store, PREFIX, format_version=FORMAT_VERSION)
+        self._log = NumberedLog(store, PREFIX, format_version=FORMAT_VERSION, has_all=True)
         self._read: dict[int, Plan] = {}
 
     def plan(self, files: FileLog, start: Offset, limit: ReadLimit, up_to: Offset) -> Offset:

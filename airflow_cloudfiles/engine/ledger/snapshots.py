@@ -162,6 +162,16 @@ def fetch_snapshot(
     return None
 
 
+def covered(state: ObjectStore) -> list[int]:
+    """Tell up to which entry each complete snapshot goes, from the names of their folders."""
+    numbers = (
+        folder.rpartition("/")[2].partition("-")[0]
+        for folder, objects in _folders(state).items()
+        if COMPLETE in objects
+    )
+    return [int(number) for number in numbers if number.isascii() and number.isdigit()]
+
+
 def _fitting(files: FileLog, state: ObjectStore, *, up_to: int) -> Iterator[Snapshot]:
     """Read what the complete snapshots of this log tell, the newest first."""
     for folder, objects in sorted(_folders(state).items(), reverse=True):

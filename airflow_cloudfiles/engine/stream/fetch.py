@@ -1,7 +1,8 @@
 """How do the files of a split get here?
 
 Opens each file for the format that reads it. A file that changed since it was discovered is read in
-its present version if that can be done consistently, and refused otherwise.
+its present version if that can be done consistently, and refused otherwise; where every version of
+a file is an entry of its own, it is left to the entry of that version.
 
 Where the store has etags, a small file costs one request: the read itself asks for the version that
 was discovered. A local file is looked at before and after.
@@ -36,6 +37,8 @@ _log = logging.getLogger(__name__)
 FirstRead = Callable[[], bytes]
 FirstLook = Callable[[int], tuple[int, int]]
 """What is read first of a file of some size: where it begins, and how long it is."""
+Superseded = Callable[[FileEntry], None]
+"""What is told of a file's version that is newer than the one that was discovered."""
 END_BYTES = 2**16
 """Where a format keeps its schema at one end of its files, it is mostly within so many bytes."""
 HEADS = 16
@@ -51,6 +54,7 @@ class FetchCounts:
     bytes: int = 0
     missing_files: int = 0
     changed_files: int = 0
+    superseded_files: int = 0
     corrupt_files: int = 0
 
 
@@ -65,6 +69,7 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
     first: FirstRead | None = None,
     look: FirstLook | None = None,
     was_refused: Callable[[FileEntry], bool] | None = None,
+    superseded: Superseded | None = None,
 ) -> Iterator[_Made]:
     """Open one part of a file and give what is made of it.
 
@@ -80,6 +85,8 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
         look: What is read first; default is the beginning.
         was_refused: Whether a file that is gone was refused before, so that its user has removed
             it as the error said; it is skipped, too.
+        superseded: Told of the version that is there when it is not the one that was discovered;
+            then nothing is read. `None`: the version that is there is read.
 
     Raises:
         FileMissingError: The file is gone, `ignore_missing` is false and it was not refused.
@@ -89,7 +96,7 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
         FileUnreadableError: Permission, I/O, or damaged content.
     """
     try:
-        yield from _counted(store, part, counts, use, first, look or beginning)
+        yield from _counted(store, part, counts, use, first, look or beginning, superseded)
     except ObjectChangedError as error:
         raise _overwritten(store, part) from error
     except (ObjectNotFoundError, FileNotFoundError) as error:
@@ -135,13 +142,20 @@ def _counted(  # noqa: PLR0913, PLR0917 - private
     use: Callable[[OpenedFile], Iterator[_Made]],
     first: FirstRead | None,
     look: FirstLook,
+    superseded: Superseded | None,
 ) -> Iterator[_Made]:
-    """Read a part in the version that was discovered, else in the present one."""
+    """Read a part in the version that was discovered, else in the present one, or not."""
     try:
         found, known = _first_of(store, part, first, look)
     except ObjectChangedError:
         found, known = _found(store, part.file.path), None
-    if _version(found) != _version(part.file):
+    is_other = _version(found) != _version(part.file)
+    if is_other and part.is_whole and superseded is not None:
+        superseded(found)
+        _log.warning("Left to its newer version: %s", store.child_uri(part.file.path))
+        counts.superseded_files += 1
+        return
+    if is_other:
         _accept_change(store, part, found, counts)
     try:
         yield from use(opened.StoreFile(store, found, known, look(found.size)[0] if known else 0))

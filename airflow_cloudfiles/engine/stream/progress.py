@@ -30,7 +30,7 @@ class BatchDone:
         is_new: False when an earlier, killed run had committed it already.
         schema_version: Version of the schema it was read with; -1 for a given schema.
         counts: rows, rescued_rows, corrupt_records, dropped_records, files, bytes, missing_files,
-            changed_files, corrupt_files.
+            changed_files, superseded_files, corrupt_files.
     """
 
     batch_id: int

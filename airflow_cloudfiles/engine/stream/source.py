@@ -240,6 +240,7 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             self._intake, self._lock = definition.open_intake(
                 self._options, locations, LOCK_PATIENCE_SECONDS
             )
+            self._intake.check()
         return self._intake
 
     def _locations(self) -> handoff.QueryLocations:

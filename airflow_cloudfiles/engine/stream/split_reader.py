@@ -26,6 +26,7 @@ from airflow_cloudfiles.engine.formats.base import (
     UnknownFields,
 )
 from airflow_cloudfiles.engine.formats.table import line_blocks
+from airflow_cloudfiles.engine.ledger.overwritten import note_overwritten
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.stream import refused, schema_change
@@ -73,6 +74,7 @@ class SplitReader:
         self._options = context.options
         self._columns = ColumnSources(context)
         self._bad_records = BadRecordWriter(split)
+        self._superseded = self._note if context.options.discovery.allow_overwrites else None
         self.arrow_schema: pa.Schema = self._columns.arrow_schema
         self.counts = SplitCounts()
 
@@ -113,6 +115,10 @@ class SplitReader:
         if taken:
             self._bad_records.write(taken)
 
+    def _note(self, found: FileEntry) -> None:
+        """See to it that the version that is there becomes an entry, before the batch is done."""
+        note_overwritten(open_store(self._split.context.state_uri), found)
+
     def _batches(self) -> Iterator[pa.RecordBatch]:
         if not self._split.ranges:
             return iter(())
@@ -137,6 +143,7 @@ class SplitReader:
                     ignore_corrupt=self._options.ignore_corrupt_files,
                     was_refused=self._was_refused,
                     first=first,
+                    superseded=self._superseded,
                     look=look,
                 )
                 for batch in batches:
@@ -185,6 +192,7 @@ class SplitReader:
                     ignore_corrupt=self._options.ignore_corrupt_files,
                     was_refused=self._was_refused,
                     first=first,
+                    superseded=self._superseded,
                 )
 
     def _was_refused(self, file: FileEntry) -> bool:

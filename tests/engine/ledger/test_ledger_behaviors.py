@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.ledger.base import catch_up
 from airflow_cloudfiles.engine.ledger.file_log import FileBatch, FileLog
@@ -151,29 +152,22 @@ def test_catching_up_reads_each_entry_once(ledger, log):
     assert unseen(ledger, "a", "b", "c", "d") == ["d"]
 
 
-def test_a_ledger_ahead_of_the_log_begins_anew(ledger, log):
-    ledger.record(0, "id of another life", batch("a"))
-    ledger.record(1, "id of another life", batch("b"))
-    log.append(0, batch("c"))
-    catch_up(ledger, log)
-    assert ledger.caught_up == 0
-    assert unseen(ledger, "a", "b", "c") == ["a", "b"]
-
-
-def test_a_ledger_of_another_log_of_the_same_length_begins_anew(ledger, log):
-    ledger.record(0, "id of another life", batch("a"))
-    log.append(0, batch("c"))
-    catch_up(ledger, log)
-    assert unseen(ledger, "a", "c") == ["a"]
-
-
-def test_a_ledger_of_a_shorter_other_log_begins_anew(ledger, log):
-    ledger.record(0, "id of another life", batch("a"))
-    log.append(0, batch("c"))
-    log.append(1, batch("d"))
-    catch_up(ledger, log)
-    assert ledger.caught_up == 1
-    assert unseen(ledger, "a", "c", "d") == ["a"]
+@pytest.mark.parametrize(
+    ("known", "there"),
+    [(["a", "b"], ["c"]), (["a"], ["c"]), (["a"], ["c", "d"]), (["a"], [])],
+    ids=["ahead of it", "of the same length", "of a shorter one", "of an empty one"],
+)
+def test_a_ledger_of_another_log_refuses_it_every_time_and_stays(ledger, log, known, there):
+    for number, name in enumerate(known):
+        ledger.record(number, "id of another life", batch(name))
+    for number, name in enumerate(there):
+        log.append(number, batch(name))
+    for _ in range(3):
+        with pytest.raises(CorruptedStateError, match="has lost entries") as told:
+            catch_up(ledger, log)
+        assert not told.value.is_retryable
+    assert ledger.caught_up == len(known) - 1
+    assert unseen(ledger, *known) == []
 
 
 paths = st.text(st.one_of(st.sampled_from("ab/-0"), st.characters(codec="utf-8")), max_size=5)

@@ -1,0 +1,54 @@
+"""Which files turned out to be overwritten when they were to be read?
+
+With `cloudFiles.allowOverwrites` every version of a file is an entry of its own, and an entry never
+gives the bytes of another version. A task that meets a newer version than its entry's leaves the
+file out. That newer version is somebody's entry already, or will be; so that it does not depend on
+a notification that may be lost, or a listing that may be long in coming, the task leaves a note in
+the state before its batch can be committed, and the next discovery looks at the file.
+
+A note is a hint: it is deduped as every candidate is, and removed when the file is recorded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.engine.ledger.format import version_hash
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.files import FileEntry
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+PREFIX = "_source/overwritten"
+
+
+def note_overwritten(state: ObjectStore, found: FileEntry) -> None:
+    """Ask the next discovery to look at a file; asking twice is asking once.
+
+    Args:
+        state: The checkpoint location.
+        found: The version that is there. Another version gets a note of its own, so that removing
+            one never removes the other.
+    """
+    path = blake2b(found.path.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    key = f"{PREFIX}/{path}-{version_hash(found).hex()}"
+    state.put(key, json.dumps({"path": found.path}).encode("ascii"))
+
+
+def overwritten(state: ObjectStore) -> Iterator[tuple[str, str]]:
+    """Give the notes: the key of each, and the path of its file."""
+    for note in state.list(PREFIX + "/"):
+        try:
+            path = json.loads(state.get(note.path))["path"]
+        except (ObjectNotFoundError, ValueError, KeyError, TypeError):
+            continue  # another discovery was faster, or the write was torn: a listing will see
+        yield note.path, str(path)
+
+
+def has_overwritten(state: ObjectStore) -> bool:
+    """Whether there is a note."""
+    return next(state.list(PREFIX + "/"), None) is not None

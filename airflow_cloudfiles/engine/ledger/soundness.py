@@ -1,0 +1,101 @@
+"""Does what a state holds fit together?
+
+Entries of the file log that are gone take their files with them: nothing ingests them, and a new
+entry under an old number is one that the stream believes to have ingested. So a state whose file
+log has lost entries is refused, every time, before anything is appended to it. What tells:
+
+- a gap in the numbers of the entries, or of the plans (`NumberedLog`);
+- a plan, or Spark's committed offset, that points beyond the end of the log;
+- a snapshot of the index that covers entries beyond the end;
+- the mark `_source/head.json`: how long the log was when a discovery last recorded something;
+- the local index of this machine (`catch_up`).
+
+None of these is changed by the refusal.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
+from airflow_cloudfiles.engine.files import START, Offset, printable_path
+from airflow_cloudfiles.engine.ledger import snapshots
+from airflow_cloudfiles.engine.ledger.committed import committed_offset
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_cloudfiles.engine.ledger.file_log import FileLog
+    from airflow_cloudfiles.engine.ledger.plan_log import PlanLog
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+HEAD = "_source/head.json"
+"""The mark. It may be deleted at any time, and then tells nothing."""
+
+
+def check_whole(state: ObjectStore, files: FileLog, plans: PlanLog) -> None:
+    """Refuse a state whose file log has lost entries.
+
+    Any number of processes may append meanwhile: what points into the log is read before its end.
+
+    Args:
+        state: The checkpoint location.
+        files: Its file log.
+        plans: Its plan log.
+
+    Raises:
+        CorruptedStateError: Entries are missing; says which, what tells so, and what to do.
+    """
+    known = list(_known_ends(state, plans))
+    head = files.head()
+    for what, end in known:
+        if end > head:
+            last = end.entry - (end.index == 0)
+            missing = [str(head.entry), str(last)] if last > head.entry else [str(head.entry)]
+            raise CorruptedStateError(
+                f"The file log in {printable_path(state.uri)} has lost its newest entries: "
+                f"{what} refers to entry {last}, but the log ends at {head.to_json()}. Missing: "
+                f"_source/files/ {' to '.join(missing)}. Their files would never be ingested. "
+                "Put them back, or restore the checkpoint location as a whole from a backup. See "
+                "docs/how-to/recover.md."
+            )
+
+
+def mark_head(state: ObjectStore, files: FileLog) -> None:
+    """Remember how long the file log is. A write that is lost makes the mark tell less, not wrong.
+
+    Args:
+        state: The checkpoint location.
+        files: Its file log.
+    """
+    try:
+        state.put(HEAD, json.dumps({"version": 1, "entries": files.latest() + 1}).encode("ascii"))
+    except OSError as failure:
+        logger.warning("The length of the file log could not be marked: %s", failure)
+
+
+def _known_ends(state: ObjectStore, plans: PlanLog) -> Iterator[tuple[str, Offset]]:
+    """Where the log ends at least, and what says so."""
+    latest = plans.latest()
+    if latest is not None:
+        yield f"the plan of batch {latest.number}", latest.end
+    try:
+        committed = committed_offset(state)
+    except (CorruptedStateError, IncompatibleStateError):
+        committed = START  # whoever needs it says what is wrong with it
+    yield "Spark's checkpoint", committed
+    for entry in snapshots.covered(state):
+        yield "a snapshot of the index", Offset(entry + 1, 0)
+    yield f"the mark {HEAD}", Offset(_marked(state), 0)
+
+
+def _marked(state: ObjectStore) -> int:
+    try:
+        return int(json.loads(state.get(HEAD))["entries"])
+    except (ObjectNotFoundError, ValueError, KeyError, TypeError):
+        return 0
