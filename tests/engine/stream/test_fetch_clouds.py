@@ -114,3 +114,16 @@ def test_requests_wait_side_by_side_within_a_bound(monkeypatch):
     assert part.file == files[0]
     assert len(asked) == 4
     parts.close()
+
+
+def test_an_overwritten_file_is_left_to_its_newer_version(store):
+    store.put("a.json", b"1\n")
+    store.put("b.json", b"1\n")
+    files = listed(store)
+    store.put("a.json", b"2\n")  # of the same size, and perhaps within the clock's resolution
+    counts, told = FetchCounts(), []
+    parts = [FileRange(file) for file in files]
+    assert read(store, parts, counts, superseded=told.append) == b"1\n"
+    assert (counts.superseded_files, counts.changed_files) == (1, 0)
+    # What is told is what a listing sees: else its version would be recorded twice.
+    assert told == [file for file in listed(store) if file.path == "a.json"]
