@@ -15,11 +15,19 @@ import sys
 from collections.abc import Sequence
 
 from airflow_cloudfiles import __version__
-from airflow_cloudfiles.commands import discover, infer, notifications, promote, schema, state
+from airflow_cloudfiles.commands import (
+    discover,
+    infer,
+    notifications,
+    promote,
+    replay,
+    schema,
+    state,
+)
 from airflow_cloudfiles.commands.outcome import Outcome
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 
-COMMANDS = (discover, infer, notifications, promote, schema, state)
+COMMANDS = (discover, infer, notifications, promote, replay, schema, state)
 """Each has `add_to(subparsers)`, which sets `run` as a default of its parsers."""
 
 _EPILOG = """\

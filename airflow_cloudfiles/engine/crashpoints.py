@@ -57,6 +57,9 @@ PROMOTION_POINTS = (
 )
 """The points that promoting rescued data passes, in this order."""
 
+REPLAY_POINTS = ("after-replay-decision", "before-sink-commit", "after-replay-commit")
+"""The points that replaying a batch passes, in this order."""
+
 DRIVER = "CLOUDFILES_CRASH_DRIVER"
 """Environment variable: process id of the Spark driver that is to die with its helpers."""
 

@@ -112,6 +112,22 @@ class PlanLog:
             return None
         return self._at(number)
 
+    def at(self, number: int) -> Plan:
+        """Give the plan of a batch.
+
+        Raises:
+            CorruptedStateError: There is none, or it is damaged.
+        """
+        return self._at(number)
+
+    def id_of(self, number: int) -> str:
+        """Give the id of a plan's writing.
+
+        Raises:
+            CorruptedStateError: There is none, or it is damaged.
+        """
+        return self._log.read(number).id
+
     def latest(self) -> Plan | None:
         """Give the newest plan; `None` when nothing was planned yet."""
         number = self._log.latest()

@@ -29,6 +29,7 @@ PREFIX = "_source/sink"
 DECISIONS = "_source/replays"
 FORMAT_VERSION = 1
 
+ReadBy = Literal["sink", "query"]
 DecisionKind = Literal["replay", "acceptLoss"]
 
 
@@ -43,6 +44,9 @@ class SinkRecord:
         target: URI of the table, for messages.
         is_accepted: Whether the table may lack this batch and those before it, because their loss
             was accepted; what the table had at `version` it must have nevertheless.
+        plan: Id of its plan; empty where there is none.
+        read_by: Who read its files: the tasks of the `sink`, whose rows are those of the files, or
+            a `query`, which may have changed them.
     """
 
     batch: int
@@ -50,6 +54,8 @@ class SinkRecord:
     version: int = -1
     target: str = ""
     is_accepted: bool = False
+    plan: str = ""
+    read_by: ReadBy = "sink"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +107,14 @@ class SinkLog:
         """Read the record of a batch in this epoch."""
         entry = self._records().find(batch)
         return None if entry is None else self._record(entry)
+
+    def find_in_any(self, batch: int) -> SinkRecord | None:
+        """Read the record of a batch in the newest epoch that has one."""
+        for epoch in range(self.epoch, -1, -1):
+            entry = self._records(epoch).find(batch)
+            if entry is not None:
+                return self._record(entry)
+        return None
 
     def newest(self) -> SinkRecord | None:
         """Read the newest record of this epoch."""
@@ -157,6 +171,8 @@ class SinkLog:
             "version": record.version,
             "target": record.target,
             "accepted": record.is_accepted,
+            "plan": record.plan,
+            "read_by": record.read_by,
         }
         self._records().append(record.batch, header)
 
@@ -207,8 +223,8 @@ class SinkLog:
             f"{decision.target} --from-batch {decision.first}."
         )
 
-    def _records(self) -> NumberedLog:
-        prefix = f"{PREFIX}/{self.epoch}"
+    def _records(self, epoch: int | None = None) -> NumberedLog:
+        prefix = f"{PREFIX}/{self.epoch if epoch is None else epoch}"
         return NumberedLog(self.state, prefix, format_version=FORMAT_VERSION)
 
     def _record(self, entry: LogEntry) -> SinkRecord:
@@ -220,6 +236,8 @@ class SinkLog:
                 version=int(header["version"]),
                 target=str(header["target"]),
                 is_accepted=bool(header["accepted"]),
+                plan=str(header["plan"]),
+                read_by=header["read_by"],
             )
         except (KeyError, TypeError, ValueError) as failure:
             raise self._damaged(self._records().name(entry.number)) from failure

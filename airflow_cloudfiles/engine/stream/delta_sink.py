@@ -31,7 +31,7 @@ from airflow_cloudfiles.engine.errors import (
     UnknownOptionError,
 )
 from airflow_cloudfiles.engine.ledger.plan_log import PREFIX as PLANS
-from airflow_cloudfiles.engine.ledger.sink_log import SinkLog
+from airflow_cloudfiles.engine.ledger.sink_log import ReadBy, SinkLog
 from airflow_cloudfiles.engine.log import NumberedLog
 from airflow_cloudfiles.engine.option_names import OF_SINK
 from airflow_cloudfiles.engine.option_values import Values
@@ -172,9 +172,10 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         files = [file for message in written for file in message.files]
         app_id = self._application()
         log = None if self._state is None else SinkLog(open_store(self._state))
+        plan = self._plan_id(batchId)
         committed = delta_table.commit(
             self._target,
-            batch=delta_table.BatchId(app_id, batchId, self._plan_id(batchId)),
+            batch=delta_table.BatchId(app_id, batchId, plan),
             files=files,
             schema=schema,
             merge_schema=self._merge_schema,
@@ -182,7 +183,8 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             expected=None if log is None else sink_state.expected(log, batchId),
         )
         if log is not None:
-            sink_state.note(log, self._target, batchId, committed)
+            read_by: ReadBy = "sink" if self._reads_splits else "query"
+            sink_state.note(log, self._target, batchId, committed, plan=plan, read_by=read_by)
         counts = _total(written)
         _log.info(
             "Batch %s: %s; table version %s%s",
@@ -230,17 +232,7 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             for batch in iterator
             for row in batch.column(0)
         ]
-        files: list[DataFile] = []
-        counts: dict[str, int] = {}
-        schema: pa.Schema | None = None
-        for split in splits:
-            reader = SplitReader(split)
-            schema = reader.arrow_schema
-            files += DataFileWriter(self._target, schema).write(reader.read())
-            counts = _added(counts, _flat(reader.counts))
-        crash_point("after-data-files")
-        version = splits[0].context.schema_version if splits else None
-        return TaskWritten(files, schema or pa.schema([]), counts, version)
+        return write_splits(self._target, splits)
 
     def _plan_id(self, batch_id: int) -> str | None:
         """Which plan the batch is: its id tells it from one of another life of the state."""
@@ -259,6 +251,31 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
                 "checkpointLocation, or txnAppId to a name no other stream uses."
             )
         return found
+
+
+def write_splits(target: str, splits: Sequence[Split]) -> TaskWritten:
+    """Read and parse splits, and write them to data files nobody sees yet.
+
+    Args:
+        target: Path or URI of the table.
+        splits: Of one micro-batch.
+
+    Raises:
+        ReadError: A file cannot be read (see `SplitReader`).
+        UnknownFieldException: A record has a field that the schema lacks.
+        TargetUnreachableError: The place of the table failed.
+    """
+    files: list[DataFile] = []
+    counts: dict[str, int] = {}
+    schema: pa.Schema | None = None
+    for split in splits:
+        reader = SplitReader(split)
+        schema = reader.arrow_schema
+        files += DataFileWriter(target, schema).write(reader.read())
+        counts = _added(counts, _flat(reader.counts))
+    crash_point("after-data-files")
+    version = splits[0].context.schema_version if splits else None
+    return TaskWritten(files, schema or pa.schema([]), counts, version)
 
 
 def _flat(counts: SplitCounts) -> dict[str, int]:

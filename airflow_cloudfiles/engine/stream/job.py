@@ -40,6 +40,7 @@ from airflow_cloudfiles.engine.stream.delta_widening import WideningRule, wideni
 from airflow_cloudfiles.engine.stream.inference_crew import SparkCrew, local_crew
 from airflow_cloudfiles.engine.stream.launch import COORDINATOR_JVM, DEFAULT_CONF, LAUNCHED
 from airflow_cloudfiles.engine.stream.promotion import Promotion, promote
+from airflow_cloudfiles.engine.stream.replay import replay
 from airflow_cloudfiles.engine.stream.session_zone import CONF as SESSION_ZONE
 from airflow_cloudfiles.engine.stream.session_zone import zone_warning
 from airflow_cloudfiles.engine.stream.source import LOCK_PATIENCE_SECONDS
@@ -73,6 +74,8 @@ def run(spec: JobSpec) -> dict[str, Any]:
             report |= _infer(spec)
         elif spec.kind == "promote":
             report |= promote(Promotion.of(spec)).to_json()
+        elif spec.kind == "replay":
+            report |= replay(spec)
         else:
             _ingest(spec, report, durations)
         report["outcome"] = "succeeded"

@@ -17,6 +17,7 @@ from airflow_cloudfiles.engine.stream import delta_table
 from airflow_cloudfiles.engine.stream.delta_table import Expected
 
 if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.ledger.sink_log import ReadBy
     from airflow_cloudfiles.engine.stream.delta_table import Committed
 
 
@@ -45,7 +46,15 @@ def expected(log: SinkLog, batch: int) -> Expected | None:
     return None if record is None else Expected(record, printable_path(log.state.uri))
 
 
-def note(log: SinkLog, target: str, batch: int, committed: Committed) -> None:
+def note(  # noqa: PLR0913 - what a record holds
+    log: SinkLog,
+    target: str,
+    batch: int,
+    committed: Committed,
+    *,
+    plan: str | None,
+    read_by: ReadBy,
+) -> None:
     """Record a batch that the table has; the record that is there stays."""
     log.add(
         SinkRecord(
@@ -53,19 +62,26 @@ def note(log: SinkLog, target: str, batch: int, committed: Committed) -> None:
             table_id=committed.table_id,
             version=committed.version,
             target=normalize_uri(target),
+            plan=plan or "",
+            read_by=read_by,
         )
     )
     crash_point("after-sink-record")
 
 
-def check_before_run(state: ObjectStore, target: str) -> None:
+def check_before_run(state: ObjectStore, target: str, app_id: str | None = None) -> None:
     """Refuse to start a run into a table that lacks batches of the stream.
+
+    Args:
+        state: The checkpoint location.
+        target: Path or URI of the table.
+        app_id: The application id of the commits, if it is not the stream's own.
 
     Raises:
         LostBatchesError: It does, or a replay has not come to its end.
         TargetNotDeltaError: The target is something else.
     """
-    app_id = application(state)
+    app_id = app_id or application(state)
     log = SinkLog(state)
     record = None if app_id is None else log.must_have()
     if app_id is not None and record is not None:

@@ -34,8 +34,8 @@ class JobSpec:
     """One run.
 
     Attributes:
-        kind: `ingest` files into the target, `infer` the schema and write the schema log, or
-            `promote` fields of the rescued data of the target.
+        kind: `ingest` files into the target, `infer` the schema and write the schema log,
+            `promote` fields of the rescued data of the target, or `replay` batches it has lost.
         source: Folder the files land in.
         format: `cloudFiles.format`.
         checkpoint_location: State of the stream.
@@ -47,10 +47,11 @@ class JobSpec:
             discover nothing. `None`: discover first, then ingest all that is outstanding.
         spark_conf: Spark configuration of the run.
         promote: Of `promote`: dotted paths of fields, each with a type in DDL or `None`.
+        replay: Of `replay`: which batches, and what to do with them (`engine.stream.replay`).
         infer_again: Of `infer`: also where there is a schema; what differs is a new version.
     """
 
-    kind: Literal["ingest", "infer", "promote"]
+    kind: Literal["ingest", "infer", "promote", "replay"]
     source: str
     format: str
     checkpoint_location: str
@@ -61,6 +62,7 @@ class JobSpec:
     batch: Mapping[str, Any] | None = None
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     promote: Mapping[str, str | None] = field(default_factory=dict)
+    replay: Mapping[str, Any] = field(default_factory=dict)
     infer_again: bool = False
 
     def __post_init__(self) -> None:

@@ -1,0 +1,116 @@
+"""`cloudfiles replay`: ingest batches again that a table has lost, or accept their loss."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text, pair
+from airflow_cloudfiles.engine.errors import StateError
+from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.ledger.metadata import read_metadata
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.stream.launch import JobSpec, LocalPython, launch
+from airflow_cloudfiles.engine.stream.spec import RUNS_PREFIX
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.commands.outcome import Commands
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+_TOLD = ("is_done", "batches", "present", "files", "rows", "target_version", "warnings")
+logger = logging.getLogger(__name__)
+
+
+def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    """Add the command."""
+    help_text = "ingest batches again that a table has lost, or accept their loss"
+    found = add_command(commands, "replay", _replay, help=help_text, parents=[shared])
+    found.add_argument(
+        "--checkpoint-location", required=True, metavar="URI", help="the state of the stream"
+    )
+    found.add_argument("--target", required=True, metavar="URI", help="the Delta table")
+    found.add_argument(
+        "--from-batch",
+        type=int,
+        required=True,
+        metavar="N",
+        help="the first batch that is missing; those after it that the table has are left alone",
+    )
+    found.add_argument(
+        "--accept-loss",
+        action="store_true",
+        help="give the missing batches up: nothing is ingested, and the stream goes on without",
+    )
+    found.add_argument(
+        "--dry-run", action="store_true", help="only tell which batches are missing, and check"
+    )
+    found.add_argument(
+        "--as-read",
+        action="store_true",
+        help="for a query of your own: it writes what it reads, without transformations",
+    )
+    found.add_argument(
+        "--txn-app-id", metavar="NAME", help="for a query of your own: its txnAppId, if it has one"
+    )
+    found.add_argument(
+        "--schema-location", metavar="URI", help="the folder that has _schemas/, if it is another"
+    )
+    found.add_argument(
+        "--option",
+        type=pair,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of the stream, instead of those of its newest run; may be repeated",
+    )
+
+
+def _replay(given: argparse.Namespace) -> Outcome:
+    state = open_store(given.checkpoint_location)
+    stream = read_metadata(state)
+    if stream is None and not given.accept_loss:
+        raise StateError(
+            f"There is no state of a cloudFiles source in {printable_path(state.uri)}, so there "
+            "are no plans to replay. Name the checkpoint location of the stream, or give the "
+            "batches up with --accept-loss."
+        )
+    run = _newest_run(state)
+    spec = JobSpec(
+        kind="replay",
+        source=stream.source if stream else given.checkpoint_location,
+        format=stream.format if stream else "json",
+        checkpoint_location=given.checkpoint_location,
+        schema_location=given.schema_location or run.get("schema_location"),
+        target=given.target,
+        options=dict(given.option) or run.get("options") or {},
+        spark_conf=run.get("spark_conf") or {},
+        replay={
+            "from_batch": given.from_batch,
+            "accept_loss": given.accept_loss,
+            "dry_run": given.dry_run,
+            "as_read": given.as_read,
+            "app_id": given.txn_app_id,
+        },
+        run_id=f"replay-{uuid.uuid4().hex}",
+    )
+    report = launch(spec, LocalPython(), on_log=lambda line: logger.info("%s", line)).wait()
+    return Outcome(report, as_text({name: report[name] for name in _TOLD}))
+
+
+def _newest_run(state: ObjectStore) -> dict[str, Any]:
+    """What the newest run of the stream was told; nothing when there was none."""
+    specs = sorted(
+        state.list(f"{RUNS_PREFIX}/"), key=lambda entry: entry.modification_time_us, reverse=True
+    )
+    for entry in specs:
+        try:
+            spec: dict[str, Any] = json.loads(state.get(entry.path))
+        except (LookupError, ValueError):
+            continue
+        if spec.get("kind") == "ingest":
+            logger.info("Options are those of run %s", spec.get("run_id"))
+            return spec
+    return {}
