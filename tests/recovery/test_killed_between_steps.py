@@ -28,6 +28,7 @@ TOUR = (
     "after-data-files",
     "before-sink-commit",
     "after-sink-commit",
+    "after-sink-record",
     "after-spark-commit",
 )
 FILES_A_RUN = 3
