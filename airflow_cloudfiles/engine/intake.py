@@ -409,6 +409,12 @@ class Intake:
             or (interval is not None and time.time() - remembered.full_started >= interval)
         )
 
+    def _bound_rebuild(self, ledger: Ledger, recorder: LedgerRecorder) -> None:
+        """Mark how long the file log is by now, and perhaps save the index."""
+        if recorder.recorded.last_entry is not None or recorder.recorded.existing:
+            mark_head(self.state, self.files)
+        maybe_snapshot(ledger, self.files, self.state)
+
     def _discover(self, ledger: Ledger, *, full: bool) -> Discovered:
         """Find, record, acknowledge; then bound the next rebuild of the index."""
         recorder = self._recorder(ledger)
@@ -438,9 +444,7 @@ class Intake:
             remember_notifications(self.state, time.time(), self._queue_name, expected)
         if self._baseline:
             self._baseline.warn()
-        if recorder.recorded.last_entry is not None or recorder.recorded.existing:
-            mark_head(self.state, self.files)
-        maybe_snapshot(ledger, self.files, self.state)
+        self._bound_rebuild(ledger, recorder)
         found = Discovered.of(recorder.recorded, listing, notifications)
         logger.info(
             "%s: %d files listed, %d new, %d bytes",

@@ -140,9 +140,9 @@ def require_fit(ledger: Ledger, files: FileLog, *, latest: int) -> None:
     if known < 0:
         return
     if known > latest:
-        what = f"has entries up to {known}, but the file log ends at entry {latest}"
+        what = f"has _source/files/ up to {known}, but the file log ends at entry {latest}"
     elif files.summary(known).id != ledger.caught_up_id:
-        what = f"knows another entry {known} than the one that is there now"
+        what = f"knows another _source/files/ {known} than the one that is there now"
     else:
         return
     raise CorruptedStateError(

@@ -51,9 +51,9 @@ def check_whole(state: ObjectStore, files: FileLog, plans: PlanLog) -> None:
     Raises:
         CorruptedStateError: Entries are missing; says which, what tells so, and what to do.
     """
-    known = list(_known_ends(state, plans))
-    head = files.head()
-    for what, end in known:
+    for what, end in _known_ends(state, plans):
+        # Asked for again only where what is known of the log does not suffice.
+        head = files.known_head() if end <= files.known_head() else files.head()
         if end > head:
             last = end.entry - (end.index == 0)
             missing = [str(head.entry), str(last)] if last > head.entry else [str(head.entry)]
@@ -74,7 +74,9 @@ def mark_head(state: ObjectStore, files: FileLog) -> None:
         files: Its file log.
     """
     try:
-        state.put(HEAD, json.dumps({"version": 1, "entries": files.latest() + 1}).encode("ascii"))
+        state.put(
+            HEAD, json.dumps({"version": 1, "entries": files.known_head().entry}).encode("ascii")
+        )
     except OSError as failure:
         logger.warning("The length of the file log could not be marked: %s", failure)
 
