@@ -29,7 +29,7 @@ PREFIX = "_source/sink"
 DECISIONS = "_source/replays"
 FORMAT_VERSION = 1
 
-ReadBy = Literal["sink", "query"]
+RowsFrom = Literal["sink", "query"]
 DecisionKind = Literal["replay", "acceptLoss"]
 
 
@@ -55,7 +55,7 @@ class SinkRecord:
     target: str = ""
     is_accepted: bool = False
     plan: str = ""
-    read_by: ReadBy = "sink"
+    read_by: RowsFrom = "sink"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ from airflow_cloudfiles.engine.errors import (
     UnknownOptionError,
 )
 from airflow_cloudfiles.engine.ledger.plan_log import PREFIX as PLANS
-from airflow_cloudfiles.engine.ledger.sink_log import ReadBy, SinkLog
+from airflow_cloudfiles.engine.ledger.sink_log import RowsFrom, SinkLog
 from airflow_cloudfiles.engine.log import NumberedLog
 from airflow_cloudfiles.engine.option_names import OF_SINK
 from airflow_cloudfiles.engine.option_values import Values
@@ -183,7 +183,7 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             expected=None if log is None else sink_state.expected(log, batchId),
         )
         if log is not None:
-            read_by: ReadBy = "sink" if self._reads_splits else "query"
+            read_by: RowsFrom = "sink" if self._reads_splits else "query"
             sink_state.note(log, self._target, batchId, committed, plan=plan, read_by=read_by)
         counts = _total(written)
         _log.info(

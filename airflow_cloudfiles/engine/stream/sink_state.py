@@ -17,7 +17,7 @@ from airflow_cloudfiles.engine.stream import delta_table
 from airflow_cloudfiles.engine.stream.delta_table import Expected
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.ledger.sink_log import ReadBy
+    from airflow_cloudfiles.engine.ledger.sink_log import RowsFrom
     from airflow_cloudfiles.engine.stream.delta_table import Committed
 
 
@@ -53,7 +53,7 @@ def note(  # noqa: PLR0913 - what a record holds
     committed: Committed,
     *,
     plan: str | None,
-    read_by: ReadBy,
+    read_by: RowsFrom,
 ) -> None:
     """Record a batch that the table has; the record that is there stays."""
     log.add(
