@@ -344,7 +344,7 @@ def check_expected(target: str, app_id: str, expected: Expected) -> None:
         LostBatchesError: It has not.
         TargetNotDeltaError: There is something else.
     """
-    check_has(open_table(target), target, app_id, expected.record, expected.state)
+    check_has(open_to_write(target), target, app_id, expected.record, expected.state)
 
 
 def check(

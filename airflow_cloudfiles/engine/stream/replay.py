@@ -34,7 +34,7 @@ from airflow_cloudfiles.engine.ledger.soundness import check_whole
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.stream import sink_state
 from airflow_cloudfiles.engine.stream.delta_lineage import Lineage, Presence, lineage
-from airflow_cloudfiles.engine.stream.delta_table import BatchId, Committed, open_table
+from airflow_cloudfiles.engine.stream.delta_table import BatchId, Committed, open_to_write
 from airflow_cloudfiles.engine.stream.replay_batches import BatchReader, check_plan
 from airflow_cloudfiles.engine.stream.spec import JobSpec
 
@@ -146,7 +146,7 @@ class _Replay:
         return last
 
     def _lineage(self) -> Lineage:
-        return lineage(open_table(self.target), self.target, self.app_id)
+        return lineage(open_to_write(self.target), self.target, self.app_id)
 
     def _presence(self, found: Lineage, batch: int) -> Presence:
         # A record helps only where the table's own history does not reach.
@@ -228,7 +228,7 @@ class _Replay:
         """
         if begun.kind != "replay" or begun.last != self.last:
             return False
-        table = open_table(self.target)
+        table = open_to_write(self.target)
         own = BatchId(self.app_id, 0, replay=begun.number).own_app_id
         seen = None if table is None else table.transaction_version(own)
         return not lost or seen is None or seen < lost[0]
@@ -246,7 +246,7 @@ class _Replay:
 
     def _finish(self, *, accepts: bool) -> None:
         """Write the record that lets runs go on."""
-        table = open_table(self.target)
+        table = open_to_write(self.target)
         self.done.target_version = None if table is None else table.version()
         committed = Committed(-1, is_new=False)
         if table is not None:

@@ -129,7 +129,7 @@ def test_a_lost_batch_is_noticed_by_the_job_and_by_the_sink(
     if not has_records:  # as version 0.1.0 left a state
         shutil.rmtree(Path(stream.state, "_source/sink"))
     LOSSES[loss](stream)
-    before = sorted(path.name for path in stream.target.rglob("*.json"))
+    before = {path.name for path in stream.target.rglob("*.json")}
     for _ in range(3):
         with pytest.raises(LostBatchesError, match=r"lacks batch.*cloudfiles replay") as told:
             stream.check()
@@ -139,7 +139,8 @@ def test_a_lost_batch_is_noticed_by_the_job_and_by_the_sink(
         if has_records:  # else repeating it may well bring back what is missing
             with pytest.raises(LostBatchesError, match="lacks batch"):
                 stream.commit(BATCHES - 1)
-    assert sorted(path.name for path in stream.target.rglob("*.json")) == before
+    # An empty newest entry is set aside, as after a power failure; none is written.
+    assert {path.name for path in stream.target.rglob("*.json")} <= before
 
 
 def _compact(stream: Stream) -> None:
