@@ -64,7 +64,7 @@ OF_SINK = ("mergeSchema", "typeWidening", "typeWideningMaxBytes")
 INTERNAL = (
     "cloudFiles.internal.token",
     "cloudFiles.internal.upToEntry",
-    "cloudFiles.internal.emit",
+    "cloudFiles.internal.splitToken",
     "cloudFiles.internal.parallelism",
     "cloudFiles.internal.exclude",
     "cloudFiles.internal.caseSensitive",

@@ -136,8 +136,8 @@ class CloudFilesOptions:
     """Internal: how `writeStream` tells the source its checkpoint location."""
     up_to_entry: int | None = None
     """Internal: read the file log up to this entry and discover nothing."""
-    emit: Literal["rows", "splits"] = "rows"
-    """Internal: whether the source reads the files or only says what to read."""
+    split_token: str | None = field(default=None, repr=False)
+    """Internal: the source only says what to read, in rows signed with this token."""
     parallelism: int = 8
     """Internal: how many tasks can run at once (Spark's default parallelism)."""
     case_sensitive: bool = False
@@ -239,7 +239,7 @@ class CloudFilesOptions:
             has_schema=has_schema,
             token=given.get("cloudfiles.internal.token") or None,
             up_to_entry=read.optional_number("cloudFiles.internal.upToEntry"),
-            emit=read.choice("cloudFiles.internal.emit", ("rows", "splits"), "rows"),
+            split_token=given.get("cloudfiles.internal.splittoken") or None,
             parallelism=read.optional_number("cloudFiles.internal.parallelism") or 8,
             case_sensitive=read.boolean("cloudFiles.internal.caseSensitive", default=False),
             exclude=tuple(filter(None, given.get("cloudfiles.internal.exclude", "").split("\n"))),

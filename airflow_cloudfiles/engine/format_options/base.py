@@ -7,11 +7,12 @@ the text below it (`docs/generate_options.py` makes the reference from these).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
 from airflow_cloudfiles.engine.option_values import Values
 
 
+@runtime_checkable
 class FormatOptions(Protocol):
     """The options that only some formats have."""
 

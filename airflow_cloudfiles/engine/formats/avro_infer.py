@@ -6,11 +6,11 @@ first file that has a field, which is the newest of a sample, says its type.
 
 from __future__ import annotations
 
-import pickle
 from typing import cast
 
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
 
+from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.format_options.avro import AvroOptions
 from airflow_cloudfiles.engine.formats.avro_reader import AvroFile
 from airflow_cloudfiles.engine.formats.base import OpenedFile
@@ -51,11 +51,11 @@ class AvroInference:
 
     def evidence(self) -> bytes:
         """All that is known, for `absorb`."""
-        return pickle.dumps(self._found)
+        return worker_messages.encode(self._found)
 
     def absorb(self, evidence: bytes) -> None:
         """Learn what another process learned from the files after those of this one."""
-        found = pickle.loads(evidence)  # noqa: S301 - from a worker of ours
+        found = worker_messages.decode(evidence)
         if found is not None and (self._found is None or self._learns_all):
             self._add(found)
 

@@ -8,13 +8,13 @@ as long as a column is not a string already.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 from pyspark.sql.types import DataType, NullType, StringType, StructField, StructType
 
+from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.formats.csv_columns import PlainReader, without
 from airflow_cloudfiles.engine.formats.csv_header import safe_names
 from airflow_cloudfiles.engine.formats.csv_lines import ODD, SKIPPED, Records
@@ -80,11 +80,11 @@ class CsvInference:
 
     def evidence(self) -> bytes:
         """All that is known, for `absorb`."""
-        return pickle.dumps((self._names, self._types))
+        return worker_messages.encode((self._names, self._types))
 
     def absorb(self, evidence: bytes) -> None:
         """Learn what another process learned from the files after those of this one."""
-        names, types = pickle.loads(evidence)  # noqa: S301 - from a worker of ours
+        names, types = worker_messages.decode(evidence)
         self._learn_names(list(names.values()))
         if self._finder is not None:
             for key, kind in types.items():

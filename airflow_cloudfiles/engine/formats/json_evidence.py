@@ -8,11 +8,11 @@ have learned from all of them. The other half of `json_infer`, whose kinds it ta
 
 from __future__ import annotations
 
-import pickle
 from typing import Any, Final
 
 from pyspark.sql.types import DataType, NullType
 
+from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.formats.json_infer import (
     _NULL,
     _UNSEEN,
@@ -40,7 +40,7 @@ def absorb(root: _Object, evidence: bytes) -> int:
     Returns:
         How many spellings of names were new.
     """
-    other: Any = pickle.loads(evidence)  # noqa: S301 - from a worker of ours, as Spark itself does
+    other: Any = worker_messages.decode(evidence)
     return _add_object(root, other)
 
 

@@ -18,7 +18,6 @@ the reader calls a null field new.
 
 from __future__ import annotations
 
-import pickle
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from zlib import crc32
 
@@ -38,6 +37,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.formats import json_lines
 from airflow_cloudfiles.engine.formats.base import OpenedFile
 from airflow_cloudfiles.engine.formats.json_leaf_types import STRING, LeafTypes
@@ -206,7 +206,7 @@ class JsonInference:
 
     def evidence(self) -> bytes:
         """All that is known, for `absorb`."""
-        return pickle.dumps(self._root)
+        return worker_messages.encode(self._root)
 
     def absorb(self, evidence: bytes) -> None:
         """Learn what another process learned from the records after those of this one."""

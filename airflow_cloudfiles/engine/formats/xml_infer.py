@@ -13,7 +13,6 @@ not depend on the order of the rows, but for the order and the spelling of the f
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Iterable, Iterator
 from typing import Final, cast
@@ -34,6 +33,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.format_options.xml import XmlOptions
 from airflow_cloudfiles.engine.formats.base import OpenedFile
 from airflow_cloudfiles.engine.formats.json_scalars import MISFIT, decimal_text, exact_decimal
@@ -131,11 +131,11 @@ class XmlInference:
 
     def evidence(self) -> bytes:
         """All that is known, for `absorb`."""
-        return pickle.dumps(self._root)
+        return worker_messages.encode(self._root)
 
     def absorb(self, evidence: bytes) -> None:
         """Learn what another process learned from the files after those of this one."""
-        _add(self._root, pickle.loads(evidence))  # noqa: S301 - from a worker of ours
+        _add(self._root, worker_messages.decode(evidence))
 
     def _sample(self, rows: Rows) -> Iterator[bytes]:
         for position, text in enumerate(rows.texts):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import difflib
 import logging
-import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -36,12 +35,11 @@ from airflow_cloudfiles.engine.log import NumberedLog
 from airflow_cloudfiles.engine.option_names import OF_SINK
 from airflow_cloudfiles.engine.option_values import Values
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.stream import delta_table, progress, sink_state
+from airflow_cloudfiles.engine.stream import delta_table, progress, sink_state, split_rows
 from airflow_cloudfiles.engine.stream.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.stream.delta_widening import widening_rule
-from airflow_cloudfiles.engine.stream.source import SPLIT_COLUMN, log_to_stderr
+from airflow_cloudfiles.engine.stream.source import log_to_stderr
 from airflow_cloudfiles.engine.stream.split_reader import SplitCounts, SplitReader
-from airflow_cloudfiles.engine.stream.splits import Split
 from airflow_cloudfiles.engine.types import to_arrow
 
 STATE = "cloudFiles.internal.state"
@@ -129,6 +127,19 @@ def _refuse_misspelt(options: dict[str, str]) -> None:
             )
 
 
+def _split_token(options: dict[str, str], schema: StructType) -> str | None:
+    """The token of the query when its rows are splits; `None` when they are rows of a table.
+
+    Only the job decides, never the name of a column: a file may have a column of any name.
+    """
+    token = options.get(split_rows.SPLIT_TOKEN.lower())
+    if token is None:
+        return None
+    if schema.fieldNames() != split_rows.SPLIT_SCHEMA.fieldNames():
+        raise OptionError(f"{split_rows.SPLIT_TOKEN} is set by this package itself; remove it.")
+    return split_rows.check_token(token)
+
+
 class DeltaDataSource(DeltaLakeDataSource):
     """The same sink under Delta's own name, for sessions without the Delta jars."""
 
@@ -149,12 +160,13 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         self._state = options.get(STATE.lower()) or options.get("checkpointlocation")
         self._app_id = options.get("txnappid")
         self._schema = schema
-        self._reads_splits = schema.fieldNames() == [SPLIT_COLUMN]
+        self._split_token = _split_token(options, schema)
+        self._reads_splits = self._split_token is not None
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
         """Write this task's rows to data files nobody sees yet."""
-        if self._reads_splits:
-            return self._write_splits(iterator)
+        if self._split_token is not None:
+            return self._write_splits(iterator, self._split_token)
         schema = to_arrow(self._schema)
         files = DataFileWriter(self._target, schema).write(
             pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in iterator
@@ -224,13 +236,11 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             return
         _log.info("Batch %s was given up; %s data files removed", batchId, len(files))
 
-    def _write_splits(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
+    def _write_splits(self, iterator: Iterator[pa.RecordBatch], token: str) -> TaskWritten:
         """Read, parse and write in this task."""
         log_to_stderr()
-        splits: list[Split] = [
-            pickle.loads(row.as_py())  # noqa: S301 - written by this package's source a moment ago
-            for batch in iterator
-            for row in batch.column(0)
+        splits = [
+            split_rows.decode(row.as_py(), token) for batch in iterator for row in batch.column(0)
         ]
         return write_splits(self._target, splits)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from contextlib import ExitStack, contextmanager
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.errors import RunFailedError
 from airflow_cloudfiles.engine.stream import inference_tasks
 from airflow_cloudfiles.engine.stream.inference_tasks import Learned, SampleTask
@@ -191,10 +191,9 @@ def _ask(process: subprocess.Popen[bytes], task: SampleTask) -> Learned:
     assert process.stdin is not None  # noqa: S101 - both are pipes
     assert process.stdout is not None  # noqa: S101
     try:
-        pickle.dump(task, process.stdin)
-        process.stdin.flush()
-        learned: Learned = pickle.load(process.stdout)  # noqa: S301 - a process of ours
-    except (EOFError, OSError, pickle.UnpicklingError) as error:
+        worker_messages.send(task, process.stdin)
+        learned: Learned = worker_messages.receive(process.stdout)
+    except (EOFError, OSError, worker_messages.DecodeError) as error:
         first = task.ranges[0].file.path
         raise RunFailedError(
             f"A process that looked at files of the sample has died; its task began with {first}. "
@@ -223,11 +222,10 @@ def _work() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nobody else's words among the answers
     while True:
         try:
-            task = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that started this one
+            task = worker_messages.receive(sys.stdin.buffer)
         except EOFError:
             return
-        pickle.dump(inference_tasks.learn(task), answers)
-        answers.flush()
+        worker_messages.send(inference_tasks.learn(task), answers)
 
 
 def local_crew(workers: int | None = None) -> ProcessCrew | None:

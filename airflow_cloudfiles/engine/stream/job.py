@@ -35,6 +35,7 @@ from airflow_cloudfiles.engine.stream import (
     evolve_ahead,
     progress,
     sink_state,
+    split_rows,
 )
 from airflow_cloudfiles.engine.stream.delta_widening import WideningRule, widening_rule
 from airflow_cloudfiles.engine.stream.inference_crew import SparkCrew, local_crew
@@ -219,7 +220,8 @@ def session(spec: JobSpec) -> SparkSession:
 
 def start(spark: SparkSession, spec: JobSpec) -> StreamingQuery:
     """Start the available-now query of a run; its rows never enter the JVM."""
-    options = {**spec.source_options(), "cloudFiles.internal.emit": "splits"}
+    token = split_rows.new_token()
+    options = {**spec.source_options(), split_rows.SPLIT_TOKEN: token}
     reader = spark.readStream.format("cloudFiles").options(**options)
     writer = (
         reader.load(spec.source)
@@ -227,7 +229,7 @@ def start(spark: SparkSession, spec: JobSpec) -> StreamingQuery:
         # With its scheme, so that Spark's checkpoint is where the rest of the state is, whatever
         # file system is Hadoop's default.
         .option("checkpointLocation", normalize_uri(spec.checkpoint_location))
-        .options(**spec.sink_options())
+        .options(**spec.sink_options(), **{split_rows.SPLIT_TOKEN: token})
         .trigger(availableNow=True)
     )
     return writer.start(str(spec.target))

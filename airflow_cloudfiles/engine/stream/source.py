@@ -33,13 +33,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.streaming.datasource import ReadLimit as SparkReadLimit
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import StructType  # noqa: TC002 - as in the sink, beside Spark's others
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, OptionError
 from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
 from airflow_cloudfiles.engine.options import CloudFilesOptions
-from airflow_cloudfiles.engine.stream import handoff, progress
+from airflow_cloudfiles.engine.stream import handoff, progress, split_rows
 from airflow_cloudfiles.engine.stream.checkpoint_mirror import CheckpointMirror
 from airflow_cloudfiles.engine.stream.splits import BatchContext, Split
 
@@ -49,9 +49,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.intake import Intake
     from airflow_cloudfiles.engine.ledger.run_lock import RunLock
 
-SPLIT_COLUMN = "__cloudfiles_split"
-SPLIT_SCHEMA = StructType([StructField(SPLIT_COLUMN, BinaryType(), nullable=False)])
-"""What the source emits when the sink reads the files itself (`cloudFiles.internal.emit`)."""
 LOCK_PATIENCE_SECONDS = 20.0
 """How long a query waits for the planning process of its predecessor to go away."""
 _log = logging.getLogger(__name__)
@@ -87,8 +84,8 @@ class CloudFilesDataSource(DataSource):
         options = CloudFilesOptions.parse(self.options)
         self._settled = definition.settle_schema(options)
         definition.check_readable(self._settled, options)
-        if options.emit == "splits":
-            return SPLIT_SCHEMA
+        if options.split_token is not None:
+            return split_rows.SPLIT_SCHEMA
         if options.evolve_ahead:
             from airflow_cloudfiles.engine.stream import evolve_ahead  # noqa: PLC0415
 
@@ -198,11 +195,11 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return [SplitPartition(Split(context, ranges)) for ranges in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one split in a task; with `emit=splits` only pass it on."""
+        """Read one split in a task; in a job only pass it on, for the sink to read."""
         split: Split = partition.value
         crash_point("before-read")
-        if self._options.emit == "splits":
-            return _emit(split)
+        if self._options.split_token is not None:
+            return _emit(split, split_rows.check_token(self._options.split_token))
         from airflow_cloudfiles.engine.stream.split_reader import SplitReader  # noqa: PLC0415
 
         return SplitReader(split).read()
@@ -276,16 +273,14 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         )
 
 
-def _emit(split: Split) -> Iterator[pa.RecordBatch]:
+def _emit(split: Split, token: str) -> Iterator[pa.RecordBatch]:
     """One row: the split itself, for a sink that reads the files in its own tasks."""
-    import pickle  # noqa: PLC0415
-
     import pyarrow as pa  # noqa: PLC0415
 
     from airflow_cloudfiles.engine.types import to_arrow  # noqa: PLC0415
 
-    row = pa.array([pickle.dumps(split)], type=pa.binary())
-    yield pa.RecordBatch.from_arrays([row], schema=to_arrow(SPLIT_SCHEMA))
+    row = pa.array([split_rows.encode(split, token)], type=pa.binary())
+    yield pa.RecordBatch.from_arrays([row], schema=to_arrow(split_rows.SPLIT_SCHEMA))
 
 
 def log_to_stderr() -> None:

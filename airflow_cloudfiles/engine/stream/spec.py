@@ -70,6 +70,7 @@ class JobSpec:
             raise OptionError(
                 f"run_id must be 1 to 200 letters, digits or _.=+-, got {self.run_id!r}."
             )
+        _refuse_internal(self.options)
         refuse_secrets(self.spark_conf)
         if self.kind != "infer" and not self.target:
             raise OptionError(f"target is required to {self.kind}: the folder of a Delta table.")
@@ -147,6 +148,13 @@ class JobSpec:
     def merge_schema(self) -> bool:
         """Whether new columns are added to the target; true unless `mergeSchema=false`."""
         return Values(_lower(self.sink_options())).boolean("mergeSchema", default=True)
+
+
+def _refuse_internal(options: Mapping[str, str]) -> None:
+    """Refuse options that only this package sets, such as where rows are read as splits."""
+    for key in options:
+        if key.lower().startswith("cloudfiles.internal."):
+            raise OptionError(f"{key} is set by this package itself; remove it.")
 
 
 def refuse_secrets(conf: Mapping[str, str]) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import pickle
 import random
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
+from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.errors import FileUnreadableError, RunFailedError
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.storage import open_store
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.stream.inference_tasks import SampleTask
 
 
+def _travelled(message: Any) -> Any:
+    """A message after its way to or from a worker."""
+    return worker_messages.decode(worker_messages.encode(message))
+
+
 class Colleague:
     """A crew in this process: what it is given and gives back travels as bytes."""
 
@@ -46,7 +51,7 @@ class Colleague:
     ) -> Iterator[Learned]:
         self.tasks += tasks
         for task in tasks:
-            learned: Learned = pickle.loads(pickle.dumps(learn(pickle.loads(pickle.dumps(task)))))
+            learned: Learned = _travelled(learn(_travelled(task)))
             on_done(learned.counts.files, learned.counts.bytes)
             yield learned
 
