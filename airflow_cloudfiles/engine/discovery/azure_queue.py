@@ -9,6 +9,7 @@ The identity needs the role *Storage Queue Data Contributor* on the queue.
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from azure.storage.queue import QueueClient
 
 from airflow_cloudfiles.engine.discovery import events_azure
 from airflow_cloudfiles.engine.discovery.queue import Message
+from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import AzureAccess, of_kind
 from airflow_cloudfiles.engine.storage.azure_client import (
     CONNECT_SECONDS,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 _MOST = 32
 _PAUSE_SECONDS = 0.25
 """What stands in for long polling: an empty answer comes after this pause."""
+_NAME = re.compile(r"(?=.{3,63}\Z)[a-z0-9]+(-[a-z0-9]+)*")
 _UNAUTHORIZED = {401, 403}
 _NOT_FOUND = 404
 
@@ -139,7 +142,15 @@ def open_azure_queue(name: str, source_uri: str, access: Access | None) -> Azure
         name: Name of the queue.
         source_uri: `abfss://container@account.dfs...`.
         access: Credentials and addresses.
+
+    Raises:
+        OptionError: Not the name of a queue, or no address that a credential may be sent to.
     """
+    if not _NAME.fullmatch(name):
+        raise OptionError(
+            f"cloudFiles.queueName: {name!r} is not the name of a storage queue, which is 3 to 63 "
+            "lower-case letters, digits and single dashes."
+        )
     host = source_uri.partition("@")[2].partition("/")[0]
     account, _, domain = host.partition(".dfs.")
     found = open_account(account, of_kind(AzureAccess, access), "queue", domain=domain)
@@ -150,6 +161,7 @@ def open_azure_queue(name: str, source_uri: str, access: Access | None) -> Azure
             credential=found.credential,
             connection_timeout=CONNECT_SECONDS,
             read_timeout=READ_SECONDS,
+            permit_redirects=False,  # the service sends none; each would be signed anew
         )
     )
 

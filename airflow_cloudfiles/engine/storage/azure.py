@@ -410,6 +410,7 @@ class AzureStore:
             account.credential,
             connection_timeout=CONNECT_SECONDS,
             read_timeout=READ_SECONDS,
+            permit_redirects=False,  # the service sends none; each would be signed anew
             retry_policy=ExponentialRetry(
                 initial_backoff=0,
                 increment_base=2,

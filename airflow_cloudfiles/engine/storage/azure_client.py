@@ -9,6 +9,9 @@ Shared by blobs and queues. One of these, the first that is there:
 4. `DefaultAzureCredential`: environment variables, workload identity, managed identity (the
    access's `client_id` chooses among several), a developer's login.
 
+A credential goes to Azure's own domains, or to an address that the connection or the environment
+names. A location is not an address: it may name any host, which would receive the credential.
+
 A credential serves one account. Where it names another one than the location does, that is said
 here: a container of the same name in the wrong account would be read without a word.
 """
@@ -31,6 +34,19 @@ Service = Literal["blob", "queue"]
 
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 """Environment variable that Azure's own tools read."""
+
+DOMAINS = frozenset(
+    {
+        "core.windows.net",
+        "core.chinacloudapi.cn",
+        "core.usgovcloudapi.net",
+        "core.microsoft.scloud",
+        "core.eaglex.ic.gov",
+        "storage.azure.net",
+        "fabric.microsoft.com",
+    }
+)
+"""What follows `account.blob.` in Azure's own clouds, with a DNS zone, and in OneLake."""
 
 CONNECT_SECONDS = 10
 READ_SECONDS = 60
@@ -70,7 +86,7 @@ def open_account(
 
     Raises:
         OptionError: The credential belongs to another account, cannot be read, or needs a library
-            that is not installed.
+            that is not installed; or the location is at a host that is not Azure's.
     """
     for noisy in map(logging.getLogger, _NOISY):
         if noisy.level == logging.NOTSET:
@@ -80,9 +96,21 @@ def open_account(
     if text:
         return _from_connection_string(text, account, service, domain)
     endpoint = given.blob_endpoint if service == "blob" else given.queue_endpoint
-    endpoint = (endpoint or f"https://{account}.{service}.{domain}").rstrip("/")
+    endpoint = (endpoint or _own_address(account, service, domain)).rstrip("/")
     _check_account(account, account_of(endpoint), f"The {service} endpoint of the connection")
     return Account(endpoint, _credential(given, account))
+
+
+def _own_address(account: str, service: Service, domain: str) -> str:
+    """The address that a location implies, if it is at a domain of Azure."""
+    if domain.lower() not in DOMAINS:
+        raise OptionError(
+            f"The location is at {account}.dfs.{domain}, which is not a domain of Azure Storage "
+            f"({', '.join(sorted(DOMAINS))}). No credential is sent there. Correct the location, "
+            f"or name the address as {service}_endpoint in the connection, or in a connection "
+            "string."
+        )
+    return f"https://{account}.{service}.{domain}"
 
 
 def account_of(endpoint: str) -> str | None:
@@ -117,10 +145,10 @@ def _from_connection_string(text: str, account: str, service: Service, domain: s
             "UseDevelopmentStorage=true in a connection string names no address. Give the whole "
             f"string of the emulator, with its {service.title()}Endpoint."
         )
-    if not endpoint:
+    if not endpoint and (suffix := fields.get("endpointsuffix")):
         protocol = fields.get("defaultendpointsprotocol", "https")
-        suffix = fields.get("endpointsuffix", domain)
         endpoint = f"{protocol}://{account}.{service}.{suffix}"
+    endpoint = endpoint or _own_address(account, service, domain)
     credential: Any
     if key := fields.get("accountkey"):
         credential = {"account_name": fields.get("accountname", account), "account_key": key}

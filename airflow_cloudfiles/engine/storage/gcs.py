@@ -309,7 +309,9 @@ class GcsStore:
         options: dict[str, Any] = {}
         if access.storage_endpoint:
             options["client_options"] = {"api_endpoint": access.storage_endpoint.rstrip("/")}
-        return Client(project=access.project, credentials=google_credentials(access), **options)
+        client = Client(project=access.project, credentials=google_credentials(access), **options)
+        client._http.max_redirects = 0  # noqa: SLF001 - the service sends none, nothing follows any
+        return client
 
 
 def _reopen(uri: str, page_size: int, retry_seconds: float) -> GcsStore:

@@ -73,16 +73,28 @@ def _reason(cause: BaseException, status: int | None, needed: str) -> tuple[type
             ConnectionError,
             f"Cloud Storage is busy or failing (status {status}). Try again later.",
         )
-    elif isinstance(cause, DefaultCredentialsError):
-        found = (
+    elif status is None:
+        found = _without_answer(cause)
+    return found
+
+
+def _without_answer(cause: BaseException) -> tuple[type[OSError], str]:
+    """Why there is no answer of Cloud Storage at all."""
+    name = type(cause).__name__
+    if isinstance(cause, DefaultCredentialsError):
+        return (
             PermissionError,
             "no Google credentials here. Use a connection, or application default credentials.",
         )
-    elif isinstance(cause, GoogleAuthError) and not isinstance(cause, TransportError):
-        found = (PermissionError, f"Google did not accept the credentials ({name}). Renew them.")
-    elif status is None:
-        found = (
-            ConnectionError,
-            f"no answer, or one that broke off ({name}). Check the network, and try again.",
+    if isinstance(cause, GoogleAuthError) and not isinstance(cause, TransportError):
+        return PermissionError, f"Google did not accept the credentials ({name}). Renew them."
+    if name == "TooManyRedirects":
+        return (
+            PermissionError,
+            "the answer was a redirect, which is not followed. Check the storage_endpoint of the "
+            "connection, or STORAGE_EMULATOR_HOST.",
         )
-    return found
+    return (
+        ConnectionError,
+        f"no answer, or one that broke off ({name}). Check the network, and try again.",
+    )

@@ -173,7 +173,8 @@ def _of_aws(bucket: str) -> dict[str, str]:
         if found.token:
             options["aws_session_token"] = found.token
     endpoint = str(client.meta.endpoint_url)
-    of_amazon = ".amazonaws.com" in (urlsplit(endpoint).hostname or "")
+    # What `deltalake` finds by itself; the addresses of other partitions, too, are named to it.
+    of_amazon = (urlsplit(endpoint).hostname or "").endswith(".amazonaws.com")
     if not of_amazon:
         options |= _address("aws_endpoint_url", "aws_allow_http", endpoint)
     path_style = not of_amazon or "." in bucket or (access is not None and access.path_style)
