@@ -22,6 +22,7 @@ from airflow_cloudfiles.engine.errors import LedgerError
 from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up, require_fit
 from airflow_cloudfiles.engine.ledger.file_lock import FileLock
 from airflow_cloudfiles.engine.ledger.snapshots import fetch_snapshot
+from airflow_cloudfiles.engine.private_folders import make_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -48,7 +49,7 @@ def open_ledger(stream_id: str, files: FileLog) -> Ledger:
     """
     folder = cache_folder() / stream_id
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         lock, slot = _take_slot(folder)
     except OSError as failure:
         msg = (
@@ -74,8 +75,9 @@ def cache_folder() -> Path:
         return Path(chosen).absolute()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
-        folder = Path(base).expanduser().absolute() / "airflow_cloudfiles"
-        folder.mkdir(parents=True, exist_ok=True)
+        # A link in the user's own home leads where the user wants it.
+        folder = (Path(base).expanduser() / "airflow_cloudfiles").resolve()
+        make_private(folder)
     except (OSError, RuntimeError):
         return _temporary_folder()
     return folder if os.access(folder, os.W_OK | os.X_OK) else _temporary_folder()
@@ -84,11 +86,11 @@ def cache_folder() -> Path:
 def _temporary_folder() -> Path:
     """Directory below the temporary one that nobody else can have prepared."""
     folder = Path(tempfile.gettempdir()) / f"airflow_cloudfiles-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        msg = f"{folder} belongs to somebody else. Set {CACHE_DIR} to a directory of your own."
-        raise LedgerError(msg)
-    return folder
+    try:
+        return make_private(folder)
+    except OSError as failure:
+        msg = f"{failure} Or set {CACHE_DIR} to a directory of this user."
+        raise LedgerError(msg) from failure
 
 
 def _take_slot(folder: Path) -> tuple[FileLock, Path]:
@@ -161,7 +163,7 @@ def _builds(slot: Path) -> list[Path]:
     """Directories of the indexes in a slot: one, unless the cache was tampered with."""
     if not slot.is_dir() and os.path.lexists(slot):
         slot.unlink()
-    slot.mkdir(exist_ok=True)
+    make_private(slot)
     return sorted(slot.iterdir())
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.ledger import format as index_format
+from airflow_cloudfiles.engine.private_folders import make_private, path_below
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 
 if TYPE_CHECKING:
@@ -253,13 +254,13 @@ def _fetch(snapshot: Snapshot, state: ObjectStore, directory: Path) -> RocksDBLe
     started = time.monotonic()
     ledger = None
     try:
-        directory.mkdir(parents=True)
+        make_private(directory)
         for item in snapshot.objects:
             content = state.get(f"{snapshot.folder}/{item.name}")
             if (len(content), zlib.crc32(content)) != (item.size, item.crc32):
                 msg = f"{item.name} does not match its checksum"
                 raise ValueError(msg)
-            (directory / item.name).write_bytes(content)
+            path_below(directory, item.name).write_bytes(content)
         ledger = RocksDBLedger(directory)
         if (ledger.caught_up, ledger.caught_up_id) != (snapshot.entry, snapshot.entry_id):
             msg = f"it covers the entries up to {ledger.caught_up}, not {snapshot.entry}"

@@ -89,11 +89,11 @@ def _without_answer(cause: BaseException) -> tuple[type[OSError], str]:
     if isinstance(cause, GoogleAuthError) and not isinstance(cause, TransportError):
         return PermissionError, f"Google did not accept the credentials ({name}). Renew them."
     if name == "TooManyRedirects":
-        return (
-            PermissionError,
+        reason = (
             "the answer was a redirect, which is not followed. Check the storage_endpoint of the "
-            "connection, or STORAGE_EMULATOR_HOST.",
+            "connection, or STORAGE_EMULATOR_HOST."
         )
+        return PermissionError, reason
     return (
         ConnectionError,
         f"no answer, or one that broke off ({name}). Check the network, and try again.",

@@ -29,11 +29,12 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.errors import StateError
+from airflow_cloudfiles.engine.errors import CorruptedStateError, StateError
 from airflow_cloudfiles.engine.ledger import run_lock
 from airflow_cloudfiles.engine.ledger.file_lock import FileLock
 from airflow_cloudfiles.engine.ledger.lease import free_left_behind
 from airflow_cloudfiles.engine.ledger.opening import cache_folder
+from airflow_cloudfiles.engine.private_folders import make_private, path_below
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 
@@ -86,12 +87,13 @@ class CheckpointMirror:
         uri = normalize_uri(uri)
         parent = cache_folder() / "mirrors" / hashlib.sha256(uri.encode()).hexdigest()[:32]
         try:
-            parent.mkdir(parents=True, exist_ok=True)
+            make_private(parent.parent)
+            make_private(parent)
             _remove_left_behind(parent)
             folder, lock = _new_name(parent)
             mirror = cls(folder)
             mirror._in_use = lock
-            mirror.folder.mkdir()
+            make_private(mirror.folder)
             mirror._write_notes(uri, {})
             mirror._restore(uri)
         except OSError as failure:
@@ -170,8 +172,14 @@ class CheckpointMirror:
         self._write_notes(uri, known)
 
     def _fetch(self, store: ObjectStore, key: str) -> list[int]:
+        try:
+            path = path_below(self.folder, key)
+        except ValueError as failure:
+            raise CorruptedStateError(
+                f"The checkpoint location {store.uri} holds {store.child_uri(key)!r}, which Spark "
+                f"did not write: {failure}. Find out who did, and remove it."
+            ) from failure
         content = store.get(key)
-        path = self.folder / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         return _stamp(path)

@@ -185,7 +185,7 @@ def test_a_user_without_a_home_gets_a_private_cache(tmp_path, monkeypatch):
     assert folder.stat().st_mode & 0o077 == 0
     folder.rmdir()
     folder.symlink_to("/")
-    with pytest.raises(LedgerError, match="somebody else"):
+    with pytest.raises(LedgerError, match="not a folder of this user"):
         cache_folder()
 
 

@@ -133,14 +133,14 @@ class Server:
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
-            do_PUT = do_POST = do_HEAD = do_DELETE = do_GET
-
             def log_message(self, *_: object) -> None:
                 """Say nothing."""
 
+        for method in ("PUT", "POST", "HEAD", "DELETE"):
+            setattr(Handler, f"do_{method}", Handler.do_GET)
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.port = self._http.server_port
-        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+        threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
 
     def close(self) -> None:
         self._http.shutdown()
