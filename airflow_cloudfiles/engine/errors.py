@@ -12,15 +12,18 @@ CloudFilesError                              is_retryable = False
 ├── SourceError                              the place the files are read from
 │   ├── SourceNotFoundError                  it does not exist, or is not a folder
 │   ├── NotificationServicesError            its queue cannot be set up, or removed
+│   ├── SourceAccessError                    this identity may not list it, or not so
 │   ├── ListingError                         it could not be listed                       retryable
 │   ├── QueueError                           its notifications could not be read          retryable
 │   └── QueueAccessError                     their queue is not there, or not for us
 ├── StateError                               the checkpoint location and its logs
+│   ├── StateUnreachableError                its storage does not answer                  retryable
 │   ├── StateLockedError                     another run holds it                         retryable
 │   ├── StateConflictError                   it belongs to another source
 │   ├── IncompatibleStateError               written by a newer version
 │   ├── CorruptedStateError                  what is there cannot be read
 │   └── LedgerError                          the local index cannot be used               retryable
+│       └── LedgerAccessError                nor can any be made where it has to be
 ├── ReadError                                one file's content
 │   ├── FileMissingError                     deleted between discovery and reading
 │   ├── FileUnreadableError                  permission, bad compression, I/O
@@ -37,7 +40,8 @@ CloudFilesError                              is_retryable = False
 ├── SinkError                                the target table
 │   ├── TargetNotDeltaError                  something else is there already
 │   ├── TargetCorruptedError                 the table's log is damaged
-│   ├── TargetUnreachableError               its storage failed, or refused us           retryable
+│   ├── TargetUnreachableError               its storage does not answer                  retryable
+│   ├── TargetAccessError                    its storage refused us
 │   ├── DataFileLostError                    a file vanished before its commit           retryable
 │   ├── LostBatchesError                     it lacks batches that it had
 │   └── SchemaMismatchError                  Delta's schema enforcement
@@ -98,6 +102,10 @@ class NotificationServicesError(SourceError):
     """What notifications need cannot be set up or removed, or is somebody else's."""
 
 
+class SourceAccessError(SourceError):
+    """The source is refused to this identity, or the request for it is not valid."""
+
+
 class ListingError(SourceError):
     """The source could not be listed completely; what was found before stays recorded."""
 
@@ -116,6 +124,12 @@ class QueueAccessError(SourceError):
 
 class StateError(CloudFilesError):
     """The checkpoint location, or a log below it, cannot serve."""
+
+
+class StateUnreachableError(StateError):
+    """The storage of the checkpoint location does not answer, or fails for the moment."""
+
+    is_retryable = True
 
 
 class StateLockedError(StateError):
@@ -140,6 +154,12 @@ class LedgerError(StateError):
     """The local index of the file log cannot be used; it is only a cache and gets rebuilt."""
 
     is_retryable = True
+
+
+class LedgerAccessError(LedgerError):
+    """No index can be made on this machine: its folder is not one that this user may write in."""
+
+    is_retryable = False
 
 
 class ReadError(CloudFilesError):
@@ -264,9 +284,13 @@ class TargetCorruptedError(SinkError):
 
 
 class TargetUnreachableError(SinkError):
-    """The place of the table failed, or refused us."""
+    """The place of the table does not answer, or fails for the moment."""
 
     is_retryable = True
+
+
+class TargetAccessError(SinkError):
+    """The place of the table refuses this identity, or the request is not valid."""
 
 
 class DataFileLostError(SinkError):

@@ -18,21 +18,23 @@ The checksum covers header and body, so that damage is found rather than believe
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import uuid
 import zlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.local import LocalStore
+from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.uri import refuse_directory_bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _VERSION = re.compile(rb"v([0-9]{1,9})")
 _CHECKSUM = re.compile(rb', "crc32": "([0-9a-f]{8})"}$')
@@ -57,6 +59,23 @@ class LogEntry:
     def id(self) -> str:
         """The id of the writing: no two writings have the same."""
         return str(self.header["id"])
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _reaching(
+    call: Callable[Concatenate[NumberedLog, _P], _T],
+) -> Callable[Concatenate[NumberedLog, _P], _T]:
+    """Let a method raise a `StateError` for what its store raises."""
+
+    @functools.wraps(call)
+    def reaching(log: NumberedLog, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with reaching_state(log._store):  # noqa: SLF001 - a method of it
+            return call(log, *args, **kwargs)
+
+    return reaching
 
 
 class NumberedLog:
@@ -87,6 +106,7 @@ class NumberedLog:
         self._has_all = has_all
         self._known_latest = -1
 
+    @_reaching
     def append(self, number: int, header: Mapping[str, Any], body: bytes = b"") -> bool:
         """Create entry `number`, unless it is there.
 
@@ -99,7 +119,7 @@ class NumberedLog:
             Whether the entry is this writing. False: another writer has the number.
 
         Raises:
-            Exception: What the store raised, when the entry is not there afterwards. Nothing is
+            StateError: What the store raised, when the entry is not there afterwards. Nothing is
                 known to have happened; looking at the log again tells.
         """
         writing = uuid.uuid4().hex
@@ -117,6 +137,7 @@ class NumberedLog:
         self._known_latest = max(self._known_latest, number)
         return won
 
+    @_reaching
     def read(self, number: int) -> LogEntry:
         """Read an entry.
 
@@ -145,6 +166,7 @@ class NumberedLog:
         )
         return LogEntry(number, header, body)
 
+    @_reaching
     def header(self, number: int) -> Mapping[str, Any]:
         """Read only the header of an entry; the checksum is not checked.
 
@@ -173,6 +195,7 @@ class NumberedLog:
         line, _ = _split(start, name=name, format_version=version)
         return _parse_header(line, name=name)
 
+    @_reaching
     def latest(self) -> int:
         """Give the number of the newest entry; -1 when the log is empty.
 
@@ -200,6 +223,7 @@ class NumberedLog:
         """The newest number that `latest` or `append` has met; -1 for none."""
         return self._known_latest
 
+    @_reaching
     def numbers(self, after: int = -1) -> list[int]:
         """List the numbers of the entries after a number, in order; other files are no entries."""
         prefix = self._prefix + "/"

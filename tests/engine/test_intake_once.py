@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import airflow_cloudfiles
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT, INTAKE_POINTS, PLAN_POINTS
+from airflow_cloudfiles.engine.errors import StateUnreachableError
 from airflow_cloudfiles.engine.files import START, ReadLimit
 from airflow_cloudfiles.engine.intake import Intake
 from airflow_cloudfiles.engine.ledger import file_log
@@ -57,7 +58,7 @@ class World:
             Intake.over(
                 source=self.source, state=state, format="json", ledger=self.ledgers[who]
             ).discover()
-        except (ConnectionError, KilledError):
+        except (StateUnreachableError, KilledError):
             if not self.keep_ledgers:
                 self.ledgers[who] = MemoryLedger()
 

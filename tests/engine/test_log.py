@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError, StateError
+from airflow_cloudfiles.engine.errors import (
+    CorruptedStateError,
+    IncompatibleStateError,
+    StateError,
+    StateUnreachableError,
+)
 from airflow_cloudfiles.engine.log import NumberedLog, decode_entry, encode_entry
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.testing import FailingStore, Fault
@@ -99,9 +104,9 @@ def test_a_lost_answer_about_another_s_entry_is_a_lost_race(store):
         assert log.append(0, {"by": "me"}) is False
 
 
-def test_a_refused_write_raises_what_the_store_raised(store):
+def test_a_refused_write_is_an_outage_of_the_state(store):
     log = NumberedLog(FailingStore(store, {1: Fault.REFUSED}), "log")
-    with pytest.raises(ConnectionError):
+    with pytest.raises(StateUnreachableError, match="put 1 was refused"):
         log.append(0, {})
     assert log.latest() == -1
     assert log.append(0, {}) is True

@@ -40,6 +40,8 @@ _PAUSE_SECONDS = 0.25
 _NAME = re.compile(r"(?=.{3,63}\Z)[a-z0-9]+(-[a-z0-9]+)*")
 _UNAUTHORIZED = {401, 403}
 _NOT_FOUND = 404
+_PASSING = {408, 429}
+_SERVER_ERROR = 500
 
 
 class AzureQueue:
@@ -191,6 +193,9 @@ def _as_os_error(failure: AzureError, what: str, queue: str) -> OSError:
             )
         if failure.status_code == _NOT_FOUND:
             return FileNotFoundError(f"There is no storage queue {queue} ({code}).")
+        status = failure.status_code
+        if status is None or status in _PASSING or status >= _SERVER_ERROR:  # none: it broke off
+            return ConnectionError(f"The storage queue {queue} was too busy to {what} ({code}).")
         return OSError(f"Azure refused to {what} the storage queue {queue} ({code}).")
     if isinstance(failure, ServiceRequestError | NoAnswerError):
         timed_out = "timed out" in str(failure).lower()

@@ -342,7 +342,10 @@ class DirectoryListing:
         """The order of the store; `None` where there is none, and no range can be cut."""
         if not self._has_order:
             return None
-        order: KeyOrder | None = getattr(self._source, "key_order", key_bytes)
+        try:
+            order: KeyOrder | None = getattr(self._source, "key_order", key_bytes)
+        except OSError as failure:  # the account is asked for it
+            raise not_listed(self._source, failure) from failure
         return order
 
     @property

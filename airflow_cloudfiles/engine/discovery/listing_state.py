@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_cloudfiles.engine.discovery.edges import KeyRange
 from airflow_cloudfiles.engine.discovery.growth import Evidence
+from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
+from airflow_cloudfiles.engine.storage.outage import reaching_state
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.base import KnownKeys
@@ -122,7 +124,8 @@ def is_known(known: KnownKeys, path: str) -> bool:
 def load_state(state: ObjectStore) -> ListingState:
     """Read what is remembered; nothing, when there is no file or it cannot be understood."""
     try:
-        content = state.get(KEY)
+        with reaching_state(state):
+            content = state.get(KEY)
     except ObjectNotFoundError:
         return ListingState()
     try:
@@ -150,7 +153,7 @@ def save_state(
         notified = max(remembered.notified, stored.notified)
         value = {"version": _VERSION, **asdict(replace(remembered, notified=notified))}
         state.put(KEY, json.dumps(value, indent=1).encode("ascii"))
-    except OSError as failure:
+    except (OSError, StateError) as failure:
         name = printable_path(state.child_uri(KEY))
         logger.warning("%s could not be written, which only costs time: %s", name, failure)
 

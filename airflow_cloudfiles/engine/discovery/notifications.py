@@ -40,8 +40,9 @@ from airflow_cloudfiles.engine.discovery.queue import (
     as_queue_error,
     open_queue,
 )
-from airflow_cloudfiles.engine.errors import ListingError
+from airflow_cloudfiles.engine.errors import ListingError, SourceAccessError
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
+from airflow_cloudfiles.engine.storage.outage import is_transient
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.filters import FileFilter
@@ -319,7 +320,8 @@ class _Work:
             yield from self.candidates.of(events, self.pool)
         except OSError as failure:
             name = printable_path(self.candidates.source_name)
-            raise ListingError(
+            kind = ListingError if is_transient(failure) else SourceAccessError
+            raise kind(
                 f"{name} could not be asked about files that notifications tell of: {failure} The "
                 f"messages stay in the queue; run again."
             ) from failure

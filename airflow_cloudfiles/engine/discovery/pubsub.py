@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
 
 _MOST = 1000
+_PASSING = (google.TooManyRequests, google.Aborted, google.Cancelled)
+"""Errors that put the blame on the client, and still pass."""
 _RETRY = Retry(
     predicate=if_exception_type(
         google.ServiceUnavailable, google.InternalServerError, google.Aborted, google.Unknown
@@ -220,7 +222,10 @@ def _as_os_error(failure: Exception, what: str, subscription: str) -> OSError:
         return FileNotFoundError(f"There is no subscription {subscription}.")
     if isinstance(failure, google.GatewayTimeout | google.RetryError):
         return TimeoutError(f"No answer in time on trying to {what} {subscription}.")
-    return ConnectionError(f"Could not {what} {subscription}: {_first_line(failure)}")
+    said = f"Could not {what} {subscription}: {_first_line(failure)}"
+    if isinstance(failure, google.ClientError) and not isinstance(failure, _PASSING):
+        return OSError(said)
+    return ConnectionError(said)
 
 
 def _first_line(failure: Exception) -> str:

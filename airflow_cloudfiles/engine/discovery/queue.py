@@ -19,6 +19,7 @@ from airflow_cloudfiles.engine.errors import (
     UnsupportedOptionError,
 )
 from airflow_cloudfiles.engine.storage.extras import import_with_extra
+from airflow_cloudfiles.engine.storage.outage import is_transient
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.events import Parsed
@@ -133,7 +134,7 @@ def open_queue(
 
 def as_queue_error(failure: OSError) -> QueueError | QueueAccessError:
     """Say what the failure of a queue asks of people."""
-    if isinstance(failure, FileNotFoundError | PermissionError):
+    if not is_transient(failure):
         return QueueAccessError(
             f"The notifications cannot be read: {failure} Correct the queue, the region or the "
             f"permissions; files that arrive meanwhile wait in the queue."

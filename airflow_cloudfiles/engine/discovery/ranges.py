@@ -21,9 +21,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from airflow_cloudfiles.engine.discovery.cutting import Middle, check_order
 from airflow_cloudfiles.engine.discovery.edges import KeyOrder, KeyRange
-from airflow_cloudfiles.engine.errors import ListingError, SourceError, SourceNotFoundError
+from airflow_cloudfiles.engine.errors import (
+    ListingError,
+    SourceAccessError,
+    SourceError,
+    SourceNotFoundError,
+)
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.storage.base import UnorderedListingError, key_bytes
+from airflow_cloudfiles.engine.storage.outage import is_transient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -383,6 +389,11 @@ def not_listed(source: ObjectStore, failure: OSError) -> SourceError:
         return SourceNotFoundError(
             f"The source {name} does not exist or is not a folder ({failure}). Create it, or "
             f"correct the path."
+        )
+    if not is_transient(failure):
+        return SourceAccessError(
+            f"{name} cannot be listed: {failure}. Files found before stay recorded. Correct the "
+            f"permissions, the name or the address; the next run finds the others."
         )
     return ListingError(
         f"{name} could not be listed completely: {failure}. Files found before stay recorded; the "

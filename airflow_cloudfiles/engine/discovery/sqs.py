@@ -22,7 +22,7 @@ from airflow_cloudfiles.engine.discovery import events_aws
 from airflow_cloudfiles.engine.discovery.queue import Message
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import AwsAccess, of_kind
-from airflow_cloudfiles.engine.storage.aws_errors import error_code, readable
+from airflow_cloudfiles.engine.storage.aws_errors import error_code, error_status, readable
 from airflow_cloudfiles.engine.storage.aws_session import aws_client
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ _FORBIDDEN = re.compile(
 )
 _MISSING = re.compile("NonExistentQueue|QueueDoesNotExist|QueueDeletedRecently")
 _BUSY = re.compile("Throttl|SlowDown|ServiceUnavailable|InternalError|InternalFailure|OverLimit")
+_FAILING = frozenset({429, *range(500, 600)})
 _URL = re.compile(r"https?://[^/\s]+(/\S+)?/[A-Za-z0-9_-]+(\.fifo)?")
 _REGION = re.compile(r"//(?:sqs(?:-fips)?\.([a-z0-9-]+)|([a-z0-9-]+)\.queue)\.amazonaws\.")
 
@@ -130,7 +131,12 @@ class SqsQueue:
                 return call(QueueUrl=self._url, **arguments)
             except ClientError as failure:
                 code = error_code(failure)
-                if attempt == _TRIES or not _BUSY.search(code):
+                is_busy = bool(_BUSY.search(code)) or error_status(failure) in _FAILING
+                if is_busy and attempt == _TRIES:
+                    raise ConnectionError(
+                        f"SQS was too busy to {what} {self._url} ({code})."
+                    ) from failure
+                if not is_busy:
                     raise _refused(code, what, self._url) from failure
             except BotoCoreError as failure:
                 raise readable(failure, f"Could not {what} {self._url}", what) from failure
@@ -179,8 +185,6 @@ def _message(received: dict[str, Any]) -> Message:
 
 def _refused(code: str, what: str, url: str) -> OSError:
     """Say in a sentence what an error code means."""
-    if _BUSY.search(code):
-        return ConnectionError(f"SQS was too busy to {what} {url} ({code}).")
     if _MISSING.search(code):
         return FileNotFoundError(f"There is no queue {url} in this account and region ({code}).")
     if _FORBIDDEN.search(code):

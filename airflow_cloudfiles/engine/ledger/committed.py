@@ -12,6 +12,7 @@ from airflow_cloudfiles.engine.ledger import spark_checkpoint
 from airflow_cloudfiles.engine.ledger.plan_log import PlanLog
 from airflow_cloudfiles.engine.ledger.spark_checkpoint import COMMITS, OFFSETS
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
+from airflow_cloudfiles.engine.storage.outage import reaching_state
 
 
 def committed_offset(state: ObjectStore) -> Offset:
@@ -23,6 +24,11 @@ def committed_offset(state: ObjectStore) -> Offset:
     Raises:
         CorruptedStateError: Spark's checkpoint cannot be understood.
     """
+    with reaching_state(state):
+        return _committed(state)
+
+
+def _committed(state: ObjectStore) -> Offset:
     batch = last_committed_batch(state)
     if batch is None:
         return START
@@ -39,7 +45,8 @@ def committed_offset(state: ObjectStore) -> Offset:
 
 def last_committed_batch(state: ObjectStore) -> int | None:
     """Give the number of the last micro-batch that Spark has committed; `None` for none."""
-    return max(spark_checkpoint.numbers(state, COMMITS), default=None)
+    with reaching_state(state):
+        return max(spark_checkpoint.numbers(state, COMMITS), default=None)
 
 
 def _source_offset(state: ObjectStore, key: str) -> Offset:

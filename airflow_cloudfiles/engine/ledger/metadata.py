@@ -12,13 +12,14 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.errors import CorruptedStateError, StateConflictError, StateError
+from airflow_cloudfiles.engine.errors import CorruptedStateError, StateConflictError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.log import check_version
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.clock import now_us
 from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
 from airflow_cloudfiles.engine.storage.local import LocalStore
+from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.uri import refuse_directory_bucket
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def open_metadata(
         UnsupportedOptionError: It lists its objects in no order.
     """
     found = read_metadata(state)
-    if found is None and next(state.list("_source/files/"), None) is not None:
+    if found is None and _has_log(state):
         # Another first discovery may just have begun; it writes its metadata before anything else.
         found = read_metadata(state)
         if found is None:
@@ -95,15 +96,10 @@ def open_metadata(
             started_us=None if include_existing_files else clock_us(),
         )
         if not isinstance(state, LocalStore):
-            require_conditional_put(state)
-        try:
+            with reaching_state(state):
+                require_conditional_put(state)
+        with reaching_state(state):
             is_mine = state.put_if_absent(KEY, encode_metadata(mine))
-        except (NotADirectoryError, FileExistsError, PermissionError) as failure:
-            msg = (
-                f"The checkpoint location {state.uri} cannot be written: {failure}. It must be a "
-                f"folder that this user may write in."
-            )
-            raise StateError(msg) from failure
         found = read_metadata(state) or mine
         # An answer that was lost says "there already" of one's own object: the id decides.
         found = replace(found, is_new=is_mine or found.stream_id == mine.stream_id)
@@ -120,11 +116,17 @@ def open_metadata(
     return found
 
 
+def _has_log(state: ObjectStore) -> bool:
+    with reaching_state(state):
+        return next(state.list("_source/files/"), None) is not None
+
+
 def read_metadata(state: ObjectStore) -> StreamMetadata | None:
     """Read who a checkpoint location belongs to; `None` when it is new."""
     refuse_directory_bucket(state.uri)
     try:
-        content = state.get(KEY)
+        with reaching_state(state):
+            content = state.get(KEY)
     except ObjectNotFoundError:
         return None
     return decode_metadata(content, name=state.child_uri(KEY))

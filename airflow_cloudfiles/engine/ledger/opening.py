@@ -18,11 +18,12 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.errors import LedgerError
+from airflow_cloudfiles.engine.errors import LedgerAccessError, LedgerError
 from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up, require_fit
 from airflow_cloudfiles.engine.ledger.file_lock import FileLock
 from airflow_cloudfiles.engine.ledger.snapshots import fetch_snapshot
 from airflow_cloudfiles.engine.private_folders import make_private
+from airflow_cloudfiles.engine.storage.outage import is_transient
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -56,7 +57,8 @@ def open_ledger(stream_id: str, files: FileLog) -> Ledger:
             f"No index of seen files can be kept in {folder}: {failure}. Set {CACHE_DIR} to a "
             f"directory on a local disk that this user may write in."
         )
-        raise LedgerError(msg) from failure
+        kind = LedgerError if is_transient(failure) else LedgerAccessError
+        raise kind(msg) from failure
     try:
         return _open_in(slot, lock, files)
     except BaseException:
@@ -90,7 +92,7 @@ def _temporary_folder() -> Path:
         return make_private(folder)
     except OSError as failure:
         msg = f"{failure} Or set {CACHE_DIR} to a directory of this user."
-        raise LedgerError(msg) from failure
+        raise LedgerAccessError(msg) from failure
 
 
 def _take_slot(folder: Path) -> tuple[FileLock, Path]:

@@ -18,12 +18,13 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from airflow_cloudfiles.engine.errors import StateError, StateLockedError
+from airflow_cloudfiles.engine.errors import StateLockedError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.ledger.file_lock import FileLock
 from airflow_cloudfiles.engine.ledger.lease import LEASE_SECONDS, Lease
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
+from airflow_cloudfiles.engine.storage.outage import reaching_state
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -67,7 +68,8 @@ class RunLock:
         self._lease_seconds = lease_seconds
         self._is_held = False
         if isinstance(state, LocalStore):
-            state.make_folder(key)
+            with reaching_state(state):
+                state.make_folder(key)
             self._file = FileLock(state.local_path(key))
         elif not isinstance(state, MemoryStore):
             self._lease = Lease(state, key, _note(), lease_seconds=lease_seconds)
@@ -86,7 +88,8 @@ class RunLock:
 
         Raises:
             StateLockedError: Another run still has it; says which.
-            StateError: The object store cannot be reached.
+            StateUnreachableError: The store cannot be reached.
+            StateError: It refuses this identity.
         """
         poll_seconds = _POLL_SECONDS
         if self._lease is not None and timeout_seconds > 0:
@@ -130,16 +133,14 @@ class RunLock:
         if self._is_held:
             return False
         if self._file is not None:
-            self._is_held = self._file.try_acquire()
-            if self._is_held:
-                self._file.write_note(json.dumps(_note()).encode("ascii") + b"\n")
+            with reaching_state(self._state):
+                self._is_held = self._file.try_acquire()
+                if self._is_held:
+                    self._file.write_note(json.dumps(_note()).encode("ascii") + b"\n")
             return self._is_held
         if self._lease is not None:
-            try:
+            with reaching_state(self._state):
                 self._is_held = self._lease.try_acquire()
-            except OSError as failure:
-                msg = f"The lock {self._name} cannot be taken: {failure}"
-                raise StateError(msg) from failure
             return self._is_held
         with self._memory_guard:
             self._is_held = self._name not in self._held_in_memory

@@ -13,7 +13,10 @@ from botocore.exceptions import (  # noqa: TID253 - for modules that import the 
     ClientError,
     ConnectTimeoutError,
     CredentialRetrievalError,
+    FlexibleChecksumError,
     HTTPClientError,
+    IncompleteReadError,
+    MetadataRetrievalError,
     NoCredentialsError,
     PartialCredentialsError,
     ProxyConnectionError,
@@ -21,12 +24,22 @@ from botocore.exceptions import (  # noqa: TID253 - for modules that import the 
     SSLError,
     TokenRetrievalError,
 )
+from botocore.exceptions import (  # noqa: TID253 - as above
+    ConnectionError as NoConnectionError,
+)
 
 _CREDENTIALS = (
     NoCredentialsError,
     PartialCredentialsError,
     CredentialRetrievalError,
     TokenRetrievalError,
+)
+_NO_ANSWER = (
+    HTTPClientError,
+    NoConnectionError,
+    IncompleteReadError,
+    FlexibleChecksumError,
+    MetadataRetrievalError,
 )
 _BAD_CREDENTIALS = {
     "ExpiredToken",
@@ -75,9 +88,18 @@ def readable(failure: BotoCoreError | ClientError, what: str, permission: str) -
             f"{what}: no secure connection came about ({failure}). Check the address, the proxy "
             f"and the certificates."
         )
-    if isinstance(failure, HTTPClientError):
+    if isinstance(failure, _NO_ANSWER):
         return ConnectionError(f"{what}: the connection failed, in several tries ({failure}).")
     return OSError(f"{what}: {failure}")
+
+
+def _is_busy(code: str, status: int) -> bool:
+    """Whether an answer is one of a service that is throttling or failing, whatever its status."""
+    return (
+        status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        or status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT}
+        or any(word in code for word in ("Throttl", "SlowDown", "RequestTimeout", "LimitExceeded"))
+    )
 
 
 def _of_answer(failure: ClientError, what: str, permission: str) -> OSError:
@@ -89,11 +111,13 @@ def _of_answer(failure: ClientError, what: str, permission: str) -> OSError:
             f"{what}: AWS refuses the credentials ({code}). Renew or correct them where they come "
             f"from: the connection, or the environment."
         )
+    if _is_busy(code, status):
+        return ConnectionError(
+            f"{what}: the service failed, in several tries ({code}: {says}). Try later."
+        )
     if status in _DENIED:
         return PermissionError(
             f"{what}: access is denied ({code}: {says}). The identity in use needs the permission "
             f"{permission} there."
         )
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or "Throttl" in code or "SlowDown" in code:
-        return OSError(f"{what}: the service failed, in several tries ({code}: {says}). Try later.")
     return OSError(f"{what}: {code}: {says}")

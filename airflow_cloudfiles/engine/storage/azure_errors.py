@@ -62,7 +62,8 @@ def translated(failure: AzureError, kind: Call, where: str) -> Exception:
     """
     outcome, role = _CALLS[kind]
     code = error_code(failure)
-    if status_of(failure) == HTTPStatus.NOT_FOUND and code not in _NO_CONTAINER:
+    is_gone = status_of(failure) == HTTPStatus.NOT_FOUND and code not in _NO_CONTAINER
+    if is_gone and kind != "list":
         return ObjectNotFoundError(where)
     error, reason = _reason(failure, code, role)
     return error(f"{where} {outcome}: {reason}")
@@ -84,7 +85,7 @@ def _reason(failure: AzureError, code: str, role: str) -> tuple[type[OSError], s
     """Why a request failed and what to do, with the class that says it to programs."""
     status = status_of(failure)
     found: tuple[type[OSError], str] = (OSError, f"Azure refused the request ({code}).")
-    if code in _NO_CONTAINER:
+    if code in _NO_CONTAINER or status == HTTPStatus.NOT_FOUND:
         found = (
             FileNotFoundError,
             "there is no such container. Check its name and that of the account.",

@@ -268,6 +268,8 @@ class GcsStore:
                 )
                 try:
                     page = next(listing.pages, None)
+                except GoogleAuthError:  # some are values that are not valid, too
+                    raise
                 except ValueError as failure:  # not JSON
                     if tries_left:
                         continue

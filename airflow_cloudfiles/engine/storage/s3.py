@@ -75,7 +75,7 @@ class _RangeError(Exception):
     """The range begins behind the end of the object."""
 
 
-class _ConflictError(OSError):
+class _ConflictError(ConnectionError):
     """Another conditional write to the same key is under way."""
 
 
@@ -288,7 +288,7 @@ class S3Store:
         if not found.get("IsTruncated"):
             return Page(objects)
         if not found.get("NextContinuationToken"):
-            raise OSError(
+            raise ConnectionError(
                 f"The listing of s3://{self._bucket}/{prefix} breaks off: the server says that "
                 f"there is more, and not where. Try again; if it stays so, the server is at fault."
             )
@@ -357,7 +357,7 @@ def _translated(failure: BotoCoreError | ClientError, kind: str, where: str) -> 
     if not isinstance(failure, ClientError):
         return readable(failure, f"{where} {what}", permission)
     code, status = error_code(failure), error_status(failure)
-    if code == "NoSuchBucket":
+    if code == "NoSuchBucket" or (kind == "list" and status == HTTPStatus.NOT_FOUND):
         return FileNotFoundError(
             f"{where} {what}: there is no such bucket. Check its name, and the account and the "
             f"address that it is looked for at."

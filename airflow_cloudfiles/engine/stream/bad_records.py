@@ -24,11 +24,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from airflow_cloudfiles.engine.errors import CorruptedStateError, TargetUnreachableError
+from airflow_cloudfiles.engine.errors import (
+    CorruptedStateError,
+    TargetAccessError,
+    TargetUnreachableError,
+)
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.base import BadRecord
 from airflow_cloudfiles.engine.ledger.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
+from airflow_cloudfiles.engine.storage.outage import is_transient
 from airflow_cloudfiles.engine.stream.splits import BatchContext, Split
 
 FOLDER = "bad_records"
@@ -82,7 +87,8 @@ class BadRecordWriter:
         """Take records; they are durable when `finish` returns.
 
         Raises:
-            TargetUnreachableError: The place failed, or refused us.
+            TargetUnreachableError: The place does not answer, or fails for the moment.
+            TargetAccessError: It refused us.
             CorruptedStateError: The stream's state is gone.
         """
         if not self._sources:
@@ -100,7 +106,8 @@ class BadRecordWriter:
         """Write what waits, and remove what an earlier try has left of the same bytes.
 
         Raises:
-            TargetUnreachableError: The place failed, or refused us.
+            TargetUnreachableError: The place does not answer, or fails for the moment.
+            TargetAccessError: It refused us.
             CorruptedStateError: The stream's state is gone.
         """
         self._flush()
@@ -184,8 +191,10 @@ def _speaking(context: BatchContext) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise TargetUnreachableError(
-            f"Records that are not valid cannot be written to badRecordsPath {_location(context)}: "
-            f"{error}. Check that this identity may list, write and delete there; otherwise run "
-            "again."
+        place = f"badRecordsPath {_location(context)}"
+        said = f"Records that are not valid cannot be written to {place}: "
+        if is_transient(error):
+            raise TargetUnreachableError(f"{said}{error}. Run again.") from error
+        raise TargetAccessError(
+            f"{said}{error}. Let this identity list, write and delete there."
         ) from error

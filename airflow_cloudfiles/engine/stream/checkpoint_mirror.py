@@ -29,7 +29,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.errors import CorruptedStateError, StateError
+from airflow_cloudfiles.engine.errors import CorruptedStateError, StateError, StateUnreachableError
 from airflow_cloudfiles.engine.ledger import run_lock
 from airflow_cloudfiles.engine.ledger.file_lock import FileLock
 from airflow_cloudfiles.engine.ledger.lease import free_left_behind
@@ -37,6 +37,7 @@ from airflow_cloudfiles.engine.ledger.opening import cache_folder
 from airflow_cloudfiles.engine.private_folders import make_private, path_below
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
+from airflow_cloudfiles.engine.storage.outage import is_transient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,8 +98,7 @@ class CheckpointMirror:
             mirror._write_notes(uri, {})
             mirror._restore(uri)
         except OSError as failure:
-            msg = f"Spark's checkpoint cannot be fetched from {uri} to {parent}: {failure}"
-            raise StateError(msg) from failure
+            raise _failed(f"cannot be fetched from {uri} to {parent}", failure) from failure
         return mirror
 
     def publish(self) -> None:
@@ -111,8 +111,7 @@ class CheckpointMirror:
             with self._exclusively():
                 self._publish()
         except OSError as failure:
-            msg = f"Spark's checkpoint in {self.folder} cannot be published: {failure}"
-            raise StateError(msg) from failure
+            raise _failed(f"in {self.folder} cannot be published", failure) from failure
 
     def finish(self) -> None:
         """Publish the rest and remove the mirror; finishing twice does nothing.
@@ -263,6 +262,11 @@ def for_spark(spark: SparkSession, checkpoint: str) -> tuple[str, CheckpointMirr
     mirror = CheckpointMirror.create(uri)
     logger.info("Spark cannot write to %s; it writes to %s, which is mirrored", uri, mirror.folder)
     return str(mirror.folder), mirror
+
+
+def _failed(what: str, failure: OSError) -> StateError:
+    kind = StateUnreachableError if is_transient(failure) else StateError
+    return kind(f"Spark's checkpoint {what}: {failure}")
 
 
 def _has_file_system(spark: SparkSession, scheme: str) -> bool:

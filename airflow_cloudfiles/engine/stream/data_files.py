@@ -93,15 +93,18 @@ class DataFileWriter:
         A failure removes what was written, as far as it allows.
 
         Raises:
-            TargetUnreachableError: A file could not be put into its cloud.
+            TargetUnreachableError: The place of the table does not answer for the moment.
+            TargetAccessError: It refused us.
         """
         try:
             for batch in batches:
                 if batch.num_rows:
-                    self._open().write_batch(batch)
-                    if self._file is not None and self._file.is_full():
-                        self._close()
-            self._close()
+                    with self._location.reaching("cannot take a data file"):
+                        self._open().write_batch(batch)
+                        if self._file is not None and self._file.is_full():
+                            self._close()
+            with self._location.reaching("cannot take a data file"):
+                self._close()
         except BaseException:
             self._discard()
             raise
@@ -185,8 +188,7 @@ class _CloudFile:
     def finish(self) -> int:
         """Upload it; its size. Until then, and if that fails, it is nowhere."""
         content = self.where.getvalue()
-        with self._location.speaking(f"cannot take the file {self.name}"):
-            self._location.store().put(self.name, content)
+        self._location.store().put(self.name, content)
         return len(content)
 
 

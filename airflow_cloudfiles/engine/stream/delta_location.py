@@ -25,6 +25,7 @@ from deltalake.exceptions import (
 
 from airflow_cloudfiles.engine.errors import (
     SinkError,
+    TargetAccessError,
     TargetUnreachableError,
     UnsupportedOptionError,
 )
@@ -35,6 +36,7 @@ from airflow_cloudfiles.engine.storage.access import (
     GcpAccess,
     of_kind,
 )
+from airflow_cloudfiles.engine.storage.outage import is_transient
 from airflow_cloudfiles.engine.storage.uri import (
     bucket_and_path,
     local_path,
@@ -45,6 +47,11 @@ _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _CUT = re.compile(r"[#?\x00-\x1f\x7f]")
 _COLORS = re.compile("\x1b\\[[0-9;]*m")
 _MOST_TEXT = 600
+_REFUSAL = re.compile(
+    r"status code (?!408|409|429)4\d\d|lacked (the necessary privileges|valid authentication)"
+    r"|os error (1|13|20|21|30)\b"  # not permitted, denied, not a directory, is one, read-only
+)
+"""What `deltalake` says when the place refused: it raises one class for everything."""
 _NO_KEY = {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
 _STORAGE_SCOPE = "https://storage.azure.com/.default"
 _SECRETS = ("_secret_access_key", "_session_token", "_account_key", "_sas_token", "_storage_token")
@@ -116,8 +123,9 @@ class DeltaLocation:
             what: What was being done: `cannot be opened`.
 
         Raises:
-            TargetUnreachableError: The place did not do what it was asked.
-            SinkError: The table did not.
+            TargetUnreachableError: The place does not answer, or fails for the moment.
+            TargetAccessError: The place refused us.
+            SinkError: The table did not do what it was asked.
         """
         try:
             yield
@@ -128,11 +136,29 @@ class DeltaLocation:
             raise SinkError(f"The Delta table {self.target} {what}: {text}") from None
         except OSError as error:
             text = _without_secrets(str(error), self.storage_options())
-            raise TargetUnreachableError(
-                f"The Delta table {self.target} {what}: {text} Check that the place can be reached "
-                "and that the identity in use may list, read, write and delete there; otherwise "
-                "run again."
-            ) from None
+            raise self._failed(what, text, lasts=bool(_REFUSAL.search(text))) from None
+
+    @contextlib.contextmanager
+    def reaching(self, what: str) -> Iterator[None]:
+        """Put what a store or the local disk raises into a sentence.
+
+        Raises:
+            TargetUnreachableError: The place does not answer, or fails for the moment.
+            TargetAccessError: The place refused us.
+        """
+        try:
+            yield
+        except OSError as error:
+            raise self._failed(what, f"{error}.", lasts=not is_transient(error)) from error
+
+    def _failed(self, what: str, reason: str, *, lasts: bool) -> SinkError:
+        said = f"The Delta table {self.target} {what}: {reason}"
+        if lasts:
+            return TargetAccessError(
+                f"{said} Correct the place, and let the identity in use list, read, write and "
+                "delete there."
+            )
+        return TargetUnreachableError(f"{said} Run again when the place can be reached.")
 
     def _check_name(self) -> None:
         """Refuse names that `deltalake`, which takes them for parts of a URL, would change."""

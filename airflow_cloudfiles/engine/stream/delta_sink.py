@@ -40,6 +40,7 @@ from airflow_cloudfiles.engine.stream.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.stream.delta_widening import widening_rule
 from airflow_cloudfiles.engine.stream.source import log_to_stderr
 from airflow_cloudfiles.engine.stream.split_reader import SplitCounts, SplitReader
+from airflow_cloudfiles.engine.stream.splits import Split
 from airflow_cloudfiles.engine.types import to_arrow
 
 STATE = "cloudFiles.internal.state"

@@ -139,7 +139,7 @@ def open_table(target: str, version: int | None = None) -> DeltaTable | None:
         TargetUnreachableError: Its storage failed, or refused us.
     """
     location = DeltaLocation.of(target)
-    with location.speaking("cannot be looked for"):
+    with location.reaching("cannot be looked for"):
         if not _has_log(location):
             return None
     try:
@@ -402,7 +402,8 @@ def _create(target: str, schema: pa.Schema) -> DeltaTable:
     if location.folder is None:
         _require_conditional_put(location)
     else:
-        make_folders(os.fsencode(location.folder))
+        with location.reaching("cannot be created"):
+            make_folders(os.fsencode(location.folder))
     try:
         with durable_commit(location, "cannot be created") as hooks:
             DeltaTable.create(
@@ -420,7 +421,7 @@ def _create(target: str, schema: pa.Schema) -> DeltaTable:
 def _require_conditional_put(location: DeltaLocation) -> None:
     """Refuse a store that would let one commit replace another."""
     try:
-        with location.speaking("cannot be created"):
+        with location.reaching("cannot be created"):
             require_conditional_put(location.store())
     except StateError:
         raise SinkError(

@@ -29,6 +29,7 @@ from airflow_cloudfiles.engine.formats.table import RANDOM_ACCESS
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.base import ObjectChangedError
+from airflow_cloudfiles.engine.storage.outage import is_transient
 from airflow_cloudfiles.engine.stream import opened
 from airflow_cloudfiles.engine.stream.splits import FileRange, pack
 
@@ -113,12 +114,12 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
             raise
         _log.warning("Given up, because ignoreCorruptFiles is true: %s", error)
         counts.corrupt_files += 1
-    except (ConnectionError, TimeoutError) as error:
-        raise FileUnreachableError(
-            f"{store.child_uri(part.file.path)} cannot be reached: {error}. Nothing of it was "
-            "committed: run again when its storage answers."
-        ) from error
     except OSError as error:
+        if is_transient(error):
+            raise FileUnreachableError(
+                f"{store.child_uri(part.file.path)} cannot be reached: {error}. Nothing of it was "
+                "committed: run again when its storage answers."
+            ) from error
         reason = error.strerror or str(error)
         raise FileUnreadableError(
             f"{store.child_uri(part.file.path)} cannot be read: {reason}. Mend its permissions or "

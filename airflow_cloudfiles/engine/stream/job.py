@@ -29,6 +29,7 @@ from airflow_cloudfiles.engine.ledger.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.option_values import Values
 from airflow_cloudfiles.engine.options import CloudFilesOptions
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
+from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.stream import (
     definition,
     delta_table,
@@ -101,7 +102,8 @@ def run(spec: JobSpec) -> dict[str, Any]:
         "ended": datetime.now(tz=UTC).isoformat(),
         "report_uri": store.child_uri(spec.report_key),
     }
-    store.put(spec.report_key, json.dumps(report, indent=1).encode())
+    with reaching_state(store):
+        store.put(spec.report_key, json.dumps(report, indent=1).encode())
     return report
 
 
@@ -268,7 +270,8 @@ def _follow(query: StreamingQuery, spec: JobSpec) -> None:
 def _last_batch(spec: JobSpec) -> int:
     """The last micro-batch that Spark has committed; -1 before the first."""
     store = open_store(spec.checkpoint_location)
-    names = [file.path.rpartition("/")[2] for file in store.list("commits/")]
+    with reaching_state(store):
+        names = [file.path.rpartition("/")[2] for file in store.list("commits/")]
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
 

@@ -27,7 +27,6 @@ from airflow_cloudfiles.engine.errors import (
     OptionError,
     RunError,
     RunFailedError,
-    StateError,
     from_name,
 )
 from airflow_cloudfiles.engine.storage import (
@@ -37,6 +36,7 @@ from airflow_cloudfiles.engine.storage import (
     open_store,
 )
 from airflow_cloudfiles.engine.storage.access import Access, to_environment
+from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.stream.spec import JobSpec, refuse_secrets
 
 __all__ = ["JobSpec", "LocalPython", "LocalSpark", "Run", "SparkSubmit", "launch"]
@@ -254,9 +254,11 @@ class Run:
 
     def _report(self) -> dict[str, Any] | None:
         try:
-            loaded: dict[str, Any] = json.loads(self._state.get(self._spec.report_key))
+            with reaching_state(self._state):
+                content = self._state.get(self._spec.report_key)
         except ObjectNotFoundError:
             return None
+        loaded: dict[str, Any] = json.loads(content)
         return loaded
 
 
@@ -274,6 +276,7 @@ def launch(
             deployed there, have an identity of their own. `None`: the environment's own chain.
 
     Raises:
+        StateUnreachableError: The store of the checkpoint location does not answer.
         StateError: The checkpoint location cannot be written.
         JavaNotFoundError: There is no Java 17 or newer for a local Spark.
         RunError: PySpark is missing or damaged, or the command cannot be started.
@@ -283,15 +286,9 @@ def launch(
     environment = {**os.environ, **how.environment(), "PYTHONUNBUFFERED": "1"}
     if access is not None:
         environment |= to_environment(access)
-    try:
+    with reaching_state(store):
         store.delete(spec.report_key)
         store.put(spec.spec_key, spec.to_json().encode())
-    except OSError as error:
-        raise StateError(
-            f"The checkpoint location {store.uri} cannot be written: "
-            f"{error.strerror or error}. Make it a folder that this user may write to, or choose "
-            "another."
-        ) from error
     try:
         process = subprocess.Popen(
             [sys.executable, "-m", f"{_MODULE}.supervisor", "--", *command],

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore, open_store
+from airflow_cloudfiles.engine.storage.outage import reaching_state
 
 PREFIX = "_source/batches"
 DISCOVERY = "_source/discovery.json"
@@ -43,7 +44,9 @@ class BatchDone:
 def note(state: str, done: BatchDone) -> None:
     """Write the note of a batch; a batch committed again overwrites its note."""
     body = json.dumps(asdict(done), indent=1).encode()
-    open_store(state).put(f"{PREFIX}/{done.batch_id}", body)
+    store = open_store(state)
+    with reaching_state(store):
+        store.put(f"{PREFIX}/{done.batch_id}", body)
 
 
 def notes(state: str, batch_ids: Iterable[int]) -> list[BatchDone]:

@@ -12,6 +12,7 @@ from airflow_cloudfiles.engine.errors import (
     IncompatibleStateError,
     StateConflictError,
     StateError,
+    StateUnreachableError,
 )
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.ledger.file_log import FileBatch, FileLog
@@ -82,7 +83,7 @@ def test_a_lost_answer_does_not_change_the_id(state, fault):
     failing = FailingStore(state, {1: fault})
     try:
         first = open_metadata(failing, "file:///in", "json")
-    except ConnectionError:
+    except StateUnreachableError:
         first = open_metadata(failing, "file:///in", "json")
     assert open_metadata(state, "file:///in", "json") == first
 
@@ -114,7 +115,7 @@ def test_a_state_that_lost_its_metadata_is_not_taken_as_new(state):
 
 def test_a_state_that_cannot_be_a_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StateError, match="must be a folder"):
+    with pytest.raises(StateError, match="Make it a folder"):
         open_metadata(open_store(str(tmp_path / "file")), "file:///in", "json")
 
 

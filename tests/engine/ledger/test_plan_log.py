@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
+from airflow_cloudfiles.engine.errors import (
+    CorruptedStateError,
+    IncompatibleStateError,
+    StateUnreachableError,
+)
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset, ReadLimit
 from airflow_cloudfiles.engine.ledger.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.ledger.plan_log import PlanLog
@@ -212,7 +216,7 @@ def test_whatever_happens_each_file_is_in_one_batch_and_batches_do_not_change(en
         failing = FailingStore(store, {1: fault} if fault else {})
         try:
             end = PlanLog(failing).plan(files, at[who], limit, files.head())
-        except (ConnectionError, KilledError):
+        except (StateUnreachableError, KilledError):
             continue
         assert decided.setdefault(at[who], end) == end or at[who] == files.head()
         at[who] = end

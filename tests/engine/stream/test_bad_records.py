@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
-from airflow_cloudfiles.engine.errors import CorruptedStateError, TargetUnreachableError
+from airflow_cloudfiles.engine.errors import CorruptedStateError, TargetAccessError
 from airflow_cloudfiles.engine.files import FileEntry, Offset
 from airflow_cloudfiles.engine.formats.base import BadRecord
 from airflow_cloudfiles.engine.ledger.metadata import open_metadata
@@ -162,7 +162,7 @@ def test_a_place_that_fails_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     context = _context(tmp_path, str(tmp_path / "file" / "bad"))
     bad = _record(tmp_path, "f.json", "x")
-    with pytest.raises(TargetUnreachableError, match=r"badRecordsPath .*file/bad.*run again"):
+    with pytest.raises(TargetAccessError, match=r"badRecordsPath .*file/bad.*Let this identity"):
         _write(context, [FileRange(_entry("f.json"))], [bad])
 
 

@@ -135,8 +135,9 @@ def test_the_error_of_a_report_is_raised_as_itself(tmp_path: Path) -> None:
 
 def test_a_checkpoint_location_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file")
-    with pytest.raises(StateError, match=r"state.*cannot be written"):
+    with pytest.raises(StateError, match=r"state.*cannot be read or written") as caught:
         launch(_spec(tmp_path), _Script("raise SystemExit(1)"), on_log=print)
+    assert not caught.value.is_retryable
 
 
 def test_a_killed_run_says_so(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ CASES = [(name, end) for name in (*WRITERS, "text", "binaryFile") for end in PAC
     ("error", "raised"),
     [
         (ConnectionResetError("reset by peer"), FileUnreachableError),
-        (OSError(5, "input/output error"), FileUnreadableError),
+        (OSError(5, "input/output error"), FileUnreachableError),
+        (PermissionError(13, "permission denied"), FileUnreadableError),
     ],
 )
 @pytest.mark.parametrize(
