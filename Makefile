@@ -11,7 +11,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --no-config --universal --python-version
 	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup emulators demo bench bench-discovery bench-formats test test-unit test-spark test-airflow fmt lint types walls lock dist ci clean
+.PHONY: help setup emulators demo bench bench-discovery bench-formats test test-unit test-spark test-airflow fmt lint types walls lock audit dist ci clean
 
 help:
 	@echo 'airflow-provider-cloudfiles: files landing in storage go into tables'
@@ -35,6 +35,7 @@ help:
 	@echo
 	@echo 'Keep it'
 	@echo '  make lock          requirements/* from pyproject.toml (UPGRADE=1: the newest versions)'
+	@echo '  make audit         known vulnerabilities of what is pinned (asks api.osv.dev)'
 	@echo '  make dist          the wheel and the source archive, in dist/'
 	@echo '  make ci            what CI runs: make test'
 	@echo '  make clean         remove everything that is not source'
@@ -101,6 +102,10 @@ lock:
 	$(COMPILE) --all-extras pyproject.toml -o requirements/constraints.txt
 	$(COMPILE) --generate-hashes --all-extras --group dev \
 		-c requirements/constraints.txt pyproject.toml -o requirements/dev.lock
+
+# Not part of `make test`: what is known of a version changes without a change here.
+audit: setup
+	@$(BIN)/python scripts/audit.py
 
 dist: setup
 	$(BIN)/python -m build --no-isolation

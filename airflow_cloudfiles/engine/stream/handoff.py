@@ -22,8 +22,8 @@ from pathlib import Path
 
 
 @cache
-def _folder() -> Path:
-    """This process' hand-over directory, removed when it ends."""
+def process_folder() -> Path:
+    """A temporary directory of this process that only this user can enter; removed at its end."""
     folder = Path(tempfile.mkdtemp(prefix="airflow-cloudfiles-"))
     owner = os.getpid()
 
@@ -37,7 +37,7 @@ def _folder() -> Path:
 
 def new_token() -> str:
     """Name a hand-over; the name is the path of its file."""
-    return str(_folder() / uuid.uuid4().hex)
+    return str(process_folder() / uuid.uuid4().hex)
 
 
 @dataclass(frozen=True, slots=True)

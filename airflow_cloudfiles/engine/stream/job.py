@@ -34,13 +34,14 @@ from airflow_cloudfiles.engine.stream import (
     definition,
     delta_table,
     evolve_ahead,
+    handoff,
     progress,
     sink_state,
     split_rows,
 )
 from airflow_cloudfiles.engine.stream.delta_widening import WideningRule, widening_rule
 from airflow_cloudfiles.engine.stream.inference_crew import SparkCrew, local_crew
-from airflow_cloudfiles.engine.stream.launch import COORDINATOR_JVM, DEFAULT_CONF, LAUNCHED
+from airflow_cloudfiles.engine.stream.launch import COORDINATOR_JVM, LAUNCHED, default_conf
 from airflow_cloudfiles.engine.stream.promotion import Promotion, promote
 from airflow_cloudfiles.engine.stream.replay import replay
 from airflow_cloudfiles.engine.stream.session_zone import CONF as SESSION_ZONE
@@ -209,9 +210,13 @@ def session(spec: JobSpec) -> SparkSession:
     builder = SparkSession.builder.appName(f"cloudfiles-{spec.run_id}")
     # Whoever launched the driver has said master and defaults already, before the user's own.
     launched = os.environ.get(LAUNCHED)
-    defaults = {} if launched else {"spark.master": "local[*]", **DEFAULT_CONF}
+    master = spec.spark_conf.get("spark.master", "local[*]")
+    defaults = {} if launched else {"spark.master": master, **default_conf(master)}
     if launched == "local":
-        defaults["spark.driver.extraJavaOptions"] = COORDINATOR_JVM
+        # Where Spark keeps blocks that it spills, unless `spark.local.dir` says another place: it
+        # leaves the folder open to whom the umask does.
+        temporary = f'"-Djava.io.tmpdir={handoff.process_folder()}"'
+        defaults["spark.driver.extraJavaOptions"] = f"{COORDINATOR_JVM} {temporary}"
     for key, value in {**defaults, **spec.spark_conf}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()

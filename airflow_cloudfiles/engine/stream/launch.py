@@ -48,6 +48,14 @@ DEFAULT_CONF = {
 }
 """Spark configuration of a run unless the user says otherwise: a task has no one to look at a UI,
 and a log is no place for a progress bar."""
+LOCAL_CONF = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.authenticate": "true",
+}
+"""Spark configuration of a run in one process on this machine. Spark itself listens on the address
+of the machine, without a password; whoever connects there can run code. Here it listens on the
+loopback interface only, and asks other users of this machine for a secret that it makes itself."""
 TAIL_LINES = 60
 """How many of the driver's last lines an error without a report shows."""
 COORDINATOR_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -55,6 +63,7 @@ COORDINATOR_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 collector thread start it sooner and leave the cores to the tasks (docs/decisions)."""
 LAUNCHED = "CLOUDFILES_LAUNCHED"
 """Environment variable: `local` or `submit`, when the master was chosen with the driver's start."""
+_LOCAL_MASTER = re.compile(r"local(\[.*\])?")
 _MODULE = "airflow_cloudfiles.engine.stream"
 
 
@@ -87,7 +96,7 @@ class LocalSpark:
     def environment(self) -> dict[str, str]:
         """PySpark takes master and memory of a JVM it starts itself from one variable."""
         check_pyspark()
-        arguments = ["--master", self.master, *_as_flags(DEFAULT_CONF)]
+        arguments = ["--master", self.master, *_as_flags(default_conf(self.master))]
         if self.driver_memory:
             arguments += ["--driver-memory", self.driver_memory]
         python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
@@ -302,6 +311,11 @@ def launch(
     except OSError as error:
         raise RunError(f"{command[0]} cannot be started: {error}.") from error
     return Run(spec, process, on_log, store)
+
+
+def default_conf(master: str) -> dict[str, str]:
+    """Spark configuration for a master, unless the user says otherwise."""
+    return {**DEFAULT_CONF, **(LOCAL_CONF if _LOCAL_MASTER.fullmatch(master) else {})}
 
 
 def check_pyspark() -> None:
