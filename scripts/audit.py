@@ -1,8 +1,8 @@
 """Are there known vulnerabilities in what is pinned here?
 
 Asks OSV (https://osv.dev) for every version in requirements/*.lock, through `pip-audit`. Names and
-versions of public packages leave this machine, nothing else. Exit codes: 0 nothing is known, 1 something
-is, 2 nobody could be asked, which is no answer at all.
+versions of public packages leave this machine, nothing else. Exit codes: 0 nothing is known, 1
+something is, 2 nobody could be asked, which is no answer at all.
 """
 
 from __future__ import annotations

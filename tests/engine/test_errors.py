@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
@@ -60,3 +62,13 @@ def test_a_worker_that_died_is_explained():
     assert isinstance(found, errors.RunFailedError)
     assert "ORC" in str(found)
     assert found.is_retryable
+
+
+def test_the_reference_says_of_every_error_whether_a_retry_helps(repository: Path) -> None:
+    page = (repository / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (yes|no|depends) \| (.+?) \| (.*?) ?\|$", page, re.MULTILINE)
+    told = {name: word for name, word, *_ in rows}
+    real = {kind.__name__: "yes" if kind.is_retryable else "no" for kind in _all()}
+    real["UnknownFieldException"] = "depends"
+    assert told == real
+    assert len(rows) == len(told), "each once"

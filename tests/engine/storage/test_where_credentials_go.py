@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from airflow_cloudfiles.engine.discovery import events_azure
 from airflow_cloudfiles.engine.discovery.azure_queue import open_azure_queue
+from airflow_cloudfiles.engine.discovery.candidates import Candidates
+from airflow_cloudfiles.engine.discovery.events import FileEvent
+from airflow_cloudfiles.engine.discovery.filters import FileFilter
+from airflow_cloudfiles.engine.discovery.queue import Message
 from airflow_cloudfiles.engine.discovery.sqs import open_sqs
+from airflow_cloudfiles.engine.discovery_options import DiscoveryOptions
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.storage.access import (
     Access,
@@ -105,6 +113,48 @@ def test_table_and_queue_at_a_foreign_host_are_refused_too(monkeypatch):
 def test_a_queue_name_that_could_be_part_of_an_address_is_refused(name):
     with pytest.raises(OptionError, match=r"cloudFiles\.queueName"):
         open_azure_queue(name, "abfss://c@acct.dfs.core.windows.net/in", WAYS["sas"])
+
+
+def _event(host: str, container: str = "c", name: str = "in/f.json") -> FileEvent:
+    message = {
+        "eventType": "Microsoft.Storage.BlobCreated",
+        "subject": f"/blobServices/default/containers/{container}/blobs/{name}",
+        "topic": f"/x/providers/Microsoft.Storage/storageAccounts/{host.partition('.')[0]}",
+        "eventTime": "2026-01-01T00:00:00Z",
+        "data": {
+            "api": "PutBlob",
+            "contentLength": 3,
+            "eTag": "0x1",
+            "url": f"https://{host}/{container}/{name}",
+        },
+    }
+    body = json.dumps(message).encode()
+    (found,) = events_azure.parse(Message(id="1", receipt="r", body=body))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rewrites", "event", "key"),
+    [
+        ((), _event("acct.blob.core.windows.net"), "f.json"),
+        ((), _event("acct.blob.attacker.example"), None),
+        ((), _event("other.blob.core.windows.net"), None),
+        ((), _event("acct.blob.core.windows.net", "other"), None),
+        ((("c@acct/in", "abfss://c@acct.dfs.attacker.example/in"),), _event("acct.blob.x"), None),
+        ((("c@acct", "s3://elsewhere"),), _event("acct.blob.core.windows.net"), None),
+    ],
+)
+def test_a_message_names_a_file_below_the_source_or_nothing(rewrites, event, key, foreign):
+    # The only address there is: whoever asked anybody would ask there.
+    access = AzureAccess(sas_token="SECRET", blob_endpoint=f"http://127.0.0.1:{foreign.port}/acct")
+    source = AzureStore("abfss://c@acct.dfs.core.windows.net/in", access)
+    options = DiscoveryOptions(path_rewrites=rewrites)
+    candidates = Candidates(source, FileFilter(source.uri, None, options, []), options)
+    with ThreadPoolExecutor(1) as pool:
+        found = [entry.path for entry in candidates.of([event], pool)]
+    assert found == ([key] if key else [])
+    assert candidates.outside == (0 if key else 1)
+    assert foreign.seen == []
 
 
 # Redirects ------------------------------------------------------------------------------------

@@ -195,11 +195,13 @@ class GcpServices:
         from google.cloud.storage import Client
 
         endpoint = self._access.storage_endpoint
-        return Client(
+        client = Client(
             project=self._place.project_id or self._access.project,
             credentials=self._credentials(),
             client_options={"api_endpoint": endpoint} if endpoint else None,
         )
+        client._http.max_redirects = 0  # noqa: SLF001 - as in the store
+        return client
 
     @cached_property
     def publisher(self) -> Any:
