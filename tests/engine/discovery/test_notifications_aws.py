@@ -258,14 +258,23 @@ def test_deletes_that_fail_are_tried_again(place, proxied):
     assert (report.deleted, report.failed_deletes) == (2, 0)
 
 
-def test_a_service_that_stays_away_is_an_error_that_a_retry_may_cure(place, proxied):
+@pytest.mark.parametrize(
+    ("code", "status", "kind"),
+    [
+        ("ServiceUnavailable", 503, QueueError),
+        ("RequestThrottled", 403, QueueError),
+        ("InvalidParameterValue", 400, QueueAccessError),
+    ],
+)
+def test_an_outage_is_an_error_that_a_retry_may_cure(
+    place, proxied, monkeypatch, code, status, kind
+):
+    monkeypatch.setattr("airflow_cloudfiles.engine.discovery.sqs._FIRST_PAUSE_SECONDS", 0.001)
     place.put("x", "y")
-    proxied.rules(
-        [sqs_rule("ReceiveMessage", error={"code": "InvalidParameterValue", "status": 400})]
-    )
-    with pytest.raises(QueueError) as raised:
+    proxied.rules([sqs_rule("ReceiveMessage", error={"code": code, "status": status})])
+    with pytest.raises(kind) as raised:
         place.run()
-    assert raised.value.is_retryable
+    assert raised.value.is_retryable is (kind is QueueError)
 
 
 @pytest.mark.parametrize("operation", ["ReceiveMessage", "DeleteMessageBatch"])
