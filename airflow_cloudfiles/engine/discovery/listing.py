@@ -40,7 +40,7 @@ from airflow_cloudfiles.engine.discovery.listing_state import (
     load_state,
     save_state,
 )
-from airflow_cloudfiles.engine.discovery.ranges import Readers, not_listed
+from airflow_cloudfiles.engine.discovery.ranges import Readers, not_listed, order_of
 from airflow_cloudfiles.engine.discovery_options import DiscoveryOptions
 from airflow_cloudfiles.engine.errors import (
     OptionError,
@@ -342,11 +342,7 @@ class DirectoryListing:
         """The order of the store; `None` where there is none, and no range can be cut."""
         if not self._has_order:
             return None
-        try:
-            order: KeyOrder | None = getattr(self._source, "key_order", key_bytes)
-        except OSError as failure:  # the account is asked for it
-            raise not_listed(self._source, failure) from failure
-        return order
+        return order_of(self._source)
 
     @property
     def _is_order_promised(self) -> bool:

@@ -382,6 +382,19 @@ class Readers:
                 self._watching.release()
 
 
+def order_of(source: ObjectStore) -> KeyOrder | None:
+    """The order of a store; `None` where it cannot be told, and no range can be cut.
+
+    Raises:
+        SourceError: The account, which is asked for it once, did not answer.
+    """
+    try:
+        order: KeyOrder | None = getattr(source, "key_order", key_bytes)
+    except OSError as failure:
+        raise not_listed(source, failure) from failure
+    return order
+
+
 def not_listed(source: ObjectStore, failure: OSError) -> SourceError:
     """Say that a source could not be listed, or is not there at all."""
     name = printable_path(source.uri)
