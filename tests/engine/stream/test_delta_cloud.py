@@ -16,8 +16,8 @@ from deltalake import DeltaTable
 from airflow_cloudfiles.engine.errors import (
     SchemaMismatchError,
     SinkError,
+    TargetAccessError,
     TargetNotDeltaError,
-    TargetUnreachableError,
 )
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import AzureAccess, to_environment
@@ -281,13 +281,13 @@ def test_no_secret_shows_in_what_goes_wrong(
     options = location.storage_options()
     assert secret in options.values()
     with (
-        pytest.raises(TargetUnreachableError, match="cannot be opened") as raised,
+        pytest.raises(TargetAccessError, match="cannot be opened") as raised,
         location.speaking("cannot be opened"),
     ):
         DeltaTable(location.table_uri, storage_options=options)
     text = f"{raised.value} {raised.value.__cause__} {location!r} {caplog.text}"
     assert "U0VDUkVU" not in text
-    assert raised.value.is_retryable
+    assert not raised.value.is_retryable
     assert azurite.key not in text
 
 
