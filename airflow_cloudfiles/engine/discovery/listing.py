@@ -48,7 +48,7 @@ from airflow_cloudfiles.engine.errors import (
     UnsupportedOptionError,
 )
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
-from airflow_cloudfiles.engine.storage.base import UnorderedListingError, key_bytes
+from airflow_cloudfiles.engine.storage.base import UnorderedListingError
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.base import FoundBy, KnownKeys, Recorder
