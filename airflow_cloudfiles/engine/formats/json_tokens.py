@@ -290,15 +290,18 @@ def _one_line(found: re.Match[bytes]) -> bytes:
 def _after_opening(mark: bytes, expected: int, closers: bytearray) -> int:
     """What follows the beginning of an object or array."""
     if expected not in {_VALUE, _FIRST_VALUE} or len(closers) >= MAX_DEPTH:
-        raise NotJsonError(f"unexpected {mark!r}, or nested too deeply")
+        raise NotJsonError(f"unexpected {mark.decode()}, or nested too deeply")
     closers.append(b"}]"[b"{[".index(mark)])
     return _FIRST_KEY if mark == b"{" else _FIRST_VALUE
 
 
 def _after_closing(mark: bytes, expected: int, closers: bytearray) -> int:
     """What follows the end of an object or array."""
+    if expected in {_KEY, _VALUE} and closers and closers[-1] == mark[0]:
+        what = "colon" if expected == _VALUE and mark == b"}" else "comma"
+        raise NotJsonError(f"a {what} right before {mark.decode()}")
     if expected not in _MAY_CLOSE or not closers or closers.pop() != mark[0]:
-        raise NotJsonError(f"unexpected {mark!r}")
+        raise NotJsonError(f"unexpected {mark.decode()}")
     return _AFTER
 
 
@@ -308,7 +311,7 @@ def _after_separator(mark: bytes, expected: int, closers: bytearray) -> int:
         return _VALUE
     if mark == b"," and expected == _AFTER and closers:
         return _KEY if closers[-1] == b"}"[0] else _VALUE
-    raise NotJsonError(f"unexpected {mark!r}")
+    raise NotJsonError(f"unexpected {mark.decode()}")
 
 
 def key_text(key: bytes) -> str | None:

@@ -12,14 +12,10 @@ from deltalake import DeltaTable
 
 from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.stream import sink_state
+from airflow_cloudfiles.engine.stream import sink_state, split_rows
 from airflow_cloudfiles.engine.stream.delta_sink import DeltaStreamWriter
 from airflow_cloudfiles.engine.stream.replay import replay
-from airflow_cloudfiles.engine.stream.source import (
-    SPLIT_SCHEMA,
-    CloudFilesDataSource,
-    CloudFilesStreamReader,
-)
+from airflow_cloudfiles.engine.stream.source import CloudFilesDataSource, CloudFilesStreamReader
 from airflow_cloudfiles.engine.stream.spec import JobSpec
 
 
@@ -36,6 +32,7 @@ class Ingested:
         self.source, self.state = folder / "in", folder / "state"
         self.target = folder / "table"
         self.source.mkdir(exist_ok=True)
+        self._token = split_rows.new_token()
         self.given = {"cloudFiles.maxFilesPerTrigger": "1", **options}
 
     def add(self, *names: str, **fields: Any) -> None:
@@ -59,10 +56,10 @@ class Ingested:
         """As a job does: check, then one batch after the other, until nothing is left."""
         sink_state.check_before_run(open_store(str(self.state)), str(self.target))
         spec = self.spec()
-        options = {**spec.source_options(), "cloudFiles.internal.emit": "splits"}
+        options = {**spec.source_options(), split_rows.SPLIT_TOKEN: self._token}
         source = CloudFilesDataSource({**options, "path": str(self.source)})
         source.schema()
-        reader = source.streamReader(SPLIT_SCHEMA)
+        reader = source.streamReader(split_rows.SPLIT_SCHEMA)
         try:
             reader.prepareForTriggerAvailableNow()
             while batches is None or batches > 0:
@@ -80,8 +77,12 @@ class Ingested:
         self._write("offsets", number, f"v1\n{{}}\n{json.dumps(end)}")
         writer = DeltaStreamWriter(
             str(self.target),
-            {"checkpointlocation": str(self.state), "mergeschema": "true"},
-            SPLIT_SCHEMA,
+            {
+                "checkpointlocation": str(self.state),
+                "mergeschema": "true",
+                split_rows.SPLIT_TOKEN.lower(): self._token,
+            },
+            split_rows.SPLIT_SCHEMA,
         )
         written = [
             writer.write(iter(reader.read(each)))  # type: ignore[arg-type]

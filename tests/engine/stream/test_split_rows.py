@@ -144,6 +144,7 @@ def test_a_binary_column_of_any_name_is_a_column_to_the_sink(name: str, tmp_path
 @pytest.mark.parametrize(
     ("token", "schema"),
     [("splits", split_rows.SPLIT_SCHEMA), ("A" * 64, split_rows.SPLIT_SCHEMA), (TOKEN, DATA)],
+    ids=["a word", "capitals", "rows of another schema"],
 )
 def test_the_sink_refuses_a_token_that_no_job_set(token: str, schema: StructType) -> None:
     options = {"path": "/table", split_rows.SPLIT_TOKEN: token}
