@@ -189,7 +189,7 @@ def set_aside_torn(location: DeltaLocation) -> bool:
             path.rename(aside)
         _log.warning(
             "%s of the Delta table %s was empty or cut off, as a power failure leaves it; it was "
-            "renamed to %s. Nothing that was acknowledged is lost.",
+            "renamed to %s. A run that misses a batch because of it is refused.",
             path.name,
             location.target,
             aside.name,
