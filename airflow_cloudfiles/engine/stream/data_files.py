@@ -24,13 +24,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_cloudfiles.engine.errors import (
-    DataFileLostError,
-    SchemaMismatchError,
-    TargetNotDeltaError,
-)
+from airflow_cloudfiles.engine.errors import DataFileLostError, TargetNotDeltaError
 from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
-from airflow_cloudfiles.engine.types import VARIANT
+from airflow_cloudfiles.engine.stream.delta_variant import as_written
 
 TARGET_FILE_BYTES = 256 * 2**20
 """A data file on a disk is closed when it has grown to about this size."""
@@ -59,28 +55,10 @@ class DataFile:
     statistics: str
 
 
-def refuse_variant(column: pa.Field, target: str, within: str = "") -> None:
-    """Refuse a column of a type that statistics, widening and promotion know nothing of.
-
-    Raises:
-        SchemaMismatchError: It is a VARIANT.
-    """
-    if column.type.equals(VARIANT, check_metadata=True):
-        raise SchemaMismatchError(
-            f"Column {within}{column.name} is a VARIANT, which the sink `deltalake` does not write "
-            f"to {target}. Write the stream with a sink of Spark that does, such as "
-            'writeStream.format("parquet") or the one of delta-spark. Or do without the type: '
-            "leave singleVariantColumn out, or read the column of a Parquet file as "
-            "STRUCT<metadata: BINARY, value: BINARY> (cloudFiles.schemaHints)."
-        )
-
-
 class DataFileWriter:
     """Writes batches of one schema to as many files as their size asks for."""
 
     def __init__(self, target: str, schema: pa.Schema) -> None:
-        for column in schema:
-            refuse_variant(column, target)
         self._location = DeltaLocation.of(target)
         self._schema = schema
         self._writer: pq.ParquetWriter | None = None
@@ -100,7 +78,7 @@ class DataFileWriter:
             for batch in batches:
                 if batch.num_rows:
                     with self._location.reaching("cannot take a data file"):
-                        self._open().write_batch(batch)
+                        self._open().write_batch(as_written(batch))
                         if self._file is not None and self._file.is_full():
                             self._close()
             with self._location.reaching("cannot take a data file"):

@@ -15,11 +15,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.errors import SinkError, TargetNotDeltaError
-from airflow_cloudfiles.engine.formats.columnar_fit import Matching, compile_file
+from airflow_cloudfiles.engine.errors import TargetNotDeltaError
 from airflow_cloudfiles.engine.formats.columnar_types import holds_variant
 from airflow_cloudfiles.engine.stream import delta_table
 from airflow_cloudfiles.engine.stream.delta_rewrite import fragments_of
+from airflow_cloudfiles.engine.stream.delta_variant import as_read
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class DeltaTableReader(DataSourceReader):
                 schema=parts, columns=self._schema.fieldNames()
             ):
                 columns = [
-                    _as_wanted(column, field, self._target)
+                    as_read(column, field, self._target)
                     for column, field in zip(batch.columns, wanted, strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(columns, schema=wanted)
@@ -94,23 +94,3 @@ def _with_parts(schema: pa.Schema, found: pa.Schema, wanted: pa.Schema) -> pa.Sc
         if place >= 0 and holds_variant(field.type):
             schema = schema.set(schema.get_field_index(field.name), found.field(place))
     return schema
-
-
-def _as_wanted(column: pa.Array, field: pa.Field, target: str) -> pa.Array:
-    """A column of a data file as Spark takes it.
-
-    Raises:
-        SinkError: A VARIANT cannot be put together.
-    """
-    if not holds_variant(field.type):
-        return column.cast(field.type)
-    parts, whole = pa.schema([pa.field(field.name, column.type)]), pa.schema([field])
-    matching = Matching(case_sensitive=True, keeps_strangers=False, reserved=frozenset())
-    arrays, bads = compile_file(parts, whole, matching).root.fit_fields([column], len(column))
-    if any(bad is not None for bad in bads):
-        raise SinkError(
-            f"Column {field.name} of {target} has a VARIANT that is not valid: its parts "
-            "contradict each other. Read the table with Spark's own reader, or restore the data "
-            "file from its source."
-        )
-    return arrays[0]

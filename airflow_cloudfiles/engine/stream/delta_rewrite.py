@@ -30,6 +30,7 @@ from airflow_cloudfiles.engine.stream.data_files import DataFile
 from airflow_cloudfiles.engine.stream.delta_durability import durable_commit
 from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
 from airflow_cloudfiles.engine.stream.delta_schema import refuse_features, schema_of
+from airflow_cloudfiles.engine.stream.delta_variant import as_read
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Snapshot:
             there = [name for name in wanted.names if name in parquet.schema_arrow.names]
             for batch in parquet.iter_batches(BATCH_ROWS, columns=there):
                 arrays = [
-                    batch.column(each.name).cast(each.type)
+                    as_read(batch.column(each.name), each, self.location.target)
                     if each.name in there
                     else pa.nulls(batch.num_rows, each.type)
                     for each in wanted

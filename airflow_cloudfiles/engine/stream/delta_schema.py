@@ -16,10 +16,11 @@ from deltalake import DeltaTable, Field, Schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
+from airflow_cloudfiles.engine.formats.columnar_types import holds_variant
 from airflow_cloudfiles.engine.naming import dotted, quoted
 from airflow_cloudfiles.engine.schema.widening import wider_type
 from airflow_cloudfiles.engine.shortened import cut, few
-from airflow_cloudfiles.engine.stream.data_files import refuse_variant
+from airflow_cloudfiles.engine.stream.delta_variant import delta_columns
 
 _COMPUTED = (
     "delta.generationExpression",
@@ -27,7 +28,13 @@ _COMPUTED = (
     "delta.invariants",
     "CURRENT_DEFAULT",
 )
-_UNSUPPORTED = ("typeWidening", "typeWidening-preview", "rowTracking")
+_UNSUPPORTED = (
+    "typeWidening",
+    "typeWidening-preview",
+    "rowTracking",
+    "variantShredding",
+    "variantShredding-preview",
+)
 """Table features with which `deltalake` (1.6) neither reads nor writes rows, or loses what they
 promise."""
 
@@ -99,6 +106,16 @@ def delta_fields(fields: list[StructField]) -> list[Field]:
     return [Field.from_json(json.dumps(each.jsonValue())) for each in fields]
 
 
+def delta_schema(columns: StructType) -> Schema:
+    """The columns of a table, as `deltalake` takes them."""
+    return Schema.from_json(json.dumps(columns.jsonValue()))
+
+
+def new_table(schema: pa.Schema) -> Schema:
+    """The columns of a table that is created for a stream."""
+    return delta_schema(delta_columns(nullable(schema)))
+
+
 def nullable(schema: pa.Schema) -> pa.Schema:
     """The same columns, which may all be null: a later file may lack one."""
     return pa.schema([each.with_nullable(True).remove_metadata() for each in schema])
@@ -119,7 +136,7 @@ def plan(table: DeltaTable, target: str, schema: pa.Schema) -> TablePlan:
     """
     refuse_features(table, target)
     check_columns(schema, target)
-    wanted = StructType.fromJson(json.loads(Schema.from_arrow(nullable(schema)).to_json()))
+    wanted = delta_columns(nullable(schema))
     have = schema_of(table)
     comparison = _Comparison(target)
     wide = comparison.struct(have, wanted, ())
@@ -172,7 +189,7 @@ def check_columns(columns: Iterable[pa.Field], target: str, within: str = "") ->
 
     Raises:
         SchemaMismatchError: One never had a value, so that it has no type (B129), or two differ
-            only in case (B127), or one is a VARIANT.
+            only in case (B127), or a map has VARIANTs as keys.
     """
     # Whatever a session says of case: to Delta, two spellings are always one column.
     seen: dict[str, str] = {}
@@ -188,7 +205,11 @@ def check_columns(columns: Iterable[pa.Field], target: str, within: str = "") ->
                 f"Column {within}{column.name} has no type (void), so {target} cannot take it. "
                 "Give it one with a schema hint (cloudFiles.schemaHints) or a cast."
             )
-        refuse_variant(column, target, within)
+        if pa.types.is_map(column.type) and holds_variant(column.type.key_type):
+            raise SchemaMismatchError(
+                f"Column {within}{column.name} is a map whose keys are VARIANTs, so {target} "
+                "cannot take it: Spark has no such map. Leave the column out."
+            )
         if pa.types.is_nested(column.type):
             inner = [column.type.field(index) for index in range(column.type.num_fields)]
             check_columns(inner, target, f"{within}{column.name}.")

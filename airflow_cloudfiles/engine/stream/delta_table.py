@@ -408,7 +408,7 @@ def _create(target: str, schema: pa.Schema) -> DeltaTable:
         with durable_commit(location, "cannot be created") as hooks:
             DeltaTable.create(
                 location.table_uri,
-                schema=delta_schema.nullable(schema),
+                schema=delta_schema.new_table(schema),
                 mode="ignore",
                 storage_options=location.storage_options(),
                 post_commithook_properties=hooks,

@@ -10,14 +10,13 @@ after it, there is nothing left to do. Another writer that commits meanwhile mak
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake import Schema, TableFeatures
+from deltalake import TableFeatures
 from deltalake.exceptions import CommitFailedError
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
@@ -29,7 +28,7 @@ from airflow_cloudfiles.engine.stream.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.stream.delta_durability import durable_commit
 from airflow_cloudfiles.engine.stream.delta_location import DeltaLocation
 from airflow_cloudfiles.engine.stream.delta_rewrite import Snapshot, names_of, replace_all
-from airflow_cloudfiles.engine.stream.delta_schema import TablePlan
+from airflow_cloudfiles.engine.stream.delta_schema import TablePlan, delta_schema
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ def widen(table: DeltaTable, location: DeltaLocation, plan: TablePlan, rule: Wid
     crash_point("before-sink-widening")
     note = {WIDENING_NOTE: {each.path: f"{each.have} -> {each.want}" for each in plan.widened}}
     try:
-        replace_all(snapshot, _delta_schema(plan), added, note)
+        replace_all(snapshot, delta_schema(plan.schema), added, note)
     except CommitFailedError:
         _remove_unless_committed(snapshot, added)
         raise
@@ -148,10 +147,6 @@ def _rewritten(snapshot: Snapshot, plan: TablePlan) -> list[DataFile]:
             "has changed. Give the column the table's type with a schema hint "
             "(cloudFiles.schemaHints)."
         ) from error
-
-
-def _delta_schema(plan: TablePlan) -> Schema:
-    return Schema.from_json(json.dumps(plan.schema.jsonValue()))
 
 
 def _remove_unless_committed(snapshot: Snapshot, added: list[DataFile]) -> None:

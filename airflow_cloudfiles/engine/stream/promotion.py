@@ -27,12 +27,14 @@ from pyspark.sql.types import DataType, StructType
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import (
+    IncompatibleSchemaError,
     OptionError,
     SinkError,
     StateConflictError,
     StateError,
 )
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.formats.columnar_types import holds_variant
 from airflow_cloudfiles.engine.ledger.metadata import StreamMetadata, read_metadata
 from airflow_cloudfiles.engine.option_names import OF_SINK
 from airflow_cloudfiles.engine.option_values import Values
@@ -244,7 +246,13 @@ def _settled(
     fields = []
     for each in asked:
         kind = kinds[each.name] or finders[each.name][1].result(each.name)
-        to_arrow(StructType().add(each.path[-1], kind))  # refuses what no column can be
+        column = to_arrow(StructType().add(each.path[-1], kind))  # refuses what no column can be
+        if holds_variant(column.field(0).type):
+            raise IncompatibleSchemaError(
+                f"{each.name} is a column of type {kind.simpleString()} and cannot be promoted: "
+                "rescued values are not made into VARIANTs. They stay rescued; read them there "
+                "with get_json_object, or parse them with parse_json in a query."
+            )
         fields.append(PromotedField(each.path, columns[each.name], kind))
     return fields
 
