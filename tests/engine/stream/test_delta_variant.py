@@ -1,4 +1,4 @@
-"""Tables with VARIANTs of other writers are read whole; one that is not valid is refused by name."""
+"""VARIANTs that other writers left in a table are read whole, or refused by name."""
 
 from __future__ import annotations
 
