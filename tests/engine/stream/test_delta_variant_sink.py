@@ -318,12 +318,10 @@ def test_a_map_with_variants_as_keys_is_refused_by_name(tmp_path: Path) -> None:
         commit(tmp_path / "t", 0, column(kind, []))
 
 
-@pytest.mark.parametrize("feature", ["variantShredding", "variantShredding-preview"])
-def test_a_table_whose_files_are_shredded_is_refused_by_name(tmp_path: Path, feature: str) -> None:
-    """`deltalake` (1.6) does not commit to it."""
-    log = tmp_path / "_delta_log"
-    log.mkdir()
-    names = ["variantType", feature]
+def _empty_table(folder: Path, *names: str) -> Path:
+    """A table with a VARIANT and these table features, as another writer has made it."""
+    log = folder / "_delta_log"
+    log.mkdir(parents=True)
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
     protocol |= {"readerFeatures": names, "writerFeatures": names}
     meta = {
@@ -333,8 +331,25 @@ def test_a_table_whose_files_are_shredded_is_refused_by_name(tmp_path: Path, fea
     }  # fmt: skip
     lines = [json.dumps({"protocol": protocol}), json.dumps({"metaData": meta})]
     (log / f"{0:020}.json").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.mark.parametrize("feature", ["variantShredding", "variantShredding-preview"])
+def test_a_table_whose_files_are_shredded_is_refused_by_name(tmp_path: Path, feature: str) -> None:
+    """`deltalake` (1.6) does not commit to it."""
+    target = _empty_table(tmp_path / "t", "variantType", feature)
     with pytest.raises(SinkError, match=f"it has the table feature {feature}"):
-        commit(tmp_path, 0, column(VARIANT, [plain(1)]))
+        commit(target, 0, column(VARIANT, [plain(1)]))
+    assert list(target.glob("*.parquet")) == []
+
+
+def test_a_table_with_the_preview_of_the_feature_takes_rows_and_columns(tmp_path: Path) -> None:
+    target = _empty_table(tmp_path / "t", "variantType-preview")
+    commit(target, 0, column(VARIANT, [plain(1)]))
+    commit(target, 1, column(VARIANT, [plain(2)], "w"))
+    assert in_order(read(target)) == in_order(
+        [{"v": plain(1), "w": None}, {"v": None, "w": plain(2)}]
+    )
 
 
 JSON = b'{"a":[1,{"b":"x"}]}\n[1]\n"text"\nnull\nbroken\n'
