@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    VariantType,
+)
 
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.formats.columnar_types import holds_variant
@@ -288,9 +295,13 @@ class _Comparison:
                 "If the stream has it in its schema log, a promotion was killed, or the schema was "
                 f"rolled back: cloudfiles promote --field {told[0]}={told[1]} makes them agree. "
             )
+        way = (
+            "Give the column the table's type with a schema hint (cloudFiles.schemaHints) and "
+            "`cloudfiles infer --again`"
+        )
+        if isinstance(have, VariantType):
+            way = "No hint makes a VARIANT: leave out a hint that says otherwise"
         raise SchemaMismatchError(
             f"Failed to merge fields: {told[0]} is {cut(told[1])} in {self._target} but "
-            f"{cut(told[2])} in the stream. {repair}Give the column the table's type with a schema "
-            "hint (cloudFiles.schemaHints) and `cloudfiles infer --again`, or choose another "
-            "target."
+            f"{cut(told[2])} in the stream. {repair}{way}, or choose another target."
         )
