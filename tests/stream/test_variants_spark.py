@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 import airflow_cloudfiles
+from airflow_cloudfiles.engine.stream import split_rows
 
 pytestmark = pytest.mark.spark
 
@@ -41,13 +42,13 @@ def _ingest(
     """What a table has after a run over `folder/landing`, and how many rows the run has added."""
     state, target = folder / "state", folder / "table"
     given = {"cloudFiles.format": name, "cloudFiles.schemaLocation": str(state)}
-    if emit == "splits":
-        given["cloudFiles.internal.emit"] = "splits"
+    token = {split_rows.SPLIT_TOKEN: split_rows.new_token()} if emit == "splits" else {}
     airflow_cloudfiles.register(spark)
     before = _rows(target)
-    frame = spark.readStream.format("cloudFiles").options(**given, **options)
+    frame = spark.readStream.format("cloudFiles").options(**given, **options, **token)
     writer = frame.load(str(folder / "landing")).writeStream.format("deltalake")
     writer = writer.option("checkpointLocation", str(state)).option("mergeSchema", "true")
+    writer = writer.options(**token)
     writer.trigger(availableNow=True).start(str(target)).awaitTermination()
     found = spark.read.format("deltalake").load(str(target))
     return found, _rows(target) - before
