@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import uuid
 from typing import TYPE_CHECKING
 
+from airflow_cloudfiles.commands.job import run_job
 from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text, pair
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.ledger.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.stream.launch import JobSpec, LocalPython, launch
+from airflow_cloudfiles.engine.stream.spec import JobSpec
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.outcome import Commands
@@ -28,7 +28,6 @@ _TOLD = (
     "changes",
     "warnings",
 )
-logger = logging.getLogger(__name__)
 
 
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -75,7 +74,7 @@ def _infer(given: argparse.Namespace) -> Outcome:
         infer_again=given.again,
         run_id=f"infer-{uuid.uuid4().hex}",
     )
-    report = launch(spec, LocalPython(), on_log=lambda line: logger.info("%s", line)).wait()
+    report = run_job(spec)
     return Outcome(report, as_text({name: report[name] for name in _TOLD}))
 
 

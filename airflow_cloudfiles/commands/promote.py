@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import re
 import uuid
 from typing import TYPE_CHECKING
 
+from airflow_cloudfiles.commands.job import run_job
 from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text, pair
-from airflow_cloudfiles.engine.errors import CloudFilesError, StateError
+from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.ledger.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.stream.launch import JobSpec, LocalPython, launch
+from airflow_cloudfiles.engine.stream.spec import JobSpec
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.outcome import Commands
@@ -29,9 +29,6 @@ _TOLD = (
     "target_version",
     "warnings",
 )
-_ERROR = " ERROR airflow_cloudfiles.engine.stream.job: "
-"""In the line with which a job logs what it failed with."""
-logger = logging.getLogger(__name__)
 
 
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -83,36 +80,8 @@ def _promote(given: argparse.Namespace) -> Outcome:
         promote=dict(given.fields),
         run_id=f"promote-{uuid.uuid4().hex}",
     )
-    lines = _Lines()
-    run = launch(spec, LocalPython(), on_log=lines.add)
-    try:
-        report = run.wait()
-    except CloudFilesError as failure:
-        lines.end(failure.message)
-        raise
-    lines.end()
+    report = run_job(spec)
     return Outcome(report, as_text({name: report[name] for name in _TOLD}))
-
-
-class _Lines:
-    """What the process logs, but for the error it ends with: the command writes that itself."""
-
-    def __init__(self) -> None:
-        self._held: list[str] = []
-
-    def add(self, line: str) -> None:
-        """Pass a line on, or hold it back from the error on."""
-        if self._held or _ERROR in line:
-            self._held.append(line)
-        else:
-            logger.info("%s", line)
-
-    def end(self, error: str = "") -> None:
-        """Pass on what was held back, such as a traceback, without the error itself."""
-        held = "\n".join(self._held)
-        for line in (held.partition(error)[2] if error and error in held else held).splitlines():
-            if line:
-                logger.info("%s", line)
 
 
 def _field(text: str) -> tuple[str, str | None]:

@@ -8,13 +8,13 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from airflow_cloudfiles.commands.job import run_job
 from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text, pair
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.ledger.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.stream.launch import JobSpec, LocalPython, launch
-from airflow_cloudfiles.engine.stream.spec import RUNS_PREFIX
+from airflow_cloudfiles.engine.stream.spec import RUNS_PREFIX, JobSpec
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.outcome import Commands
@@ -96,7 +96,7 @@ def _replay(given: argparse.Namespace) -> Outcome:
         },
         run_id=f"replay-{uuid.uuid4().hex}",
     )
-    report = launch(spec, LocalPython(), on_log=lambda line: logger.info("%s", line)).wait()
+    report = run_job(spec)
     return Outcome(report, as_text({name: report[name] for name in _TOLD}))
 
 

@@ -155,10 +155,10 @@ def check_has(
     last = expected.batch
     batches = f"batch {first}" if first == last else f"batches {first} to {last}"
     raise LostBatchesError(
-        f"{target} lacks {batches} of this stream, committed to it before: {why}. Nothing is written "
-        "on top of the gap. Put the table back; or ingest the batches again with: cloudfiles "
-        f"replay --checkpoint-location {state} --target {target} --from-batch {first}; or give "
-        "them up with the same and --accept-loss. See docs/how-to/recover.md."
+        f"{target} lacks {batches} of this stream, committed to it before: {why}. Nothing is "
+        "written on top of the gap. Put the table back; or ingest the batches again with: "
+        f"cloudfiles replay --checkpoint-location {state} --target {target} --from-batch {first}; "
+        "or give them up with the same and --accept-loss. See docs/how-to/recover.md."
     )
 
 

@@ -188,7 +188,7 @@ class _Replay:
             mine = [batch for batch, each in records.items() if each and each.read_by == "query"]
             if mine:
                 raise OptionError(
-                    f"The batches {_short(mine)} were written by a query of your own, whose "
+                    f"Batches {_short(mine)} were written by a query of your own, whose "
                     "transformations are not known here. If it has none, say so with --as-read; "
                     "otherwise ingest their files with it into the table yourself, and then use "
                     "--accept-loss."

@@ -1,0 +1,56 @@
+"""How does a command run a job without Spark?
+
+In a process of its own, whose log goes on to the log of the command as it comes.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from airflow_cloudfiles.engine.errors import CloudFilesError
+from airflow_cloudfiles.engine.stream.launch import LocalPython, launch
+from airflow_cloudfiles.engine.stream.spec import JobSpec
+
+logger = logging.getLogger(__name__)
+
+_ERROR = " ERROR airflow_cloudfiles.engine.stream.job: "
+"""Begins the error that ends a job, in its log."""
+
+
+def run_job(spec: JobSpec) -> dict[str, Any]:
+    """Run a job to its end, and give its report.
+
+    Raises:
+        CloudFilesError: What it failed with; not in the log, since the command writes it itself.
+    """
+    lines = _Lines()
+    run = launch(spec, LocalPython(), on_log=lines.add)
+    try:
+        report = run.wait()
+    except CloudFilesError as failure:
+        lines.end(failure.message)
+        raise
+    lines.end()
+    return report
+
+
+class _Lines:
+    """What the process logs, but for the error it ends with: the command writes that itself."""
+
+    def __init__(self) -> None:
+        self._held: list[str] = []
+
+    def add(self, line: str) -> None:
+        """Pass a line on, or hold it back from the error on."""
+        if self._held or _ERROR in line:
+            self._held.append(line)
+        else:
+            logger.info("%s", line)
+
+    def end(self, error: str = "") -> None:
+        """Pass on what was held back, such as a traceback, without the error itself."""
+        held = "\n".join(self._held)
+        for line in (held.partition(error)[2] if error and error in held else held).splitlines():
+            if line:
+                logger.info("%s", line)
