@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,10 @@ from typing import Any
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+
+from airflow_cloudfiles.engine.ledger.metadata import read_metadata
+from airflow_cloudfiles.engine.ledger.opening import cache_folder
+from airflow_cloudfiles.engine.storage import open_store
 
 
 def drop(folder: Path, name: str, records: Iterable[Mapping[str, Any]]) -> Path:
@@ -51,3 +56,10 @@ def rows(target: Path) -> list[dict[str, Any]]:
     table = DeltaTable(str(target)).to_pyarrow_dataset().to_table()
     found: list[dict[str, Any]] = table.to_pylist()
     return found
+
+
+def forget_index(state: Path) -> None:
+    """Delete the index of seen files, as whoever puts an older state back on purpose does."""
+    metadata = read_metadata(open_store(str(state)))
+    assert metadata is not None
+    shutil.rmtree(cache_folder() / metadata.stream_id)

@@ -28,7 +28,7 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.ledger.run_lock import RunLock
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream import source as streaming
-from tests.stream.landing import drop, rows, run, stream
+from tests.stream.landing import drop, forget_index, rows, run, stream
 
 pytestmark = pytest.mark.spark
 
@@ -206,6 +206,9 @@ def test_a_state_restored_from_before_the_table_is_refused_not_skipped(
     shutil.rmtree(state)
     shutil.copytree(tmp_path / "backup", state)
     drop(source, "3.json", [{"a": 3}])
+    with pytest.raises(CorruptedStateError, match=r"index of seen files .* delete the index"):
+        run(stream(spark, source, state), state, target)
+    forget_index(state)  # the backup is meant
     with pytest.raises(CorruptedStateError, match="older than the table"):
         run(stream(spark, source, state), state, target)
     assert sorted(r["a"] for r in rows(target)) == ["1", "2"]

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from airflow_cloudfiles import register
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from tests.engine.stream.test_checkpoint_healing import damage
-from tests.stream.landing import drop, rows, run, stream
+from tests.stream.landing import drop, forget_index, rows, run, stream
 
 pytestmark = pytest.mark.spark
 
@@ -73,6 +73,7 @@ def test_a_stream_goes_on_with_every_row_once(
         for name in ("in", "state", "table"):
             shutil.rmtree(folder / name)
             shutil.copytree(saved / name, folder / name)
+        forget_index(folder / "state")
 
 
 def test_a_query_that_keeps_state_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
