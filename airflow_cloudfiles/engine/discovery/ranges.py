@@ -403,12 +403,13 @@ def not_listed(source: ObjectStore, failure: OSError) -> SourceError:
             f"The source {name} does not exist or is not a folder ({failure}). Create it, or "
             f"correct the path."
         )
+    reason = str(failure).rstrip(".")
     if not is_transient(failure):
         return SourceAccessError(
-            f"{name} cannot be listed: {failure}. Files found before stay recorded. Correct the "
+            f"{name} cannot be listed: {reason}. Files found before stay recorded. Correct the "
             f"permissions, the name or the address; the next run finds the others."
         )
     return ListingError(
-        f"{name} could not be listed completely: {failure}. Files found before stay recorded; the "
+        f"{name} could not be listed completely: {reason}. Files found before stay recorded; the "
         f"next run finds the others."
     )
