@@ -7,7 +7,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.commands.job import run_job
-from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text, pair
+from airflow_cloudfiles.commands.outcome import Outcome, add_command, add_options
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.ledger.metadata import read_metadata
@@ -46,14 +46,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     found.add_argument(
         "--format", metavar="NAME", help="cloudFiles.format; needed before the first run"
     )
-    found.add_argument(
-        "--option",
-        type=pair,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="an option of the stream, such as cloudFiles.inferColumnTypes=true; may be repeated",
-    )
+    add_options(found, "an option of the stream, such as cloudFiles.inferColumnTypes=true")
     found.add_argument(
         "--again",
         action="store_true",
@@ -74,8 +67,7 @@ def _infer(given: argparse.Namespace) -> Outcome:
         infer_again=given.again,
         run_id=f"infer-{uuid.uuid4().hex}",
     )
-    report = run_job(spec)
-    return Outcome(report, as_text({name: report[name] for name in _TOLD}))
+    return run_job(spec, _TOLD)
 
 
 def _stream(given: argparse.Namespace) -> tuple[str, str]:

@@ -6,8 +6,9 @@ In a process of its own, whose log goes on to the log of the command as it comes
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Sequence
 
+from airflow_cloudfiles.commands.outcome import Outcome, as_text
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.stream.launch import LocalPython, launch
 from airflow_cloudfiles.engine.stream.spec import JobSpec
@@ -18,8 +19,12 @@ _ERROR = " ERROR airflow_cloudfiles.engine.stream.job: "
 """Begins the error that ends a job, in its log."""
 
 
-def run_job(spec: JobSpec) -> dict[str, Any]:
-    """Run a job to its end, and give its report.
+def run_job(spec: JobSpec, shown: Sequence[str]) -> Outcome:
+    """Run a job to its end.
+
+    Args:
+        spec: What to do.
+        shown: What of its report is written for people; programs get all of it.
 
     Raises:
         CloudFilesError: What it failed with; not in the log, since the command writes it itself.
@@ -32,7 +37,7 @@ def run_job(spec: JobSpec) -> dict[str, Any]:
         lines.end(failure.message)
         raise
     lines.end()
-    return report
+    return Outcome(report, as_text({name: report[name] for name in shown}))
 
 
 class _Lines:

@@ -44,6 +44,18 @@ def pair(text: str) -> tuple[str, str]:
     return key, value
 
 
+def add_options(parser: argparse.ArgumentParser, help_text: str) -> None:
+    """Add `--option KEY=VALUE`, which may be repeated."""
+    parser.add_argument(
+        "--option",
+        type=pair,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"{help_text}; may be repeated",
+    )
+
+
 def add_command(
     commands: Commands,
     name: str,

@@ -8,7 +8,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.commands.job import run_job
-from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text, pair
+from airflow_cloudfiles.commands.outcome import Outcome, add_command, add_options
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.ledger.metadata import read_metadata
@@ -52,14 +52,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     found.add_argument(
         "--schema-location", metavar="URI", help="the folder that has _schemas/, if it is another"
     )
-    found.add_argument(
-        "--option",
-        type=pair,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="an option of the stream, such as cloudFiles.inferColumnTypes=true; may be repeated",
-    )
+    add_options(found, "an option of the stream, such as cloudFiles.inferColumnTypes=true")
 
 
 def _promote(given: argparse.Namespace) -> Outcome:
@@ -80,8 +73,7 @@ def _promote(given: argparse.Namespace) -> Outcome:
         promote=dict(given.fields),
         run_id=f"promote-{uuid.uuid4().hex}",
     )
-    report = run_job(spec)
-    return Outcome(report, as_text({name: report[name] for name in _TOLD}))
+    return run_job(spec, _TOLD)
 
 
 def _field(text: str) -> tuple[str, str | None]:

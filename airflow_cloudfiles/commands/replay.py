@@ -9,7 +9,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.commands.job import run_job
-from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text, pair
+from airflow_cloudfiles.commands.outcome import Outcome, add_command, add_options
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.ledger.metadata import read_metadata
@@ -58,14 +58,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     found.add_argument(
         "--schema-location", metavar="URI", help="the folder that has _schemas/, if it is another"
     )
-    found.add_argument(
-        "--option",
-        type=pair,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="an option of the stream, instead of those of its newest run; may be repeated",
-    )
+    add_options(found, "an option of the stream, instead of those of its newest run")
 
 
 def _replay(given: argparse.Namespace) -> Outcome:
@@ -96,8 +89,7 @@ def _replay(given: argparse.Namespace) -> Outcome:
         },
         run_id=f"replay-{uuid.uuid4().hex}",
     )
-    report = run_job(spec)
-    return Outcome(report, as_text({name: report[name] for name in _TOLD}))
+    return run_job(spec, _TOLD)
 
 
 def _newest_run(state: ObjectStore) -> dict[str, Any]:
