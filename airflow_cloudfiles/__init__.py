@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
     from airflow_cloudfiles.engine.schema.history import SchemaHistory
-    from airflow_cloudfiles.engine.stream.register import register
+    from airflow_cloudfiles.engine.spark.register import register
     from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
     from airflow_cloudfiles.operators.cloud_files import (
         CloudFilesInferSchemaOperator,
@@ -50,7 +50,7 @@ _HOMES = {
     "CloudFilesTrigger": "airflow_cloudfiles.triggers.cloud_files",
     "SchemaHistory": "airflow_cloudfiles.engine.schema.history",
     "UnknownFieldException": "airflow_cloudfiles.engine.errors",
-    "register": "airflow_cloudfiles.engine.stream.register",
+    "register": "airflow_cloudfiles.engine.spark.register",
 }
 
 

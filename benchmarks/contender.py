@@ -17,9 +17,9 @@ import psutil
 from deltalake import DeltaTable
 from pyarrow.dataset import dataset
 
-from airflow_cloudfiles.engine.stream import job
-from airflow_cloudfiles.engine.stream.launch import LAUNCHED
-from airflow_cloudfiles.engine.stream.spec import JobSpec
+from airflow_cloudfiles.engine.job import run as job
+from airflow_cloudfiles.engine.job.launch import LAUNCHED
+from airflow_cloudfiles.engine.job.spec import JobSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

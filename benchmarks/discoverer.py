@@ -25,8 +25,8 @@ def main(task: dict[str, Any]) -> None:
 
 
 def _ours(task: dict[str, Any]) -> dict[str, Any]:
-    from airflow_cloudfiles.engine.discovery_options import DiscoveryOptions  # noqa: PLC0415
-    from airflow_cloudfiles.engine.intake import Intake  # noqa: PLC0415
+    from airflow_cloudfiles.engine.intake.intake import Intake  # noqa: PLC0415
+    from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions  # noqa: PLC0415
 
     options = DiscoveryOptions(use_incremental_listing=task["incremental"])
     access = None

@@ -111,8 +111,8 @@ def _fill(task: dict[str, Any], keys: int) -> None:
     """Record files that are gone by now, so that the ledger is large and the tree is not."""
     os.environ["CLOUDFILES_CACHE_DIR"] = task["cache"]
     from airflow_cloudfiles.engine.files import FileEntry  # noqa: PLC0415
-    from airflow_cloudfiles.engine.intake import Intake  # noqa: PLC0415
-    from airflow_cloudfiles.engine.ledger.file_log import FileBatch  # noqa: PLC0415
+    from airflow_cloudfiles.engine.intake.intake import Intake  # noqa: PLC0415
+    from airflow_cloudfiles.engine.state.file_log import FileBatch  # noqa: PLC0415
 
     intake = Intake.open(source=task["source"], format="json", checkpoint_location=task["state"])
     for number, first in enumerate(range(0, keys, 100_000)):

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import START
-from airflow_cloudfiles.engine.intake import Intake
-from airflow_cloudfiles.engine.options import CloudFilesOptions
-from airflow_cloudfiles.engine.stream import job
+from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.job import run as job
+from airflow_cloudfiles.engine.job.launch import LAUNCHED
+from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.reading.split_reader import SplitReader
+from airflow_cloudfiles.engine.reading.splits import BatchContext, Split, pack
 from airflow_cloudfiles.engine.stream.definition import settle_schema
-from airflow_cloudfiles.engine.stream.launch import LAUNCHED
-from airflow_cloudfiles.engine.stream.spec import JobSpec
-from airflow_cloudfiles.engine.stream.split_reader import SplitReader
-from airflow_cloudfiles.engine.stream.splits import BatchContext, Split, pack
 from benchmarks.contender import STRINGS, TYPES, row_count, tree_cpu
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any, Self
 import boto3
 from botocore.config import Config
 
-from tests.emulators.aws import seaweed_server
+from tests.support.emulators.aws import seaweed_server
 
 BUCKET = "landing"
 THREADS = 16

@@ -1,9 +1,8 @@
 """Which options are there? Writes `reference/options.md` from the code that obeys them.
 
-`python docs/generate_options.py` after a change to `engine/options.py`, `engine/option_names.py` or
-`engine/format_options/`; a test fails while the page is not what this script makes. Keys, defaults
-and meanings are read from the fields of the classes and the texts under them, so they are written
-once.
+`python docs/generate_options.py` after a change to `engine/options/`; a test fails while the page
+is not what this script makes. Keys, defaults and meanings are read from the fields of the classes
+and the texts under them, so they are written once.
 """  # noqa: INP001 - a script
 
 from __future__ import annotations
@@ -16,8 +15,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from airflow_cloudfiles.engine import discovery_options, option_names, options
-from airflow_cloudfiles.engine.format_options.table import FORMATS
+from airflow_cloudfiles.engine.options import names as option_names
+from airflow_cloudfiles.engine.options.cloud_files import cloud_files as options
+from airflow_cloudfiles.engine.options.cloud_files import discovery as discovery_options
+from airflow_cloudfiles.engine.options.formats.registry import FORMATS
 
 PAGE: Final = Path(__file__).parent / "reference" / "options.md"
 

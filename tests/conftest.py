@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["tests.emulators.plugin"]
+pytest_plugins = ["tests.support.emulators.plugin"]
 
 # Airflow reads its configuration when it is first imported, and creates its home: not the user's.
 _AIRFLOW_HOME = tempfile.mkdtemp(prefix="cloudfiles-tests-airflow-")

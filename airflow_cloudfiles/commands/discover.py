@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text, pair
-from airflow_cloudfiles.engine.intake import Intake
-from airflow_cloudfiles.engine.options import CloudFilesOptions
+from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.outcome import Commands

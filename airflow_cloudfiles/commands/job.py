@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 from airflow_cloudfiles.commands.outcome import Outcome, as_text
 from airflow_cloudfiles.engine.errors import CloudFilesError
-from airflow_cloudfiles.engine.stream.launch import LocalPython, launch
-from airflow_cloudfiles.engine.stream.spec import JobSpec
+from airflow_cloudfiles.engine.job.launch import LocalPython, launch
+from airflow_cloudfiles.engine.job.spec import JobSpec
 
 logger = logging.getLogger(__name__)
 
-_ERROR = " ERROR airflow_cloudfiles.engine.stream.job: "
+_ERROR = " ERROR airflow_cloudfiles.engine.job.run: "
 """Begins the error that ends a job, in its log."""
 
 

@@ -12,9 +12,9 @@ from airflow_cloudfiles.commands.job import run_job
 from airflow_cloudfiles.commands.outcome import Outcome, add_command, add_options
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.ledger.metadata import read_metadata
+from airflow_cloudfiles.engine.job.spec import RUNS_PREFIX, JobSpec
+from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.stream.spec import RUNS_PREFIX, JobSpec
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.outcome import Commands

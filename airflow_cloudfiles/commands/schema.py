@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.commands.outcome import Outcome, add_command
 from airflow_cloudfiles.engine.naming import quoted
-from airflow_cloudfiles.engine.schema.differences import paths_of, type_text
-from airflow_cloudfiles.engine.schema.entries import NEW_FIELDS, SchemaEntry
+from airflow_cloudfiles.engine.schema.diff import paths_of, type_text
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
+from airflow_cloudfiles.engine.schema.log_entry import NEW_FIELDS, SchemaEntry
 from airflow_cloudfiles.engine.shortened import few
 
 if TYPE_CHECKING:

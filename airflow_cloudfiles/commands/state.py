@@ -11,14 +11,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text
-from airflow_cloudfiles.engine.discovery import listing_state
+from airflow_cloudfiles.engine.discovery.listing import state as listing_state
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import START, printable_path
-from airflow_cloudfiles.engine.ledger import run_lock, snapshots
-from airflow_cloudfiles.engine.ledger.committed import committed_offset
-from airflow_cloudfiles.engine.ledger.file_log import FileLog
-from airflow_cloudfiles.engine.ledger.metadata import read_metadata
-from airflow_cloudfiles.engine.ledger.plan_log import PlanLog
+from airflow_cloudfiles.engine.ledger import snapshots
+from airflow_cloudfiles.engine.locks import run_lock
+from airflow_cloudfiles.engine.state.file_log import FileLog
+from airflow_cloudfiles.engine.state.metadata import read_metadata
+from airflow_cloudfiles.engine.state.plan_log import PlanLog
+from airflow_cloudfiles.engine.state.spark_offsets import committed_offset
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from airflow_cloudfiles.engine import option_names
-from airflow_cloudfiles.engine.discovery_options import DiscoveryOptions
 from airflow_cloudfiles.engine.errors import OptionError, StateConflictError, UnsupportedOptionError
-from airflow_cloudfiles.engine.options import CloudFilesOptions
+from airflow_cloudfiles.engine.options import names as option_names
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage import normalize_uri
 
 _TEMPLATE_MARKS = ("{{", "{%")

@@ -13,9 +13,9 @@ from airflow.providers.common.compat.sdk import BaseHook
 from airflow_cloudfiles.engine.discovery import services
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.intake import Intake
-from airflow_cloudfiles.engine.results import Arrivals
-from airflow_cloudfiles.engine.stream.launch import (
+from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.intake.results import Arrivals
+from airflow_cloudfiles.engine.job.launch import (
     JobSpec,
     LocalPython,
     LocalSpark,

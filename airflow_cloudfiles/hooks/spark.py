@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.stream.launch import LocalSpark, SparkSubmit
-from airflow_cloudfiles.engine.stream.spec import refuse_secrets
+from airflow_cloudfiles.engine.job.launch import LocalSpark, SparkSubmit
+from airflow_cloudfiles.engine.job.spec import refuse_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

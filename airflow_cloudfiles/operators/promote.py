@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_cloudfiles.engine.stream.launch import Run
+    from airflow_cloudfiles.engine.job.launch import Run
 
 
 class CloudFilesPromoteOperator(BaseOperator):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.providers.common.compat.sdk import BaseOperator
 
-from airflow_cloudfiles.engine.stream.launch import JobSpec, Run
+from airflow_cloudfiles.engine.job.launch import JobSpec, Run
 from airflow_cloudfiles.hooks.arguments import StreamArguments, check_at_parse, check_batch
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.spark import SparkArguments

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.triggers import BaseEventTrigger
 from airflow.triggers.base import TriggerEvent
 
-from airflow_cloudfiles.engine.results import Arrivals
+from airflow_cloudfiles.engine.intake.results import Arrivals
 from airflow_cloudfiles.hooks.arguments import StreamArguments, check_at_parse
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-from airflow_cloudfiles.triggers.doorbell import Doorbell
+from airflow_cloudfiles.triggers.event_deduplication import Doorbell
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Hashable

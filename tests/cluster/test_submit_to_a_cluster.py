@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from airflow_cloudfiles.engine.errors import UnknownFieldException
-from airflow_cloudfiles.engine.stream.launch import (
+from airflow_cloudfiles.engine.job.launch import (
     COORDINATOR_JVM,
     JobSpec,
     SparkSubmit,
     launch,
 )
-from tests.cluster.standalone import StandaloneCluster
-from tests.stream.landing import drop, rows
+from tests.support.landing import drop, rows
+from tests.support.standalone_cluster import StandaloneCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow]
 

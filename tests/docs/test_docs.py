@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import airflow_cloudfiles
-from airflow_cloudfiles.engine import crashpoints, errors, option_names
-from airflow_cloudfiles.engine.discovery_options import DiscoveryOptions
+from airflow_cloudfiles.engine import crashpoints, errors
 from airflow_cloudfiles.engine.files import START
-from airflow_cloudfiles.engine.intake import Intake
-from airflow_cloudfiles.engine.log import decode_entry
+from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.options import names as option_names
+from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
+from airflow_cloudfiles.engine.state.numbered_log import decode_entry
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 from tests.docs.pages import PAGES, ROOT, Block, anchors, blocks, links, python_blocks, table_rows
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.emulators.aws import Aws
+    from tests.support.emulators.aws import Aws
 
 PYTHON = {
     page: list(found)
@@ -208,7 +209,7 @@ def test_every_crash_point_has_its_row_and_its_test() -> None:
     killed = (ROOT / "tests/recovery/test_killed_between_steps.py").read_text(encoding="utf-8")
     for point in crashpoints.STREAM_POINTS:
         assert f'"{point}' in killed, f"no test is killed at {point}"
-    draining = ROOT / "tests/engine/discovery/test_notifications_killed.py"
+    draining = ROOT / "tests/emulated/discovery/test_notifications_killed.py"
     assert "zip(NOTIFICATION_POINTS," in draining.read_text(encoding="utf-8")
 
 

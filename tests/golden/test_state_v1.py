@@ -16,17 +16,17 @@ import pytest
 from rocksdict import Options, Rdict
 
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset, ReadLimit
-from airflow_cloudfiles.engine.ledger.file_log import FileBatch, FileLog, encode_files
-from airflow_cloudfiles.engine.ledger.metadata import (
+from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
+from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog, encode_files
+from airflow_cloudfiles.engine.state.metadata import (
     KEY,
     StreamMetadata,
     decode_metadata,
     encode_metadata,
     read_metadata,
 )
-from airflow_cloudfiles.engine.ledger.plan_log import Plan, PlanLog
-from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
-from airflow_cloudfiles.engine.log import encode_entry
+from airflow_cloudfiles.engine.state.numbered_log import encode_entry
+from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
 from airflow_cloudfiles.engine.storage import open_store
 
 FROZEN = Path(__file__).with_name("state_v1")

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.emulators.azure import Azurite
-    from tests.emulators.gcp import Gcs, PubSubEmulator
+    from tests.support.emulators.azure import Azurite
+    from tests.support.emulators.gcp import Gcs, PubSubEmulator
 
 pytestmark = pytest.mark.airflow
 

@@ -9,7 +9,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_cloudfiles import CloudFilesPromoteOperator
-from tests.engine.stream.promoted import Landed
+from tests.support.promoted import Landed
 
 if TYPE_CHECKING:
     from pathlib import Path

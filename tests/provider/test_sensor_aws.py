@@ -15,12 +15,12 @@ from airflow_cloudfiles.hooks.arguments import StreamArguments
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.operators.cloud_files import CloudFilesReconcileOperator
 from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
-from tests.provider.aws_landing import bucket_with_queue, connection, put, queue_size
+from tests.support.aws_landing import bucket_with_queue, connection, put, queue_size
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.emulators.aws import Aws
+    from tests.support.emulators.aws import Aws
 
 pytestmark = pytest.mark.airflow
 

@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk import Connection
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.stream.launch import LocalSpark, SparkSubmit
+from airflow_cloudfiles.engine.job.launch import LocalSpark, SparkSubmit
 from airflow_cloudfiles.hooks.spark import SparkArguments, submission
 
 pytestmark = pytest.mark.airflow

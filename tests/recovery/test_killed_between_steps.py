@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.recovery.driver import RUN_SECONDS, Driver
-from tests.stream.landing import drop, rows
+from tests.support.driver import RUN_SECONDS, Driver
+from tests.support.landing import drop, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -17,9 +17,9 @@ from airflow_cloudfiles.engine.discovery.globs import (
     escape_pattern,
     split_pattern,
 )
-from airflow_cloudfiles.engine.discovery_options import DiscoveryOptions
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

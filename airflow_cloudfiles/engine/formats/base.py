@@ -1,6 +1,6 @@
 """What does the stream ask of a format?
 
-Three doors, each with one implementation a format (`table.py` knows which):
+Three doors, each with one implementation a format (`options/formats/registry.py` knows which):
 
 - An `Inference` learns the schema of files.
 - A `BlockReader` turns blocks of complete lines, of one or many files at once, into record batches.

@@ -11,10 +11,10 @@ import re
 from typing import Final
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
-from airflow_cloudfiles.engine.format_options.base import FormatOptions
-from airflow_cloudfiles.engine.format_options.json import JsonOptions
-from airflow_cloudfiles.engine.format_options.xml import XmlOptions
-from airflow_cloudfiles.engine.formats.xml_tree import NotXmlError, parse
+from airflow_cloudfiles.engine.formats.xml.tree import NotXmlError, parse
+from airflow_cloudfiles.engine.options.formats.base import FormatOptions
+from airflow_cloudfiles.engine.options.formats.json import JsonOptions
+from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 from airflow_cloudfiles.engine.shortened import cut, few
 
 HEAD_BYTES: Final = 2**16

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_cloudfiles.engine.files import FileEntry
-    from airflow_cloudfiles.engine.ledger.file_log import FileBatch, FileLog
+    from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 
 logger = logging.getLogger(__name__)
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.ledger.format import key_path, path_key, version_hash
+from airflow_cloudfiles.engine.ledger.index_format import key_path, path_key, version_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from airflow_cloudfiles.engine.files import FileEntry
-    from airflow_cloudfiles.engine.ledger.file_log import FileBatch
+    from airflow_cloudfiles.engine.state.file_log import FileBatch
 
 
 class MemoryLedger:

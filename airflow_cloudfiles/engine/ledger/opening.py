@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import LedgerAccessError, LedgerError
 from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up, require_fit
-from airflow_cloudfiles.engine.ledger.file_lock import FileLock
 from airflow_cloudfiles.engine.ledger.snapshots import fetch_snapshot
+from airflow_cloudfiles.engine.locks.file_lock import FileLock
 from airflow_cloudfiles.engine.private_folders import make_private
 from airflow_cloudfiles.engine.storage.outage import is_transient
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from airflow_cloudfiles.engine.files import FileEntry
-    from airflow_cloudfiles.engine.ledger.file_log import FileBatch, FileLog
     from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
+    from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 
 logger = logging.getLogger(__name__)
 

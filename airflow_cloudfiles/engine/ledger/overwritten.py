@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.ledger.format import version_hash
+from airflow_cloudfiles.engine.ledger.index_format import version_hash
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 
 if TYPE_CHECKING:

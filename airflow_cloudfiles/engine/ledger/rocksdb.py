@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rocksdict import Checkpoint, Options, Rdict, RdictIter, WriteBatch
 
 from airflow_cloudfiles.engine.errors import LedgerError
-from airflow_cloudfiles.engine.ledger.format import (
+from airflow_cloudfiles.engine.ledger.index_format import (
     AFTER_FILES,
     FILE_PREFIX,
     MARK_KEY,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_cloudfiles.engine.files import FileEntry
-    from airflow_cloudfiles.engine.ledger.file_log import FileBatch
+    from airflow_cloudfiles.engine.state.file_log import FileBatch
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.ledger import format as index_format
+from airflow_cloudfiles.engine.ledger import index_format
 from airflow_cloudfiles.engine.private_folders import make_private, path_below
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.ledger.base import Ledger
-    from airflow_cloudfiles.engine.ledger.file_log import FileLog
     from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
+    from airflow_cloudfiles.engine.state.file_log import FileLog
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 logger = logging.getLogger(__name__)

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING
 from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
 from airflow_cloudfiles.engine.files import START, Offset, printable_path
 from airflow_cloudfiles.engine.ledger import snapshots
-from airflow_cloudfiles.engine.ledger.committed import committed_offset
+from airflow_cloudfiles.engine.state.spark_offsets import committed_offset
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_cloudfiles.engine.ledger.file_log import FileLog
-    from airflow_cloudfiles.engine.ledger.plan_log import PlanLog
+    from airflow_cloudfiles.engine.state.file_log import FileLog
+    from airflow_cloudfiles.engine.state.plan_log import PlanLog
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from airflow_cloudfiles.engine.schema.differences import SchemaChange, diff_json
+from airflow_cloudfiles.engine.schema.diff import SchemaChange, diff_json
 from airflow_cloudfiles.engine.types import field_positions, fold
 
 __all__ = ["SchemaChange", "diff", "evolve"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from airflow_cloudfiles.engine.files import FileEntry
-    from airflow_cloudfiles.engine.options import CloudFilesOptions
+    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 
 def choose_sample(files: Iterable[FileEntry], max_files: int, max_bytes: int) -> list[FileEntry]:

@@ -23,7 +23,7 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 from airflow_cloudfiles.engine.errors import SchemaHintError
 from airflow_cloudfiles.engine.naming import dotted
 from airflow_cloudfiles.engine.schema.ddl import ColumnDefinition, parse_columns
-from airflow_cloudfiles.engine.schema.differences import SchemaChange
+from airflow_cloudfiles.engine.schema.diff import SchemaChange
 from airflow_cloudfiles.engine.schema.evolution import diff, evolve
 from airflow_cloudfiles.engine.schema.hints import apply_hints
 from airflow_cloudfiles.engine.schema.inference import check_reserved, hinted_partitions
@@ -34,8 +34,8 @@ from airflow_cloudfiles.engine.types import as_nullable, canonical_struct, field
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airflow_cloudfiles.engine.options import CloudFilesOptions
-    from airflow_cloudfiles.engine.schema.schema_log import SchemaVersion
+    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+    from airflow_cloudfiles.engine.schema.log import SchemaVersion
 
 HINTS, TYPED, PARTITIONS = "schemaHints", "inferColumnTypes", "partitionColumns"
 _AGAIN = (

@@ -44,7 +44,7 @@ from airflow_cloudfiles.engine.schema.ddl import parse_columns
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, field_positions, fold
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.options import CloudFilesOptions
+    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 _INTEGRAL: Final = (ByteType, ShortType, IntegerType, LongType)
 _STARTING_DIGITS: Final[dict[type[DataType], int]] = {

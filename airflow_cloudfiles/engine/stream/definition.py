@@ -26,13 +26,26 @@ from airflow_cloudfiles.engine.errors import (
     StaleSchemaError,
     StateConflictError,
 )
-from airflow_cloudfiles.engine.formats.table import fixed_schema, open_reader
-from airflow_cloudfiles.engine.intake import Intake
-from airflow_cloudfiles.engine.ledger.run_lock import RunLock
-from airflow_cloudfiles.engine.options import ADDING_MODES, CloudFilesOptions, EvolutionMode
-from airflow_cloudfiles.engine.place import Place, locate
-from airflow_cloudfiles.engine.schema.differences import SchemaChange, diff_json
-from airflow_cloudfiles.engine.schema.entries import NewFields, author
+from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_reader
+from airflow_cloudfiles.engine.inference.infer import Inferred
+from airflow_cloudfiles.engine.inference.sample import infer_source
+from airflow_cloudfiles.engine.inference.tasks import Crew
+from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.intake.source_path import Place, locate
+from airflow_cloudfiles.engine.locks.run_lock import RunLock
+from airflow_cloudfiles.engine.options.cloud_files import (
+    ADDING_MODES,
+    CloudFilesOptions,
+    EvolutionMode,
+)
+from airflow_cloudfiles.engine.schema.diff import SchemaChange, diff_json
+from airflow_cloudfiles.engine.schema.log import (
+    SchemaLog,
+    SchemaVersion,
+    full_schema,
+    in_order,
+)
+from airflow_cloudfiles.engine.schema.log_entry import NewFields, author
 from airflow_cloudfiles.engine.schema.partitions import beside
 from airflow_cloudfiles.engine.schema.restart import (
     TYPED,
@@ -41,18 +54,9 @@ from airflow_cloudfiles.engine.schema.restart import (
     not_null_warning,
     restarted,
 )
-from airflow_cloudfiles.engine.schema.schema_log import (
-    SchemaLog,
-    SchemaVersion,
-    full_schema,
-    in_order,
-)
 from airflow_cloudfiles.engine.shortened import few
+from airflow_cloudfiles.engine.spark.handoff import QueryLocations
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
-from airflow_cloudfiles.engine.stream.handoff import QueryLocations
-from airflow_cloudfiles.engine.stream.inference import Inferred
-from airflow_cloudfiles.engine.stream.inference_tasks import Crew
-from airflow_cloudfiles.engine.stream.sampled import infer_source
 from airflow_cloudfiles.engine.types import as_nullable, short_type
 
 GIVEN = -1

@@ -14,19 +14,19 @@ from dataclasses import replace
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.files import START, Offset
-from airflow_cloudfiles.engine.intake import Intake
-from airflow_cloudfiles.engine.ledger.metadata import read_metadata
-from airflow_cloudfiles.engine.options import ADDING_MODES, CloudFilesOptions
-from airflow_cloudfiles.engine.schema.entries import author
-from airflow_cloudfiles.engine.schema.schema_log import SchemaLog
+from airflow_cloudfiles.engine.inference.tasks import Crew
+from airflow_cloudfiles.engine.inference.workers import local_crew
+from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES, CloudFilesOptions
+from airflow_cloudfiles.engine.reading.splits import BatchContext
+from airflow_cloudfiles.engine.schema.log import SchemaLog
+from airflow_cloudfiles.engine.schema.log_entry import author
+from airflow_cloudfiles.engine.state import progress
+from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.stream import progress
 from airflow_cloudfiles.engine.stream.definition import SettledSchema, own_locations
-from airflow_cloudfiles.engine.stream.inference_crew import local_crew
-from airflow_cloudfiles.engine.stream.inference_tasks import Crew
-from airflow_cloudfiles.engine.stream.looking import look_at
-from airflow_cloudfiles.engine.stream.spec import JobSpec
-from airflow_cloudfiles.engine.stream.splits import BatchContext
+from airflow_cloudfiles.engine.stream.new_fields import look_at
 
 _log = logging.getLogger(__name__)
 

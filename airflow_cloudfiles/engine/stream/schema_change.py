@@ -20,16 +20,17 @@ from pyspark.sql.types import StructType
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.ledger.file_log import FileLog
-from airflow_cloudfiles.engine.options import ADDING_MODES, CloudFilesOptions
-from airflow_cloudfiles.engine.schema.entries import author
-from airflow_cloudfiles.engine.schema.outgrown import FILE_KEY, Outgrown
-from airflow_cloudfiles.engine.schema.schema_log import SchemaLog, SchemaVersion
+from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES, CloudFilesOptions
+from airflow_cloudfiles.engine.reading.splits import BatchContext
+from airflow_cloudfiles.engine.schema.log import SchemaLog, SchemaVersion
+from airflow_cloudfiles.engine.schema.log_entry import author
 from airflow_cloudfiles.engine.schema.widening import can_widen, widen
+from airflow_cloudfiles.engine.schema.wider_types import FILE_KEY, Outgrown
 from airflow_cloudfiles.engine.shortened import few_members, more
+from airflow_cloudfiles.engine.state import refused
+from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.stream import refused
-from airflow_cloudfiles.engine.stream.looking import (
+from airflow_cloudfiles.engine.stream.new_fields import (
     TYPED,
     WIDENING_MODE,
     Findings,
@@ -37,7 +38,6 @@ from airflow_cloudfiles.engine.stream.looking import (
     look_at,
     types_of,
 )
-from airflow_cloudfiles.engine.stream.splits import BatchContext
 
 WIDER_TYPES_CLASS = "UNKNOWN_FIELD_EXCEPTION.WIDER_TYPES_IN_RECORD_WITH_FILE_PATH"
 """Ours: Databricks names no class for a type that is widened."""

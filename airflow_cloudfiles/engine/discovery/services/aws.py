@@ -46,7 +46,7 @@ from airflow_cloudfiles.engine.discovery.services.base import (
 )
 from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
 from airflow_cloudfiles.engine.storage.access import AwsAccess, of_kind
-from airflow_cloudfiles.engine.storage.aws_session import aws_client
+from airflow_cloudfiles.engine.storage.aws.session import aws_client
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access

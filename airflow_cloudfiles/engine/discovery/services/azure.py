@@ -31,7 +31,7 @@ from airflow_cloudfiles.engine.discovery.services.base import (
 )
 from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
 from airflow_cloudfiles.engine.storage.access import AzureAccess, of_kind
-from airflow_cloudfiles.engine.storage.azure_client import open_account
+from airflow_cloudfiles.engine.storage.azure.client import open_account
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access

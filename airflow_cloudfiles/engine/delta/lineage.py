@@ -1,0 +1,220 @@
+"""Which micro-batches of a stream does a table have?
+
+Every commit of a batch notes the stream and the batch's number, and an application transaction
+that outlives the clean-up of the table's log. The history is followed backward from the newest
+version; a RESTORE leads to the version that it restored, and what was committed in between is not
+in the table, although its transactions still count.
+
+`OPTIMIZE`, `VACUUM`, changed columns and the commits of other writers do not matter here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.errors import LostBatchesError
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from airflow_cloudfiles.engine.state.sink_log import SinkRecord
+
+COMMIT_NOTE = "cloudfiles"
+"""Key of the batch in the commit's own metadata; `DeltaTable.history()` shows it."""
+
+
+class Presence(Enum):
+    """What the table proves of a batch."""
+
+    PRESENT = "present"
+    ABSENT = "absent"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The commits that made a table what it is now.
+
+    Attributes:
+        table_id: Id in the table's metadata; empty where there is no table.
+        version: Its newest version; -1 where there is no table.
+        transaction: The highest batch of the stream that was ever committed, as far as the log has
+            not lost it; `None` for none.
+        first: The oldest version whose commit was read; 0 when all were.
+        batches: The batches found, each with the version that has it.
+        undone: Ranges of versions (both inclusive) that a RESTORE took back.
+        is_doubtful: Whether a RESTORE to a time was met: which version that is, is not noted.
+    """
+
+    table_id: str = ""
+    version: int = -1
+    transaction: int | None = None
+    first: int = 0
+    batches: Mapping[int, int] = field(default_factory=dict)
+    undone: tuple[tuple[int, int], ...] = ()
+    is_doubtful: bool = False
+
+    def has_version(self, version: int) -> bool:
+        """Whether what was committed at a version was neither taken back nor removed."""
+        taken_back = any(low <= version <= high for low, high in self.undone)
+        return version <= self.version and not taken_back
+
+    def presence(self, batch: int, record: SinkRecord | None) -> Presence:
+        """Tell whether the table has a batch.
+
+        Args:
+            batch: Its number.
+            record: Its record in the state, if there is one.
+        """
+        if batch in self.batches:
+            return Presence.PRESENT
+        if self.is_doubtful:
+            return Presence.UNKNOWN
+        if self.first == 0 or self.transaction is None or self.transaction < batch:
+            return Presence.ABSENT
+        if record is None or record.version < 0 or record.is_accepted:
+            return Presence.UNKNOWN
+        is_here = record.table_id == self.table_id and self.has_version(record.version)
+        return Presence.PRESENT if is_here and record.version < self.first else Presence.ABSENT
+
+
+def lineage(table: DeltaTable | None, target: str, app_id: str, *, since: int = 0) -> Lineage:
+    """Follow the history of a table.
+
+    Args:
+        table: The table; `None` where there is none.
+        target: Path or URI of the table, for messages.
+        app_id: The stream.
+        since: The oldest version that matters.
+
+    Raises:
+        TargetUnreachableError: Its storage failed.
+    """
+    if table is None:
+        return Lineage()
+    newest = table.version()
+    with DeltaLocation.of(target).speaking("has a history that cannot be read"):
+        commits = table.history(max(0, newest - since) + 1)
+    by_version = {int(commit["version"]): commit for commit in commits}
+    batches: dict[int, int] = {}
+    undone: list[tuple[int, int]] = []
+    version, is_doubtful = newest, False
+    while version >= since and version in by_version:
+        commit = by_version[version]
+        note = _note(commit)
+        if note.get("app_id") == app_id and isinstance(note.get("number"), int):
+            batches.setdefault(note["number"], version)
+        restored = _restored(commit)
+        if restored == _TO_A_TIME:
+            is_doubtful = True
+            break
+        if restored is not None:
+            undone.append((restored + 1, version - 1))
+        version = version - 1 if restored is None else restored
+    return Lineage(
+        table_id=str(table.metadata().id),
+        version=newest,
+        transaction=table.transaction_version(app_id),
+        first=min(by_version, default=newest + 1),
+        batches=batches,
+        undone=tuple(undone),
+        is_doubtful=is_doubtful,
+    )
+
+
+def check_has(
+    table: DeltaTable | None, target: str, app_id: str, expected: SinkRecord, state: str
+) -> None:
+    """Refuse a table that lacks a batch of the stream.
+
+    Costs a look at the commits since the batch, which are none where nobody else writes.
+
+    Args:
+        table: The table; `None` where there is none.
+        target: Path or URI of the table.
+        app_id: The stream.
+        expected: The batch that it must have.
+        state: The checkpoint location, for the message.
+
+    Raises:
+        LostBatchesError: It lacks the batch; says which, and how to go on.
+        TargetUnreachableError: Its storage failed.
+    """
+    why = _lost(table, target, app_id, expected)
+    if why is None:
+        return
+    found = lineage(table, target, app_id)
+    first = expected.batch
+    while first > 0 and found.presence(first - 1, None) is Presence.ABSENT:
+        first -= 1
+    last = expected.batch
+    batches = f"batch {first}" if first == last else f"batches {first} to {last}"
+    raise LostBatchesError(
+        f"{target} lacks {batches} of this stream, committed to it before: {why}. Nothing is "
+        "written on top of the gap. Put the table back; or ingest the batches again with: "
+        f"cloudfiles replay --checkpoint-location {state} --target {target} --from-batch {first}; "
+        "or give them up with the same and --accept-loss. See docs/how-to/recover.md."
+    )
+
+
+def _lost(table: DeltaTable | None, target: str, app_id: str, expected: SinkRecord) -> str | None:
+    """Say why a batch cannot be in the table; `None` when it is there."""
+    if expected.is_accepted and not expected.table_id:
+        return None
+    if table is None:
+        return "there is no Delta table"
+    table_id = str(table.metadata().id)
+    if expected.table_id not in {"", table_id}:
+        return f"it is another table than the one they are in, {expected.target}"
+    transaction = table.transaction_version(app_id)
+    if not expected.is_accepted and (transaction is None or transaction < expected.batch):
+        last = "none" if transaction is None else f"batch {transaction}"
+        return f"the newest one that its log knows is {last}"
+    if 0 <= expected.version == table.version():
+        return None
+    return _taken_back(table, target, app_id, expected)
+
+
+def _taken_back(table: DeltaTable, target: str, app_id: str, expected: SinkRecord) -> str | None:
+    """Say how a batch that was in the table got out of it; `None` when it is there."""
+    if table.version() < expected.version:
+        return f"its log ends at version {table.version()}, and had {expected.version}"
+    found = lineage(table, target, app_id, since=max(0, expected.version))
+    if expected.version < 0:
+        is_undone = (found.undone or found.is_doubtful) and expected.batch not in found.batches
+        return "it was restored to a version that does not have them" if is_undone else None
+    if found.is_doubtful:
+        return f"it was restored to a time since version {expected.version}, perhaps to before it"
+    if not found.has_version(expected.version):
+        return f"it was restored to a version before {expected.version}"
+    return None
+
+
+_TO_A_TIME = -2
+
+
+def _restored(commit: Mapping[str, Any]) -> int | None:
+    """The version that a commit has restored; `None` for another commit."""
+    if commit.get("operation") != "RESTORE":
+        return None
+    parameters = commit.get("operationParameters") or {}
+    try:
+        return int(parameters["version"])
+    except (KeyError, TypeError, ValueError):
+        return _TO_A_TIME
+
+
+def _note(commit: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a commit of this package notes; nothing for those of others."""
+    note = commit.get(COMMIT_NOTE)
+    if isinstance(note, str):
+        try:
+            note = json.loads(note)
+        except ValueError:
+            return {}
+    return note if isinstance(note, dict) else {}

@@ -1,0 +1,273 @@
+"""Where is a Delta table, and how does `deltalake` get there?
+
+A folder of this machine, or a place in a cloud. There the data files go through the `ObjectStore`
+of the cloud and the log through `deltalake`, which has clients of its own: both are given the same
+identity. What `deltalake` is told holds secrets, so it is made when it is needed and kept nowhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from deltalake.exceptions import (
+    CommitFailedError,
+    DeltaError,
+    SchemaMismatchError,
+    TableNotFoundError,
+)
+
+from airflow_cloudfiles.engine.errors import (
+    SinkError,
+    TargetAccessError,
+    TargetUnreachableError,
+    UnsupportedOptionError,
+)
+from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri, open_store
+from airflow_cloudfiles.engine.storage.access import (
+    AwsAccess,
+    AzureAccess,
+    GcpAccess,
+    of_kind,
+)
+from airflow_cloudfiles.engine.storage.outage import is_transient
+from airflow_cloudfiles.engine.storage.uri import (
+    bucket_and_path,
+    local_path,
+    refuse_directory_bucket,
+)
+
+_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
+_CUT = re.compile(r"[#?\x00-\x1f\x7f]")
+_COLORS = re.compile("\x1b\\[[0-9;]*m")
+_MOST_TEXT = 600
+_REFUSAL = re.compile(
+    r"status code (?!408|409|429)4\d\d|lacked (the necessary privileges|valid authentication)"
+    r"|os error (1|13|20|21|30)\b"  # not permitted, denied, not a directory, is one, read-only
+)
+"""What `deltalake` says when the place refused: it raises one class for everything."""
+_NO_KEY = {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
+_STORAGE_SCOPE = "https://storage.azure.com/.default"
+_SECRETS = ("_secret_access_key", "_session_token", "_account_key", "_sas_token", "_storage_token")
+"""How the names of options end whose values are secrets; a key of Google's is never in a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaLocation:
+    """Where a table is.
+
+    Attributes:
+        target: As it was given, for messages.
+        uri: In its canonical form.
+    """
+
+    target: str
+    uri: str
+
+    @classmethod
+    def of(cls, target: str) -> DeltaLocation:
+        """Read a target.
+
+        Raises:
+            UnsupportedOptionError: A location that tables cannot be in.
+            SinkError: Its name cannot be used.
+        """
+        location = cls(target, normalize_uri(target))
+        if location.uri.startswith("memory:"):
+            raise UnsupportedOptionError(
+                f"The target {target} cannot be written: tables are on disks and in clouds."
+            )
+        location._check_name()
+        return location
+
+    @property
+    def folder(self) -> str | None:
+        """The folder on this machine; `None` for a place in a cloud."""
+        return local_path(self.uri) if self.uri.startswith("file:") else None
+
+    @property
+    def table_uri(self) -> str:
+        """What `deltalake` calls the place."""
+        return self.folder or self.uri
+
+    def store(self) -> ObjectStore:
+        """The table's files."""
+        refuse_directory_bucket(self.uri)
+        return open_store(self.uri)
+
+    def storage_options(self) -> dict[str, str]:
+        """What `deltalake` needs to get there; it holds secrets, some of which end soon.
+
+        Raises:
+            OptionError: The access is not for this place, or cannot be used.
+        """
+        if self.folder is not None:
+            return {}
+        bucket, _ = bucket_and_path(self.uri)
+        make = {"s3": _of_aws, "abfss": _of_azure, "gs": _of_gcp}
+        return make[self.uri.partition(":")[0]](bucket)
+
+    @contextlib.contextmanager
+    def speaking(self, what: str) -> Iterator[None]:
+        """Put what `deltalake` raises into a sentence.
+
+        What callers decide by passes: a commit that others won, a table that is not there.
+
+        Args:
+            what: What was being done: `cannot be opened`.
+
+        Raises:
+            TargetUnreachableError: The place does not answer, or fails for the moment.
+            TargetAccessError: The place refused us.
+            SinkError: The table did not do what it was asked.
+        """
+        try:
+            yield
+        except (CommitFailedError, TableNotFoundError, SchemaMismatchError):
+            raise
+        except DeltaError as error:
+            text = _without_secrets(str(error), self.storage_options())
+            raise SinkError(f"The Delta table {self.target} {what}: {text}") from None
+        except OSError as error:
+            text = _without_secrets(str(error), self.storage_options())
+            raise self._failed(what, text, lasts=bool(_REFUSAL.search(text))) from None
+
+    @contextlib.contextmanager
+    def reaching(self, what: str) -> Iterator[None]:
+        """Put what a store or the local disk raises into a sentence.
+
+        Raises:
+            TargetUnreachableError: The place does not answer, or fails for the moment.
+            TargetAccessError: The place refused us.
+        """
+        try:
+            yield
+        except OSError as error:
+            raise self._failed(what, f"{error}.", lasts=not is_transient(error)) from error
+
+    def _failed(self, what: str, reason: str, *, lasts: bool) -> SinkError:
+        said = f"The Delta table {self.target} {what}: {reason}"
+        if lasts:
+            return TargetAccessError(
+                f"{said} Correct the place, and let the identity in use list, read, write and "
+                "delete there."
+            )
+        return TargetUnreachableError(f"{said} Run again when the place can be reached.")
+
+    def _check_name(self) -> None:
+        """Refuse names that `deltalake`, which takes them for parts of a URL, would change."""
+        found = None
+        if _ESCAPE.search(self.uri):
+            found = "a % followed by two hexadecimal digits"
+        elif self.folder is None:
+            path = bucket_and_path(self.uri)[1]
+            if _CUT.search(path):
+                found = "a #, a ? or a control character"
+            elif path and any(part in {"", ".", ".."} for part in path.split("/")):
+                found = "a doubled slash, a . or a .."
+        if found:
+            raise SinkError(
+                f"The target {self.target!r} has {found} in its path, which the deltalake library "
+                "takes for something else than a name. Choose another path."
+            )
+
+
+def _of_aws(bucket: str) -> dict[str, str]:
+    """Identity and address for S3, as boto3 finds them."""
+    from airflow_cloudfiles.engine.storage.aws.session import (  # noqa: PLC0415 - of this cloud only
+        aws_client,
+        aws_credentials,
+    )
+
+    access: AwsAccess | None = of_kind(AwsAccess, None)
+    client = aws_client("s3", access)
+    options = {
+        "aws_region": _region(client, bucket),
+        # Whole versions of the log or none, and each once: S3's own condition, no lock beside it.
+        "aws_conditional_put": "etag",
+    }
+    found = aws_credentials(access)
+    if found is not None:
+        options["aws_access_key_id"] = found.access_key
+        options["aws_secret_access_key"] = found.secret_key
+        if found.token:
+            options["aws_session_token"] = found.token
+    endpoint = str(client.meta.endpoint_url)
+    # What `deltalake` finds by itself; the addresses of other partitions, too, are named to it.
+    of_amazon = (urlsplit(endpoint).hostname or "").endswith(".amazonaws.com")
+    if not of_amazon:
+        options |= _address("aws_endpoint_url", "aws_allow_http", endpoint)
+    path_style = not of_amazon or "." in bucket or (access is not None and access.path_style)
+    options["aws_virtual_hosted_style_request"] = str(not path_style).lower()
+    if access is not None and access.verify is False:
+        options["allow_invalid_certificates"] = "true"
+    return options
+
+
+def _region(client: Any, bucket: str) -> str:
+    """The region that a client is for; without one, the bucket is asked."""
+    named = str(client.meta.region_name or "")
+    if named not in {"", "aws-global"}:
+        return named
+    return str(client.head_bucket(Bucket=bucket).get("BucketRegion") or "us-east-1")
+
+
+def _of_azure(bucket: str) -> dict[str, str]:
+    """Identity and address for a container, as the Azure store finds them."""
+    from airflow_cloudfiles.engine.storage.azure.client import (  # noqa: PLC0415 - of this cloud only
+        open_account,
+    )
+
+    name, _, domain = bucket.rpartition("@")[2].partition(".dfs.")
+    account = open_account(name, of_kind(AzureAccess, None), "blob", domain=domain)
+    options = {
+        "azure_storage_account_name": name,
+        **_address("azure_storage_endpoint", "azure_allow_http", account.endpoint),
+    }
+    credential = account.credential
+    if isinstance(credential, dict):
+        options["azure_storage_account_key"] = credential["account_key"]
+    elif hasattr(credential, "signature"):
+        options["azure_storage_sas_token"] = credential.signature
+    else:
+        options["azure_storage_token"] = credential.get_token(_STORAGE_SCOPE).token
+    return options
+
+
+def _of_gcp(_bucket: str) -> dict[str, str]:
+    """Identity and address for Cloud Storage; without a key, `deltalake` looks for its own."""
+    access: GcpAccess = of_kind(GcpAccess, None) or GcpAccess()
+    options: dict[str, str] = {}
+    if access.keyfile_json:
+        options["google_service_account_key"] = access.keyfile_json
+    elif access.keyfile_path:
+        options["google_service_account"] = access.keyfile_path
+    elif access.anonymous:
+        options["google_skip_signature"] = "true"
+        # It asks for a token nevertheless when it writes (object_store 0.13), unless told so twice.
+        options["google_service_account_key"] = json.dumps(_NO_KEY)
+    endpoint = access.storage_endpoint or os.environ.get("STORAGE_EMULATOR_HOST")
+    if endpoint:
+        endpoint = endpoint if "://" in endpoint else f"http://{endpoint}"
+        options |= _address("google_base_url", "google_allow_http", endpoint)
+    return options
+
+
+def _address(key: str, allow_key: str, endpoint: str) -> dict[str, str]:
+    allowed = {allow_key: "true"} if endpoint.startswith("http:") else {}
+    return {key: endpoint.rstrip("/"), **allowed}
+
+
+def _without_secrets(text: str, options: dict[str, str]) -> str:
+    """One line of what an error says, without what it was told in confidence."""
+    line = " ".join(_COLORS.sub("", text).replace("↳", "").split())
+    for key, value in options.items():
+        if key.endswith(_SECRETS):
+            line = line.replace(value, "…")
+    return line if len(line) <= _MOST_TEXT else line[:_MOST_TEXT] + "…"

@@ -1,0 +1,89 @@
+"""What does a state know of the table that its stream writes to?
+
+Who the stream is to the table, which batch the table must have, and the record of each commit.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.delta import commit as delta_table
+from airflow_cloudfiles.engine.delta.commit import Expected
+from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.state.metadata import read_metadata
+from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore, normalize_uri
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.delta.commit import Committed
+    from airflow_cloudfiles.engine.state.sink_log import RowsFrom
+
+
+def application(state: ObjectStore) -> str | None:
+    """Tell which stream writes: the id in the state, or else Spark's own id of the query.
+
+    Returns:
+        The application id of its commits; `None` when the state is new.
+    """
+    stream = read_metadata(state)
+    if stream is not None:
+        return stream.stream_id
+    try:
+        return str(json.loads(state.get("metadata"))["id"])
+    except ObjectNotFoundError:
+        return None
+
+
+def expected(log: SinkLog, batch: int) -> Expected | None:
+    """Tell what the table must have when a batch is to be committed.
+
+    Raises:
+        LostBatchesError: A replay has not come to its end.
+    """
+    record = log.expected(batch)
+    return None if record is None else Expected(record, printable_path(log.state.uri))
+
+
+def note(  # noqa: PLR0913 - what a record holds
+    log: SinkLog,
+    target: str,
+    batch: int,
+    committed: Committed,
+    *,
+    plan: str | None,
+    read_by: RowsFrom,
+) -> None:
+    """Record a batch that the table has; the record that is there stays."""
+    log.add(
+        SinkRecord(
+            batch=batch,
+            table_id=committed.table_id,
+            version=committed.version,
+            target=normalize_uri(target),
+            plan=plan or "",
+            read_by=read_by,
+        )
+    )
+    crash_point("after-sink-record")
+
+
+def check_before_run(state: ObjectStore, target: str, app_id: str | None = None) -> None:
+    """Refuse to start a run into a table that lacks batches of the stream.
+
+    Args:
+        state: The checkpoint location.
+        target: Path or URI of the table.
+        app_id: The application id of the commits, if it is not the stream's own.
+
+    Raises:
+        LostBatchesError: It does, or a replay has not come to its end.
+        TargetNotDeltaError: The target is something else.
+    """
+    app_id = app_id or application(state)
+    log = SinkLog(state)
+    record = None if app_id is None else log.must_have()
+    if app_id is not None and record is not None:
+        place = printable_path(state.uri)
+        delta_table.check_expected(target, app_id, Expected(record, place))

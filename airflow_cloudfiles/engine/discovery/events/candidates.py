@@ -1,0 +1,145 @@
+"""Which file below the source does an event speak of?
+
+An event names a place in a bucket. It is a candidate when that place, rewritten by
+`cloudFiles.pathRewrites`, is below the source. A queue may carry the events of a whole bucket, so
+others are no mistake.
+
+A look at the store is taken where the event does not suffice: a rename tells no size, some servers
+no etag; another version is told by the values of the store, which a listing sees too; a mounted
+bucket has its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.engine.discovery.events.base import FileEvent
+from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.storage.base import ObjectStore, check_key
+from airflow_cloudfiles.engine.storage.uri import normalize_uri
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.discovery.filters import FileFilter
+    from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
+
+_CLOUDS = ("s3://", "abfss://", "gs://")
+
+
+class Candidates:
+    """Turns events into files of a source.
+
+    Args:
+        source: The source.
+        filter: Which of its files are wanted.
+        options: `path_rewrites` and `allow_overwrites`.
+
+    Attributes:
+        outside: How many events were of places that are not below the source.
+        rejected: How many files were not wanted.
+        ignored: How many events were of no file after all, by reason.
+    """
+
+    def __init__(
+        self,
+        source: ObjectStore,
+        filter: FileFilter,  # noqa: A002 - what it is
+        options: DiscoveryOptions,
+    ) -> None:
+        self._source = source
+        self._filter = filter
+        self._root = source.uri.rstrip("/") + "/"
+        self._in_cloud = source.uri.startswith(_CLOUDS)
+        self._always_look = options.allow_overwrites or not self._in_cloud
+        self._rewrites = sorted(
+            ((old.rstrip("/"), normalize_uri(new)) for old, new in options.path_rewrites),
+            key=lambda each: len(each[0]),
+            reverse=True,
+        )
+        self.outside = 0
+        self.rejected = 0
+        self.ignored: Counter[str] = Counter()
+
+    @property
+    def source_name(self) -> str:
+        """URI of the source."""
+        return self._source.uri
+
+    def of(self, events: Sequence[FileEvent], pool: Executor) -> Iterator[FileEntry]:
+        """Give the wanted files that events speak of; lazy, as a folder may hold millions.
+
+        Args:
+            events: In any order; a file may occur more than once.
+            pool: Looks at several files at once.
+
+        Raises:
+            OSError: The store did not answer.
+        """
+        placed: list[tuple[str, FileEvent]] = []
+        for event in events:
+            location = self._rewritten(event)
+            if event.is_folder:
+                yield from self._wanted(self._in_folder(location))
+                continue
+            key = self._key(location)
+            if key is None:
+                self.outside += 1
+            elif key.endswith("/") and not event.size:
+                self.ignored["mark of a folder"] += 1
+            else:
+                placed.append((key, event))
+        yield from self._wanted(pool.map(self._entry, placed))
+
+    def _wanted(self, entries: Iterator[FileEntry | None]) -> Iterator[FileEntry]:
+        for entry in entries:
+            if entry is None:
+                self.ignored["no such file"] += 1
+            elif self._filter.accepts(entry):
+                yield entry
+            else:
+                self.rejected += 1
+
+    def _rewritten(self, event: FileEvent) -> str:
+        """Replace the longest prefix that one of the rewrites names; a prefix ends with a name."""
+        for old, new in self._rewrites:
+            for spelling in (event.location, *event.spellings):
+                if spelling == old or spelling.startswith(f"{old}/"):
+                    return new + spelling[len(old) :]
+        return event.location
+
+    def _key(self, location: str) -> str | None:
+        """Give the key below the source, or none. The text is compared: keys are opaque."""
+        key = location.removeprefix(self._root)
+        if not key or key == location:
+            return None
+        if not self._in_cloud:  # a mount: a key must not climb out of it
+            try:
+                check_key(key)
+            except ValueError:
+                return None
+        return key
+
+    def _in_folder(self, location: str) -> Iterator[FileEntry]:
+        """List a folder that was renamed: the source, a part of it, or what the source is in."""
+        folder = location.rstrip("/") + "/"
+        if self._root.startswith(folder):
+            return self._source.list()
+        key = self._key(folder)
+        if key is None:
+            self.outside += 1
+            return iter(())
+        return self._source.list(key)
+
+    def _entry(self, placed: tuple[str, FileEvent]) -> FileEntry | None:
+        key, event = placed
+        etag = event.etag if self._in_cloud else ""
+        said = FileEntry(key, event.size or 0, event.time_us, etag)
+        is_whole = event.size is not None and etag
+        if self._always_look or not is_whole or event.incomplete or event.doubtful:
+            found = self._source.head(key)
+            if found is None and event.doubtful:
+                return None
+            return found or said  # one that is gone: the reader decides (ignoreMissingFiles)
+        return said

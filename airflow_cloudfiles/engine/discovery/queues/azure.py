@@ -1,0 +1,204 @@
+"""How is an Azure storage queue read?
+
+The service has no long polling and deletes one message a request. Each renewal gives a message
+another receipt. Event Grid writes bodies as base64, others as they are, so a body is taken as text
+and decoded where it is parsed: the client's own decoding loses a whole batch to one odd message.
+
+The identity needs the role *Storage Queue Data Contributor* on the queue.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+from azure.core.exceptions import AzureError, HttpResponseError, ServiceRequestError
+from azure.core.exceptions import ServiceResponseError as NoAnswerError
+from azure.storage.queue import QueueClient
+
+from airflow_cloudfiles.engine.discovery.events import azure as events_azure
+from airflow_cloudfiles.engine.discovery.queues.base import Message
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.storage.access import AzureAccess, of_kind
+from airflow_cloudfiles.engine.storage.azure.client import (
+    CONNECT_SECONDS,
+    READ_SECONDS,
+    open_account,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from airflow_cloudfiles.engine.discovery.events.base import Parsed
+    from airflow_cloudfiles.engine.storage.access import Access
+
+_MOST = 32
+_PAUSE_SECONDS = 0.25
+"""What stands in for long polling: an empty answer comes after this pause."""
+_NAME = re.compile(r"(?=.{3,63}\Z)[a-z0-9]+(-[a-z0-9]+)*")
+_UNAUTHORIZED = {401, 403}
+_NOT_FOUND = 404
+_PASSING = {408, 429}
+_SERVER_ERROR = 500
+
+
+class AzureQueue:
+    """A queue of Azure Queue Storage.
+
+    Args:
+        client: Azure's own client of the queue.
+    """
+
+    batch_size = _MOST
+
+    def __init__(self, client: QueueClient) -> None:
+        self._client = client
+
+    @property
+    def name(self) -> str:
+        """Account and name."""
+        return f"{self._client.account_name}/{self._client.queue_name}"
+
+    def receive(self, seconds: int) -> list[Message]:
+        """Take up to 32 messages, with one request."""
+
+        def page() -> list[Any]:
+            pages = self._client.receive_messages(
+                messages_per_page=_MOST, visibility_timeout=seconds
+            ).by_page()
+            return list(next(pages, ()))
+
+        found = self._call("receive", page)
+        if not found:
+            time.sleep(_PAUSE_SECONDS)
+        return [
+            Message(
+                id=each.id,
+                receipt=each.pop_receipt,
+                body=str(each.content).encode("utf-8", "surrogatepass"),
+                receive_count=each.dequeue_count or 0,
+                sent_us=_microseconds(each.inserted_on),
+            )
+            for each in found
+        ]
+
+    def hide(self, messages: Sequence[Message], seconds: int) -> list[Message]:
+        """Hide each longer; each gets a new receipt."""
+        return [message for message in messages if not self._hide(message, seconds)]
+
+    def delete(self, messages: Sequence[Message]) -> list[Message]:
+        """Delete each; one that is not there any more is deleted."""
+        return [message for message in messages if not self._delete(message)]
+
+    def approximate_size(self) -> int | None:
+        """The service counts hidden messages too."""
+        try:
+            properties = self._call("look at", self._client.get_queue_properties)
+        except PermissionError:
+            return None
+        count: int | None = properties.approximate_message_count
+        return count
+
+    def parse(self, message: Message) -> Parsed:
+        """Read an event of Event Grid."""
+        return events_azure.parse(message)
+
+    def _hide(self, message: Message, seconds: int) -> bool:
+        try:
+            renewed = self._client.update_message(
+                message.id, pop_receipt=message.receipt, visibility_timeout=seconds
+            )
+        except HttpResponseError as failure:
+            if _lost(failure):
+                return False
+            raise _as_os_error(failure, "hide a message of", self.name) from failure
+        except AzureError as failure:
+            raise _as_os_error(failure, "hide a message of", self.name) from failure
+        message.receipt = renewed.pop_receipt or message.receipt
+        return True
+
+    def _delete(self, message: Message) -> bool:
+        try:
+            self._client.delete_message(message.id, pop_receipt=message.receipt)
+        except HttpResponseError as failure:
+            if _lost(failure):
+                return _code(failure) == "MessageNotFound"
+            raise _as_os_error(failure, "delete a message of", self.name) from failure
+        except AzureError:  # the answer is lost; the message may be gone
+            return False
+        return True
+
+    def _call(self, what: str, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except AzureError as failure:
+            raise _as_os_error(failure, what, self.name) from failure
+
+
+def open_azure_queue(name: str, source_uri: str, access: Access | None) -> AzureQueue:
+    """Open a queue of the account that a source is in; nothing is contacted yet.
+
+    Args:
+        name: Name of the queue.
+        source_uri: `abfss://container@account.dfs...`.
+        access: Credentials and addresses.
+
+    Raises:
+        OptionError: Not the name of a queue, or no address that a credential may be sent to.
+    """
+    if not _NAME.fullmatch(name):
+        raise OptionError(
+            f"cloudFiles.queueName: {name!r} is not the name of a storage queue, which is 3 to 63 "
+            "lower-case letters, digits and single dashes."
+        )
+    host = source_uri.partition("@")[2].partition("/")[0]
+    account, _, domain = host.partition(".dfs.")
+    found = open_account(account, of_kind(AzureAccess, access), "queue", domain=domain)
+    return AzureQueue(
+        QueueClient(
+            found.endpoint,
+            name,
+            credential=found.credential,
+            connection_timeout=CONNECT_SECONDS,
+            read_timeout=READ_SECONDS,
+            permit_redirects=False,  # the service sends none; each would be signed anew
+        )
+    )
+
+
+def _microseconds(time: datetime | None) -> int | None:
+    return None if time is None else int(time.timestamp() * 1_000_000)
+
+
+def _code(failure: HttpResponseError) -> str:
+    code = getattr(failure, "error_code", None)
+    return str(getattr(code, "value", code))
+
+
+def _lost(failure: HttpResponseError) -> bool:
+    """Whether the message is somebody else's now, or nobody's."""
+    return _code(failure) in {"MessageNotFound", "PopReceiptMismatch"}
+
+
+def _as_os_error(failure: AzureError, what: str, queue: str) -> OSError:
+    """Say in a sentence what the client's error means."""
+    if isinstance(failure, HttpResponseError):
+        code = f"{failure.status_code} {_code(failure)}"
+        if failure.status_code in _UNAUTHORIZED:
+            return PermissionError(
+                f"Not allowed to {what} the storage queue {queue} ({code}). The identity needs the "
+                f"role Storage Queue Data Contributor on it."
+            )
+        if failure.status_code == _NOT_FOUND:
+            return FileNotFoundError(f"There is no storage queue {queue} ({code}).")
+        status = failure.status_code
+        if status is None or status in _PASSING or status >= _SERVER_ERROR:  # none: it broke off
+            return ConnectionError(f"The storage queue {queue} was too busy to {what} ({code}).")
+        return OSError(f"Azure refused to {what} the storage queue {queue} ({code}).")
+    if isinstance(failure, ServiceRequestError | NoAnswerError):
+        timed_out = "timed out" in str(failure).lower()
+        kind: type[OSError] = TimeoutError if timed_out else ConnectionError
+        return kind(f"No answer on trying to {what} the storage queue {queue}.")
+    return PermissionError(f"No credential to {what} the storage queue {queue}: {failure}")

@@ -1,0 +1,177 @@
+"""What must a queue of notifications be able to do?
+
+One protocol for SQS, Azure Queue Storage and Pub/Sub. All three lend a message: whoever receives it
+holds a receipt, and nobody else sees the message for some seconds. Then it is deleted, or it is
+there again. So a message is deleted only after its file is in the file log, and a discoverer that
+dies before costs nothing but these seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from airflow_cloudfiles.engine.errors import (
+    OptionError,
+    QueueAccessError,
+    QueueError,
+    UnsupportedOptionError,
+)
+from airflow_cloudfiles.engine.storage.extras import import_with_extra
+from airflow_cloudfiles.engine.storage.outage import is_transient
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.discovery.events.base import Parsed
+    from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
+    from airflow_cloudfiles.engine.storage.access import Access
+
+
+@dataclass(slots=True, eq=False)
+class Message:
+    """One message that is in our hands for a while. Its content is whatever somebody sent.
+
+    Attributes:
+        id: Names the message; the same each time it is received.
+        receipt: Proves that we hold it. A service may give another one when the message is hidden
+            longer, or received again; the newest counts.
+        body: What was sent.
+        attributes: What was sent besides the body.
+        receive_count: How often it was received, this time included; 0 when the service is silent.
+        sent_us: When it was sent, by the clock of the service, in microseconds since 1970.
+    """
+
+    id: str
+    receipt: str = field(repr=False)
+    body: bytes = field(repr=False)
+    attributes: Mapping[str, str] = field(default_factory=dict, repr=False)
+    receive_count: int = 0
+    sent_us: int | None = None
+
+
+class MessageQueue(Protocol):
+    """A queue that notifications arrive in. Safe to use from several threads.
+
+    Raises:
+        FileNotFoundError: From every call: there is no such queue.
+        PermissionError: From every call: the identity may not do this.
+        OSError: From every call: the service did not answer, or refused.
+    """
+
+    @property
+    def name(self) -> str:
+        """What people know the queue by; no secrets."""
+
+    @property
+    def batch_size(self) -> int:
+        """How many messages one call of `hide` or `delete` takes."""
+
+    def receive(self, seconds: int) -> list[Message]:
+        """Take the next messages.
+
+        Waits a moment when there are none, so that an empty answer means an empty queue; but it may
+        be empty by chance, so ask twice.
+
+        Args:
+            seconds: How long nobody else sees them.
+        """
+
+    def hide(self, messages: Sequence[Message], seconds: int) -> list[Message]:
+        """Keep messages hidden for some seconds from now; 0 shows them again at once.
+
+        Returns:
+            Those for which it failed, for instance because somebody else received them since.
+        """
+
+    def delete(self, messages: Sequence[Message]) -> list[Message]:
+        """Delete messages for good.
+
+        Returns:
+            Those that may still be there.
+        """
+
+    def approximate_size(self) -> int | None:
+        """Tell about how many messages there are, hidden ones included.
+
+        `None` when the service does not tell, or not to us.
+        """
+
+    def parse(self, message: Message) -> Parsed:
+        """Read a message as the service's events; never raises."""
+
+
+def open_queue(
+    source_uri: str, options: DiscoveryOptions, access: Access | None = None
+) -> MessageQueue:
+    """Open the queue that the notifications of a source arrive in; nothing is contacted yet.
+
+    Args:
+        source_uri: Canonical URI of the source.
+        options: Name the queue.
+        access: Credentials and addresses; `None` leaves them to the environment.
+
+    Raises:
+        OptionError: The option that names the queue is missing, or an extra is not installed.
+        UnsupportedOptionError: The source is of a kind that sends no notifications.
+    """
+    service = _service(source_uri, options)
+    if service == "s3":
+        if not options.queue_url:
+            raise _missing("cloudFiles.queueUrl", source_uri, "the URL of the SQS queue")
+        sqs = _leaf("sqs", "aws", f"cloudFiles.queueUrl={options.queue_url}")
+        return cast("MessageQueue", sqs.open_sqs(options.queue_url, options.region, access))
+    if service == "abfss":
+        if not options.queue_name:
+            raise _missing("cloudFiles.queueName", source_uri, "the name of the storage queue")
+        azure = _leaf("azure_queue", "azure", f"cloudFiles.queueName={options.queue_name}")
+        return cast("MessageQueue", azure.open_azure_queue(options.queue_name, source_uri, access))
+    if not options.subscription:
+        raise _missing("cloudFiles.subscription", source_uri, "the Pub/Sub subscription")
+    pubsub = _leaf("pubsub", "gcp", f"cloudFiles.subscription={options.subscription}")
+    queue = pubsub.open_pubsub(options.subscription, options.project_id, access)
+    return cast("MessageQueue", queue)
+
+
+def as_queue_error(failure: OSError) -> QueueError | QueueAccessError:
+    """Say what the failure of a queue asks of people."""
+    if not is_transient(failure):
+        return QueueAccessError(
+            f"The notifications cannot be read: {failure} Correct the queue, the region or the "
+            f"permissions; files that arrive meanwhile wait in the queue."
+        )
+    return QueueError(
+        f"The notifications cannot be read now: {failure} Nothing is lost: what is not recorded "
+        f"stays in the queue. Run again."
+    )
+
+
+def _leaf(module: str, extra: str, needed_for: str) -> Any:
+    """Import the module of a service, which imports its client."""
+    name = f"airflow_cloudfiles.engine.discovery.{module}"
+    return import_with_extra(name, extra, needed_for=needed_for)
+
+
+def _service(source_uri: str, options: DiscoveryOptions) -> str:
+    """Tell whose queue it is, by the scheme of its sources."""
+    scheme = source_uri.partition("://")[0]
+    if scheme in {"s3", "abfss", "gs"}:
+        return scheme
+    if options.path_rewrites:  # a mounted bucket: its events name the bucket, not the mount
+        if options.queue_url:
+            return "s3"
+        if options.subscription:
+            return "gs"
+    msg = (
+        f"cloudFiles.useNotifications: {source_uri} sends no notifications to a queue. Leave the "
+        f"option out to find files by listing. For a mounted bucket, set cloudFiles.queueUrl (or "
+        f"cloudFiles.subscription) and map the bucket to the mount with cloudFiles.pathRewrites."
+    )
+    raise UnsupportedOptionError(msg)
+
+
+def _missing(option: str, source_uri: str, what: str) -> OptionError:
+    return OptionError(
+        f"cloudFiles.useNotifications needs {option}: {what} that the notifications of "
+        f"{source_uri} arrive in. If there is none yet, `cloudfiles notifications set-up` or "
+        f"CloudFilesHook.set_up_notifications makes one and prints the option."
+    )

@@ -1,0 +1,159 @@
+"""When is a queue empty?
+
+Threads receive until there is nothing left to do. No single answer tells: a queue that is spread
+over many servers may seem empty; one that files trickle into never is. A thread ends
+
+- after two receives in a row that brought nothing new, or
+- after five in a row that brought nothing sent before the run began. What arrives during a run may
+  wait for the next one, so a run ends although its source never rests.
+
+A message that stays in the queue (poison, or one that could not be deleted) comes back when its
+time is over. It is not handled again, and does not count as something new.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from queue import Empty, Full, Queue
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.engine.discovery.queues.base import as_queue_error
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.discovery.queues.base import Message, MessageQueue
+    from airflow_cloudfiles.engine.discovery.queues.heartbeat import Heartbeat
+
+logger = logging.getLogger(__name__)
+
+EMPTY_RECEIVES = 2
+LATE_RECEIVES = 5
+_TICK_SECONDS = 0.25
+
+
+class Drain:
+    """Receives messages with some threads, until nothing is left to do.
+
+    Args:
+        queue: What is drained.
+        heartbeat: Holds what was received.
+        threads: How many receive (`cloudFiles.fetchParallelism`).
+        hidden_seconds: How long a received message is hidden at first.
+
+    Attributes:
+        receives: How many times messages were asked for.
+        redelivered: How many messages had been delivered before, to this run or another one.
+    """
+
+    def __init__(
+        self, queue: MessageQueue, heartbeat: Heartbeat, threads: int, hidden_seconds: int
+    ) -> None:
+        self._queue = queue
+        self._heartbeat = heartbeat
+        self._hidden_seconds = hidden_seconds
+        self._began_us = time.time_ns() // 1000
+        self._batches: Queue[list[Message]] = Queue(maxsize=2 * threads)
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._left: set[str] = set()
+        self._undeleted: set[str] = set()
+        self._again: list[Message] = []
+        self._failure: BaseException | None = None
+        self._threads = [
+            threading.Thread(target=self._run, name=f"cloudfiles-receive-{n}", daemon=True)
+            for n in range(threads)
+        ]
+        self.receives = 0
+        self.redelivered = 0
+
+    def batches(self) -> Iterator[list[Message]]:
+        """Give what was received, each message once; an empty list now and then, while waiting.
+
+        Raises:
+            QueueAccessError: There is no such queue, or the identity may not read it.
+            QueueError: The service failed.
+        """
+        for thread in self._threads:
+            thread.start()
+        while True:
+            ended = not any(thread.is_alive() for thread in self._threads)
+            try:
+                yield self._batches.get(timeout=0 if ended else _TICK_SECONDS)
+            except Empty:
+                if isinstance(self._failure, OSError):
+                    raise as_queue_error(self._failure) from self._failure
+                if self._failure is not None:
+                    raise self._failure from None
+                if ended:
+                    return
+                yield []
+
+    def stop(self) -> None:
+        """End the threads; what they hold stays in the heartbeat's hands."""
+        self._stopping.set()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+
+    def leave(self, message: Message) -> None:
+        """Never give a message again, because it stays in the queue."""
+        with self._lock:
+            self._left.add(message.id)
+
+    def leave_undeleted(self, message: Message) -> None:
+        """Give a message again once, to `undeleted_again`, because it could not be deleted."""
+        with self._lock:
+            if message.id not in self._left:
+                self._undeleted.add(message.id)
+            self._left.add(message.id)
+
+    def undeleted_again(self) -> list[Message]:
+        """Take the undeleted messages that came back, with receipts that may serve now."""
+        with self._lock:
+            messages, self._again = self._again, []
+        return messages
+
+    def _run(self) -> None:
+        try:
+            self._receive_until_empty()
+        except BaseException as failure:  # noqa: BLE001 - raised again by `batches`
+            self._failure = failure
+            self._stopping.set()
+
+    def _receive_until_empty(self) -> None:
+        empty = late = 0
+        while empty < EMPTY_RECEIVES and late < LATE_RECEIVES and not self._stopping.is_set():
+            messages = self._queue.receive(self._hidden_seconds)
+            fresh = self._admit(messages)
+            empty = 0 if fresh else empty + 1
+            late = 0 if any(self._is_early(message) for message in fresh) else late + 1
+            if fresh:
+                self._hand_over(fresh)
+
+    def _admit(self, messages: list[Message]) -> list[Message]:
+        """Hold messages, and leave out those that this run has had."""
+        held = self._heartbeat.hold(messages)
+        with self._lock:
+            fresh = [message for message in held if message.id not in self._left]
+            again = [message for message in held if message.id in self._undeleted]
+            self._undeleted.difference_update(message.id for message in again)
+            self._again += again
+            self.receives += 1
+            self.redelivered += len(messages) - len(fresh)
+            self.redelivered += sum(message.receive_count > 1 for message in fresh)
+            gone = [m for m in held if m.id in self._left and m not in again]
+        self._heartbeat.release(gone)
+        return fresh
+
+    def _is_early(self, message: Message) -> bool:
+        return message.sent_us is None or message.sent_us < self._began_us
+
+    def _hand_over(self, messages: list[Message]) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._batches.put(messages, timeout=_TICK_SECONDS)
+            except Full:
+                continue
+            return

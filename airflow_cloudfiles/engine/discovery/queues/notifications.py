@@ -1,0 +1,358 @@
+"""Which files do the notifications in a queue tell of?
+
+The queue is drained at the start of a run:
+
+1. Messages are received, and hidden from others; a heartbeat keeps them hidden.
+2. Each is read. What is not understood stays in the queue: after some deliveries the queue's own
+   policy moves it to its dead-letter queue.
+3. The files of about a thousand messages, or of two seconds, are recorded.
+4. Only then are the messages deleted, in batches. What fails is tried again, then left.
+
+A kill before step 4 leaves messages whose files are recorded, or not. They are delivered again
+within a minute; a file that is recorded is not recorded again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.discovery.base import Recorder
+from airflow_cloudfiles.engine.discovery.events.base import FileEvent, Ignored, Poison, sample
+from airflow_cloudfiles.engine.discovery.events.candidates import Candidates
+from airflow_cloudfiles.engine.discovery.queues.base import (
+    Message,
+    MessageQueue,
+    as_queue_error,
+    open_queue,
+)
+from airflow_cloudfiles.engine.discovery.queues.draining import Drain
+from airflow_cloudfiles.engine.discovery.queues.heartbeat import (
+    HIDDEN_SECONDS,
+    RENEWAL_SECONDS,
+    Heartbeat,
+    batched,
+)
+from airflow_cloudfiles.engine.errors import ListingError, SourceAccessError
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
+from airflow_cloudfiles.engine.storage.outage import is_transient
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.discovery.filters import FileFilter
+    from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+__all__ = ["NotificationDiscovery", "NotificationReport", "PoisonSample", "open_queue"]
+
+logger = logging.getLogger(__name__)
+
+GATHERED_MESSAGES = 1000
+GATHERED_SECONDS = 2.0
+RECORDED_FILES = 1000
+"""Most files of one `record`; only a renamed folder has more."""
+DELETE_TRIES = 3
+_PAUSE_SECONDS = 0.2
+_WORKERS = 8
+_SAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PoisonSample:
+    """A message that was not understood.
+
+    Attributes:
+        message_id: Its id, to find it in the dead-letter queue.
+        reason: What is wrong with it.
+        receive_count: How often it was delivered; 0 when the service does not tell.
+        body: How it begins, in printable ASCII.
+    """
+
+    message_id: str
+    reason: str
+    receive_count: int
+    body: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationReport:
+    """What draining a queue came to.
+
+    Attributes:
+        queue: Name of the queue.
+        received: Messages that were handled, each counted once.
+        files: Files they told of that are wanted.
+        new: Of these, how many nobody had recorded.
+        duplicates: Of these, how many were recorded already, or told of twice.
+        outside: Events of places that are not below the source.
+        rejected: Files that the options leave out.
+        ignored: Events that are not about a new file, by reason.
+        poison: Messages that were not understood; they are still in the queue.
+        poison_samples: The first five of them.
+        deleted: Messages that were deleted.
+        failed_deletes: Messages that were handled and may still be there; harmless.
+        redelivered: Messages that had been delivered before, to this run or another one.
+        receive_calls: How often messages were asked for.
+        approximate_size_before: Messages in the queue at the start, hidden ones included; `None`
+            where the service does not tell.
+        approximate_size_after: The same at the end.
+        seconds: How long it took.
+    """
+
+    queue: str
+    received: int
+    files: int
+    new: int
+    duplicates: int
+    outside: int
+    rejected: int
+    ignored: dict[str, int]
+    poison: int
+    poison_samples: tuple[PoisonSample, ...]
+    deleted: int
+    failed_deletes: int
+    redelivered: int
+    receive_calls: int
+    approximate_size_before: int | None
+    approximate_size_after: int | None
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """As a report writes it."""
+        return asdict(self)
+
+
+class NotificationDiscovery:
+    """Discovers the files that the messages in a queue tell of.
+
+    Args:
+        queue: Where the notifications of the source arrive.
+        source: The source.
+        filter: Which of its files are wanted.
+        options: `fetch_parallelism`, `path_rewrites`, `allow_overwrites`.
+        hidden_seconds: How long a message is hidden at a time.
+        renewal_seconds: How often it is hidden again.
+    """
+
+    def __init__(  # noqa: PLR0913 - it introduces them to each other
+        self,
+        queue: MessageQueue,
+        source: ObjectStore,
+        filter: FileFilter,  # noqa: A002 - what it is
+        options: DiscoveryOptions,
+        *,
+        hidden_seconds: int = HIDDEN_SECONDS,
+        renewal_seconds: float = RENEWAL_SECONDS,
+    ) -> None:
+        self._queue = queue
+        self._source = source
+        self._filter = filter
+        self._options = options
+        self._hidden_seconds = hidden_seconds
+        self._renewal_seconds = renewal_seconds
+
+    def run(self, recorder: Recorder) -> NotificationReport:
+        """Drain the queue: record the files, then delete the messages.
+
+        Whatever goes wrong, messages whose files are not recorded stay in the queue.
+
+        Raises:
+            QueueAccessError: There is no such queue, or the identity may not read it.
+            QueueError: The service failed.
+            ListingError: The source did not answer when it was asked about a file.
+        """
+        began = time.monotonic()
+        size = self._size()
+        candidates = Candidates(self._source, self._filter, self._options)
+        with (
+            ThreadPoolExecutor(_WORKERS, thread_name_prefix="cloudfiles-look") as pool,
+            Heartbeat(self._queue, self._hidden_seconds, self._renewal_seconds) as heartbeat,
+        ):
+            drain = Drain(
+                self._queue, heartbeat, self._options.fetch_parallelism, self._hidden_seconds
+            )
+            work = _Work(self._queue, recorder, candidates, heartbeat, drain, pool)
+            try:
+                work.drain()
+            except BaseException:
+                drain.stop()
+                self._show(heartbeat.release_all())
+                raise
+        return self._report(work, size, time.monotonic() - began)
+
+    def _size(self) -> int | None:
+        try:
+            return self._queue.approximate_size()
+        except OSError as failure:
+            raise as_queue_error(failure) from failure
+
+    def _show(self, messages: Sequence[Message]) -> None:
+        """Let others see messages again at once, if that is possible."""
+        try:
+            for batch in batched(messages, self._queue.batch_size):
+                self._queue.hide(batch, 0)
+        except OSError as failure:
+            logger.info(
+                "%d messages of %s come back in %d seconds only: %s",
+                len(messages),
+                self._queue.name,
+                self._hidden_seconds,
+                failure,
+            )
+
+    def _report(self, work: _Work, size: int | None, seconds: float) -> NotificationReport:
+        try:
+            after = self._queue.approximate_size()
+        except OSError as failure:
+            logger.info("The size of %s is not known: %s", self._queue.name, failure)
+            after = None
+        counts = work.counts
+        report = NotificationReport(
+            queue=self._queue.name,
+            received=counts["received"],
+            files=counts["files"],
+            new=counts["new"],
+            duplicates=counts["files"] - counts["new"],
+            outside=work.candidates.outside,
+            rejected=work.candidates.rejected,
+            ignored=dict(work.ignored + work.candidates.ignored),
+            poison=counts["poison"],
+            poison_samples=tuple(work.samples),
+            deleted=counts["deleted"],
+            failed_deletes=len(work.undeleted),
+            redelivered=work.messages.redelivered,
+            receive_calls=work.messages.receives,
+            approximate_size_before=size,
+            approximate_size_after=after,
+            seconds=round(seconds, 3),
+        )
+        logger.info(
+            "%s: %d messages, %d files, %d of them new, %d poison, about %s messages left",
+            report.queue,
+            report.received,
+            report.files,
+            report.new,
+            report.poison,
+            "?" if after is None else after,
+        )
+        return report
+
+
+@dataclass(slots=True)
+class _Work:
+    """One draining: what is gathered and what was counted."""
+
+    queue: MessageQueue
+    recorder: Recorder
+    candidates: Candidates
+    heartbeat: Heartbeat
+    messages: Drain
+    pool: ThreadPoolExecutor
+    counts: Counter[str] = field(default_factory=Counter)
+    ignored: Counter[str] = field(default_factory=Counter)
+    samples: list[PoisonSample] = field(default_factory=list)
+    undeleted: set[str] = field(default_factory=set)
+    _held: list[Message] = field(default_factory=list)
+    _events: list[FileEvent] = field(default_factory=list)
+
+    def drain(self) -> None:
+        """Handle what comes, until nothing comes any more."""
+        due = float("inf")
+        for messages in self.messages.batches():
+            if messages:
+                crash_point("after-receive")
+                due = min(due, time.monotonic() + GATHERED_SECONDS)
+            for message in messages:
+                self._read(message)
+            if len(self._held) >= GATHERED_MESSAGES or time.monotonic() >= due:
+                self._settle()
+                due = float("inf")
+        self._settle()
+
+    def _read(self, message: Message) -> None:
+        self.counts["received"] += 1
+        result = self.queue.parse(message)
+        if isinstance(result, Poison):
+            self._leave(message, result)
+            return
+        self._held.append(message)
+        if isinstance(result, Ignored):
+            self.ignored[result.reason] += 1
+        else:
+            self._events += result
+
+    def _leave(self, message: Message, poison: Poison) -> None:
+        """Leave a message that is not understood to the queue's own policy."""
+        self.messages.leave(message)
+        self.heartbeat.release([message])
+        self.counts["poison"] += 1
+        if len(self.samples) < _SAMPLES:
+            found = PoisonSample(
+                message.id, poison.reason, message.receive_count, sample(message.body)
+            )
+            self.samples.append(found)
+            logger.warning(
+                "Message %s of %s is not understood (%s) and stays in the queue: %s",
+                found.message_id,
+                self.queue.name,
+                found.reason,
+                found.body,
+            )
+
+    def _settle(self) -> None:
+        """Record the files that were gathered, then delete their messages."""
+        events, self._events = self._events, []
+        held, self._held = self._held, []
+        for files in _chunks(self._looked_at(events)):
+            self.counts["files"] += len(files)
+            self.counts["new"] += self.recorder.record(files, "notification")
+        crash_point("after-notification-record")
+        self._delete(held + self.messages.undeleted_again())
+
+    def _looked_at(self, events: list[FileEvent]) -> Iterator[FileEntry]:
+        try:
+            yield from self.candidates.of(events, self.pool)
+        except OSError as failure:
+            name = printable_path(self.candidates.source_name)
+            kind = ListingError if is_transient(failure) else SourceAccessError
+            raise kind(
+                f"{name} could not be asked about files that notifications tell of: {failure} The "
+                f"messages stay in the queue; run again."
+            ) from failure
+
+    def _delete(self, messages: list[Message]) -> None:
+        self.heartbeat.release(messages)
+        left = messages
+        for attempt in range(DELETE_TRIES):
+            if attempt and left:
+                time.sleep(_PAUSE_SECONDS * attempt)
+            batches = batched(left, self.queue.batch_size)
+            left = [
+                each for failed in self.pool.map(self._delete_batch, batches) for each in failed
+            ]
+        for message in left:
+            self.messages.leave_undeleted(message)
+        self.counts["deleted"] += len(messages) - len(left)
+        self.undeleted.difference_update(message.id for message in messages)
+        self.undeleted.update(message.id for message in left)
+
+    def _delete_batch(self, messages: Sequence[Message]) -> Sequence[Message]:
+        crash_point("before-delete")
+        try:
+            return self.queue.delete(messages)
+        except (FileNotFoundError, PermissionError) as failure:
+            raise as_queue_error(failure) from failure
+        except OSError as failure:
+            logger.info("Messages were not deleted yet: %s", failure)
+            return messages
+
+
+def _chunks(files: Iterator[FileEntry]) -> Iterator[list[FileEntry]]:
+    while chunk := list(islice(files, RECORDED_FILES)):
+        yield chunk

@@ -1,0 +1,232 @@
+"""How is a Pub/Sub subscription read?
+
+By pulling: a run takes what is there and ends, so nothing streams. A pull waits for messages; one
+that has waited a while is taken for empty. Messages are then hidden for longer than the
+subscription says, so that any subscription will do. Nothing tells how many messages there are, but
+Cloud Monitoring.
+
+The identity needs the role *Pub/Sub Subscriber* on the subscription.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from google.api_core import exceptions as google
+from google.api_core.retry import Retry, if_exception_type
+from google.auth.exceptions import GoogleAuthError, TransportError
+from google.cloud.pubsub_v1 import SubscriberClient
+from google.pubsub_v1.services.subscriber.transports.grpc import SubscriberGrpcTransport
+
+from airflow_cloudfiles.engine.discovery.events import gcp as events_gcp
+from airflow_cloudfiles.engine.discovery.queues.base import Message
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.storage.access import GcpAccess, of_kind
+from airflow_cloudfiles.engine.storage.gcp.client import google_credentials
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from airflow_cloudfiles.engine.discovery.events.base import Parsed
+    from airflow_cloudfiles.engine.storage.access import Access
+
+_MOST = 1000
+_PASSING = (google.TooManyRequests, google.Aborted, google.Cancelled)
+"""Errors that put the blame on the client, and still pass."""
+_RETRY = Retry(
+    predicate=if_exception_type(
+        google.ServiceUnavailable, google.InternalServerError, google.Aborted, google.Unknown
+    ),
+    initial=0.2,
+    maximum=5.0,
+    timeout=30.0,
+)
+"""Of a pull; the client's own goes on for a minute."""
+
+
+class PubSubQueue:
+    """A subscription of Pub/Sub.
+
+    Args:
+        subscription: `projects/<project>/subscriptions/<name>`.
+        client: Google's own client.
+
+    Attributes:
+        wait_seconds: How long a pull waits for messages; the service does not say how long it would
+            wait by itself.
+        connect_seconds: How long the first pull waits for a connection. Without one, a pull would
+            run out of time as it does when there are no messages.
+    """
+
+    batch_size = _MOST
+    wait_seconds = 5.0
+    connect_seconds = 30.0
+
+    def __init__(self, subscription: str, client: SubscriberClient) -> None:
+        self._subscription = subscription
+        self._client = client
+        self._connected = False
+
+    @property
+    def name(self) -> str:
+        """The full name of the subscription."""
+        return self._subscription
+
+    def receive(self, seconds: int) -> list[Message]:
+        """Pull up to 1000 messages."""
+        self._connect()
+        try:
+            answer = self._client.pull(
+                subscription=self._subscription,
+                max_messages=_MOST,
+                timeout=self.wait_seconds,
+                retry=_RETRY,
+            )
+        except google.DeadlineExceeded:  # nothing came
+            return []
+        except (google.GoogleAPIError, GoogleAuthError) as failure:
+            raise _as_os_error(failure, "pull from", self._subscription) from failure
+        messages = [_message(each) for each in type(answer).pb(answer).received_messages]
+        if messages:
+            self.hide(messages, seconds)
+        return messages
+
+    def hide(self, messages: Sequence[Message], seconds: int) -> list[Message]:
+        """Move the deadlines for acknowledging."""
+        return self._each_half(
+            "hide messages of",
+            messages,
+            lambda ids: self._client.modify_ack_deadline(
+                subscription=self._subscription, ack_ids=ids, ack_deadline_seconds=seconds
+            ),
+        )
+
+    def delete(self, messages: Sequence[Message]) -> list[Message]:
+        """Acknowledge.
+
+        The service does not tell when an acknowledgement came too late: the message comes again.
+        """
+        return self._each_half(
+            "acknowledge messages of",
+            messages,
+            lambda ids: self._client.acknowledge(subscription=self._subscription, ack_ids=ids),
+        )
+
+    def approximate_size(self) -> int | None:
+        """Not known to Pub/Sub itself."""
+        return None
+
+    def parse(self, message: Message) -> Parsed:
+        """Read an event of Cloud Storage."""
+        return events_gcp.parse(message)
+
+    def _each_half(
+        self, what: str, messages: Sequence[Message], call: Callable[[list[str]], Any]
+    ) -> list[Message]:
+        """Do something to messages at once; one bad receipt fails a request, so look for it."""
+        if not messages:
+            return []
+        try:
+            call([message.receipt for message in messages])
+        except (google.InvalidArgument, google.FailedPrecondition):
+            if len(messages) == 1:
+                return list(messages)
+            middle = len(messages) // 2
+            halves = (messages[:middle], messages[middle:])
+            return [bad for half in halves for bad in self._each_half(what, half, call)]
+        except (google.GoogleAPIError, GoogleAuthError) as failure:
+            raise _as_os_error(failure, what, self._subscription) from failure
+        return []
+
+    def _connect(self) -> None:
+        if self._connected:
+            return
+        ready = grpc.channel_ready_future(self._client.transport.grpc_channel)
+        try:
+            ready.result(timeout=self.connect_seconds)
+        except grpc.FutureTimeoutError as failure:
+            ready.cancel()
+            raise TimeoutError(
+                f"No connection to Pub/Sub for {self._subscription} in {self.connect_seconds} "
+                f"seconds. Check the network, and the endpoint of the connection."
+            ) from failure
+        self._connected = True
+
+
+def open_pubsub(subscription: str, project: str | None, access: Access | None) -> PubSubQueue:
+    """Open a subscription; nothing is contacted yet.
+
+    Args:
+        subscription: Its name, or `projects/<project>/subscriptions/<name>`.
+        project: The project, when only the name is given; else the connection's.
+        access: Credentials and addresses.
+
+    Raises:
+        OptionError: The project is not known, or there are no credentials.
+    """
+    given: GcpAccess | None = of_kind(GcpAccess, access)
+    return PubSubQueue(_full_name(subscription, project, given), _client(given))
+
+
+def _full_name(subscription: str, project: str | None, access: GcpAccess | None) -> str:
+    if "/" in subscription:
+        return subscription
+    project = project or (access.project if access else None)
+    if not project:
+        raise OptionError(
+            f"The subscription {subscription!r} is in an unknown project. Set cloudFiles.projectId,"
+            f" or give the subscription as projects/<project>/subscriptions/{subscription}."
+        )
+    return f"projects/{project}/subscriptions/{subscription}"
+
+
+def _client(access: GcpAccess | None) -> SubscriberClient:
+    """Make the client: for an emulator without encryption, else with the access's credentials."""
+    if access is not None and access.pubsub_endpoint:
+        channel = grpc.insecure_channel(access.pubsub_endpoint)
+        return SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
+    try:
+        return SubscriberClient(credentials=google_credentials(access))
+    except GoogleAuthError as failure:
+        raise OptionError(
+            f"There are no Google credentials to read notifications with: "
+            f"{_first_line(failure)} Give the connection a key, or set up application default "
+            f"credentials."
+        ) from failure
+
+
+def _message(received: Any) -> Message:
+    message = received.message
+    sent = message.publish_time
+    return Message(
+        id=message.message_id,
+        receipt=received.ack_id,
+        body=message.data,
+        attributes=dict(message.attributes),
+        receive_count=received.delivery_attempt,
+        sent_us=sent.ToMicroseconds() or None,
+    )
+
+
+def _as_os_error(failure: Exception, what: str, subscription: str) -> OSError:
+    """Say in a sentence what the client's error means."""
+    if isinstance(failure, google.Forbidden | google.Unauthorized) or (
+        isinstance(failure, GoogleAuthError) and not isinstance(failure, TransportError)
+    ):
+        return PermissionError(
+            f"Not allowed to {what} {subscription}. The identity needs the role Pub/Sub Subscriber "
+            f"on it ({_first_line(failure)})."
+        )
+    if isinstance(failure, google.NotFound):
+        return FileNotFoundError(f"There is no subscription {subscription}.")
+    if isinstance(failure, google.GatewayTimeout | google.RetryError):
+        return TimeoutError(f"No answer in time on trying to {what} {subscription}.")
+    said = f"Could not {what} {subscription}: {_first_line(failure)}"
+    if isinstance(failure, google.ClientError) and not isinstance(failure, _PASSING):
+        return OSError(said)
+    return ConnectionError(said)
+
+
+def _first_line(failure: Exception) -> str:
+    return (str(failure).splitlines() or [type(failure).__name__])[0]

@@ -1,0 +1,193 @@
+"""What is in these Avro files?
+
+A file is read block by block. The records of a block are decoded by its own schema (`schema`),
+turned into columns (`columns`), and fitted into the columns of the stream as those of any columnar
+format (`formats.columnar.reader`): what does not fit is rescued. A block that is damaged makes the
+file unreadable; the rows before it were given out.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import repeat
+from operator import itemgetter
+from typing import IO, Any, Final, cast
+
+import pyarrow as pa
+
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.formats.avro.columns import to_array
+from airflow_cloudfiles.engine.formats.avro.container import AvroDamagedError, Block, Container
+from airflow_cloudfiles.engine.formats.avro.schema import Node, parse_schema
+from airflow_cloudfiles.engine.formats.columnar.calendar import Calendar
+from airflow_cloudfiles.engine.formats.columnar.reader import Chunk, ColumnarFile, ColumnarReader
+from airflow_cloudfiles.engine.options.formats.avro import AvroOptions
+from airflow_cloudfiles.engine.options.formats.parquet import ParquetOptions
+
+try:
+    import fastavro
+except ImportError as error:
+    raise OptionError(
+        "cloudFiles.format=avro needs the package fastavro. Install it: "
+        "pip install 'airflow-provider-cloudfiles[avro]'."
+    ) from error
+
+__all__ = ["AvroFile", "AvroReader"]
+
+_BATCH_ROWS: Final = 2**14
+"""Most rows of a batch: their Python values are held at once."""
+_BATCH_BYTES: Final = 8 * 2**20
+"""A batch ends with the record that reaches so many encoded bytes."""
+_UNDECODABLE: Final = (
+    *(EOFError, IndexError, KeyError, OverflowError, MemoryError, RecursionError),
+    *(TypeError, ValueError, struct.error),
+)
+"""What `fastavro` raises for bytes that are not what the schema says."""
+
+Decode = Callable[[io.BytesIO], dict[str, Any]]
+
+
+class AvroReader(ColumnarReader):
+    """Reads Avro files with one schema."""
+
+    format = "Avro"
+
+    def open(self, content: IO[bytes]) -> ColumnarFile:
+        """Read the header of a file."""
+        return AvroFile(content, cast("AvroOptions", self._options.format_options))
+
+
+class AvroFile:
+    """An open file.
+
+    Args:
+        content: Its bytes, seekable.
+        options: How the branches of unions are named, and which calendar dates follow.
+
+    Attributes:
+        schema: Its columns, with the types its values have for Spark.
+
+    Raises:
+        ValueError: It is no Avro file, or its schema cannot be read; the text says why.
+    """
+
+    def __init__(self, content: IO[bytes], options: AvroOptions) -> None:
+        self._container = Container(content)
+        self.node, self._decode = _compiled(self._container.schema, options)
+        self.schema = pa.schema(list(self.node.arrow))
+        metadata = {key.encode(): value for key, value in self._container.metadata.items()}
+        self._calendar = Calendar.of(
+            metadata, ParquetOptions(datetime_rebase_mode=options.datetime_rebase_mode)
+        )
+        self._end: int | None = None
+
+    def parts(self, start: int, end: int | None) -> list[int]:
+        """Where the first block is that begins in a range; it stands for all of them."""
+        self._end = end
+        first = self._container.first_block(start, end)
+        return [] if first is None else [first]
+
+    def chunks(self, parts: list[int], columns: list[int]) -> Iterator[Chunk]:
+        """The rows of the blocks from one on, in order; before an error, all that come before it.
+
+        Raises:
+            AvroDamagedError: A block is damaged.
+        """
+        records = self._records(parts)
+        error: AvroDamagedError | None = None
+        while error is None:
+            with _without_collector():
+                rows, error = _batch(records)
+                chunk = self._chunk(rows, columns) if rows else None
+                ended = not rows
+                rows.clear()
+            if chunk is not None:
+                yield chunk
+            if ended:
+                break
+        if error is not None:
+            raise error
+
+    def _records(self, parts: list[int]) -> Iterator[tuple[dict[str, Any], int]]:
+        """The records of the blocks from one on, with the bytes they take."""
+        for first in parts:
+            for block in self._container.blocks(first, self._end):
+                yield from self._records_of(block)
+
+    def _records_of(self, block: Block) -> Iterator[tuple[dict[str, Any], int]]:
+        stream = io.BytesIO(block.data)
+        before = 0
+        for number in range(1, block.count + 1):
+            try:
+                record = self._decode(stream)
+            except _UNDECODABLE as error:
+                raise AvroDamagedError(
+                    f"record {number} of the block at byte {block.start} does not fit the schema "
+                    f"of the file ({type(error).__name__}: {error})"
+                ) from error
+            after = stream.tell()
+            yield record, after - before
+            before = after
+        if before != len(block.data):
+            raise AvroDamagedError(
+                f"the block at byte {block.start} has {len(block.data) - before} bytes behind its "
+                "last record"
+            )
+
+    def _chunk(self, rows: list[dict[str, Any]], columns: list[int]) -> Chunk:
+        arrays = [
+            to_array(self.node.children[place], list(map(itemgetter(f"f{place}"), rows)))
+            for place in columns
+        ]
+        if not self._calendar.is_ours:
+            arrays = [self._calendar.convert(array, repeat(False)) for array in arrays]
+        return Chunk(len(rows), arrays)
+
+
+def _batch(
+    records: Iterator[tuple[dict[str, Any], int]],
+) -> tuple[list[dict[str, Any]], AvroDamagedError | None]:
+    """The next records, and why there are no more, if that is no end."""
+    rows: list[dict[str, Any]] = []
+    held = 0
+    try:
+        for record, size in records:
+            rows.append(record)
+            held += size
+            if len(rows) >= _BATCH_ROWS or held >= _BATCH_BYTES:
+                break
+    except AvroDamagedError as error:
+        return rows, error
+    return rows, None
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Keep Python from looking for cycles among the records of a batch: a third of its time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@lru_cache(maxsize=16)
+def _compiled(schema: bytes, options: AvroOptions) -> tuple[Node, Decode]:
+    """A schema and what decodes a record by it; most files of a stream have the same."""
+    node = parse_schema(schema, options)
+    try:
+        wire = fastavro.parse_schema(node.wire)
+    except fastavro.schema.SchemaParseException as error:
+        raise AvroDamagedError(f"its schema is not valid ({error})") from error
+
+    def decode(stream: io.BytesIO) -> dict[str, Any]:
+        return fastavro.schemaless_reader(stream, wire, None)  # type: ignore[return-value]
+
+    return node, decode

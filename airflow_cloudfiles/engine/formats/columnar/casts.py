@@ -1,0 +1,338 @@
+"""Which values of an Arrow array fit a column of another type, and as what?
+
+One rule for each pair of types that have values in common; a pair without a rule has none. A rule
+takes a whole array. It gives the values that are the same in the other type, exactly, and says
+which are not: overflow, lost digits, bytes that are no text. Where two types differ in what they
+mean (a number in a string column, B11), nothing fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_cloudfiles.engine.formats.columnar.types import is_bytes, is_text
+
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+Cast = tuple[pa.Array, Bools | None]
+"""An array of the column's type, and which values do not fit (they are null); `None`: all fit."""
+Rule = Callable[[pa.Array], Cast]
+
+_DAY_MICROS: Final = 86_400_000_000
+_MOST_DAYS: Final = (2**63 - 1) // _DAY_MICROS
+_PER_MICRO: Final = {"s": 10**6, "ms": 10**3, "us": 1}
+
+
+def find_rule(source: pa.DataType, target: pa.DataType) -> Rule | None:
+    """The rule for values of one leaf type in a column of another; `None` when none can fit.
+
+    Args:
+        source: Of the file, without wrapping (`types.plain_type`).
+        target: Of the column, as `types.to_arrow` makes it.
+    """
+    if pa.types.is_null(source):
+        return lambda array: (pa.nulls(len(array), target), None)
+    for applies, find in _TARGETS:
+        if applies(target):
+            return find(source, target)
+    return None
+
+
+def without(array: pa.Array, bad: Bools | None) -> pa.Array:
+    """The array with null where `bad` is."""
+    if bad is None:
+        return array
+    return pc.if_else(pa.array(bad), pa.scalar(None, array.type), array)
+
+
+def _bad(condition: pa.BooleanArray) -> Bools | None:
+    """Where a condition holds; null is no misfit."""
+    found: Bools = condition.fill_null(False).to_numpy(zero_copy_only=False)
+    return found if found.any() else None
+
+
+def _outside(array: pa.Array, low: object, high: object) -> Bools | None:
+    """Which values are beyond two bounds, given in the type of the array."""
+    ends = pc.min_max(array)
+    least, most = ends["min"], ends["max"]
+    if not least.is_valid or (least.as_py() >= low and most.as_py() <= high):
+        return None
+    bounds = pa.scalar(low, array.type), pa.scalar(high, array.type)
+    return _bad(pc.or_(pc.less(array, bounds[0]), pc.greater(array, bounds[1])))
+
+
+def _any_of(first: Bools | None, second: Bools | None) -> Bools | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return first | second
+
+
+def _simple(target: pa.DataType) -> Rule:
+    """A cast that loses nothing, whatever the value."""
+    return lambda array: (array.cast(target), None)
+
+
+def _same(array: pa.Array) -> Cast:
+    return array, None
+
+
+# Numbers -----------------------------------------------------------------------------------
+
+
+def _bounds(kind: pa.DataType) -> tuple[int, int]:
+    bits = kind.bit_width
+    if pa.types.is_unsigned_integer(kind):
+        return 0, 2**bits - 1
+    return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+
+def _to_integer(source: pa.DataType, target: pa.DataType) -> Rule | None:
+    if pa.types.is_decimal(source):
+        return lambda array: _decimal_to_integer(array, target)
+    if not pa.types.is_integer(source):
+        return None
+    if source == target:
+        return _same
+    (least, most), (low, high) = _bounds(source), _bounds(target)
+    if low <= least and most <= high:
+        return _simple(target)
+
+    def rule(array: pa.Array) -> Cast:
+        bad = _outside(array, max(low, least), min(high, most))
+        return without(array, bad).cast(target), bad
+
+    return rule
+
+
+def _decimal_to_integer(array: pa.Array, target: pa.DataType) -> Cast:
+    """Whole numbers in range."""
+    low, high = _bounds(target)
+    kind = array.type
+    most = 10 ** (kind.precision - kind.scale) - 1
+    bad = _outside(array, Decimal(max(low, -most)), Decimal(min(high, most)))
+    rest = without(array, bad)
+    bad = _any_of(bad, _with_more_digits(rest, 0))
+    return without(rest, bad).cast(target), bad
+
+
+def _with_more_digits(array: pa.Array, scale: int) -> Bools | None:
+    """Which decimals have more digits behind the point."""
+    kind = array.type
+    if scale >= kind.scale:
+        return None
+    if kind.precision <= kind.scale - scale:  # no digit is left, and Arrow refuses to round
+        return _bad(pc.not_equal(array, pa.scalar(Decimal(0), kind)))
+    short = pc.round(array, ndigits=scale, round_mode="towards_zero")
+    return _bad(pc.not_equal(short, array))
+
+
+def _to_float(source: pa.DataType, target: pa.DataType) -> Rule | None:
+    if source == target:
+        return _same
+    if pa.types.is_floating(source):
+        return _simple(target) if source.bit_width < target.bit_width else _narrow_float
+    if pa.types.is_integer(source):
+        digits = 53 if pa.types.is_float64(target) else 24
+        return lambda array: _integer_to_float(array, target, 2**digits)
+    if pa.types.is_decimal(source) and pa.types.is_float64(target):
+        return _decimal_to_double
+    return None
+
+
+def _narrow_float(array: pa.Array) -> Cast:
+    """Doubles that are 32-bit floats too."""
+    numbers = array.fill_null(0.0).to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore", invalid="ignore"):
+        wide = numbers.astype(np.float32).astype(np.float64)
+    bad: Bools = (wide != numbers) & ~np.isnan(numbers)
+    found = bad if bad.any() else None
+    return without(array, found).cast(pa.float32(), safe=False), found
+
+
+def _integer_to_float(array: pa.Array, target: pa.DataType, exact: int) -> Cast:
+    """Whole numbers that the floating type has; up to `exact` it has all."""
+    low, high = _bounds(array.type)
+    bad = _outside(array, max(low, -exact), min(high, exact))
+    if bad is not None:
+        numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
+        floats = numbers.astype(target.to_pandas_dtype()).astype(np.float64)
+        within = floats < float(high)
+        back = np.where(within, floats, 0).astype(numbers.dtype)
+        bad &= ~(within & (back == numbers))
+        bad = bad if bad.any() else None
+    return without(array, bad).cast(target, safe=False), bad
+
+
+def _decimal_to_double(array: pa.Array) -> Cast:
+    """Decimals that their nearest double, written as short as can be, gives back."""
+    bad = None
+    values: list[float | None] = []
+    wrong = []
+    for row, value in enumerate(array.to_pylist()):
+        number = None if value is None else float(value)
+        values.append(number)
+        if number is not None and Decimal(repr(number)) != value:
+            wrong.append(row)
+    if wrong:
+        bad = np.zeros(len(array), np.bool_)
+        bad[wrong] = True
+    return without(pa.array(values, pa.float64()), bad), bad
+
+
+def _to_decimal(source: pa.DataType, target: pa.DataType) -> Rule | None:
+    if pa.types.is_integer(source):
+        return lambda array: _integer_to_decimal(array, target)
+    if not pa.types.is_decimal(source):
+        return None
+    # A damaged file can hold numbers of more digits than its own type has.
+    before_point = target.precision - target.scale
+    limit = _largest(source)
+    if before_point < source.precision - source.scale:
+        limit = Decimal(10**before_point - 1) + _largest_fraction(source)
+
+    def rule(array: pa.Array) -> Cast:
+        bad = _outside(array, -limit, limit)
+        rest = without(array, bad)
+        longer = _with_more_digits(rest, target.scale)
+        bad, rest = _any_of(bad, longer), without(rest, longer)
+        return (rest if source == target else rest.cast(target)), bad
+
+    return rule
+
+
+def _largest(kind: pa.DataType) -> Decimal:
+    """The largest number of a decimal type."""
+    return Decimal((0, (9,) * kind.precision, -kind.scale))
+
+
+def _largest_fraction(kind: pa.DataType) -> Decimal:
+    """The largest number below 1 that a decimal type has."""
+    return Decimal((0, (9,) * kind.scale, -kind.scale)) if kind.scale else Decimal(0)
+
+
+def _integer_to_decimal(array: pa.Array, target: pa.DataType) -> Cast:
+    low, high = _bounds(array.type)
+    most = 10 ** (target.precision - target.scale) - 1
+    bad = _outside(array, max(low, -most), min(high, most))
+    whole = without(array, bad).cast(pa.decimal128(20, 0))
+    return whole.cast(target), bad
+
+
+# Texts and bytes ---------------------------------------------------------------------------
+
+
+def _to_string(source: pa.DataType, target: pa.DataType) -> Rule | None:
+    """Strings, and bytes that are UTF-8: old writers do not mark their strings (as in Spark)."""
+    if not (is_text(source) or is_bytes(source)) or pa.types.is_fixed_size_binary(source):
+        return None
+
+    def rule(array: pa.Array) -> Cast:
+        raw = array.cast(pa.binary())
+        try:
+            return raw.cast(target), None  # checks the encoding
+        except pa.ArrowInvalid:
+            bad = np.array([not _is_utf8(each) for each in raw.to_pylist()], np.bool_)
+            return without(raw, bad).cast(target), bad
+
+    return rule
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    try:
+        return value is None or value.decode() is not None
+    except UnicodeDecodeError:
+        return False
+
+
+def _to_binary(source: pa.DataType, target: pa.DataType) -> Rule | None:
+    if source == target:
+        return _same
+    if is_text(source) or is_bytes(source):
+        return _simple(target)
+    return None
+
+
+# Dates and times ---------------------------------------------------------------------------
+
+
+def _to_date(source: pa.DataType, target: pa.DataType) -> Rule | None:
+    if source == target:
+        return _same
+    return _whole_days if pa.types.is_date64(source) else None
+
+
+def _whole_days(array: pa.Array) -> Cast:
+    numbers = array.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    days = numbers // (_DAY_MICROS // 1000)
+    bad: Bools = (days * (_DAY_MICROS // 1000) != numbers) | (np.abs(days) >= 2**31)
+    found = bad if bad.any() else None
+    whole = pa.array(np.where(bad, 0, days).astype(np.int32), mask=_nulls(array, found))
+    return whole.view(pa.date32()), found
+
+
+def _to_timestamp(source: pa.DataType, target: pa.DataType) -> Rule | None:
+    """Timestamps; a date is its midnight. What has no zone is UTC where the column has one."""
+    if pa.types.is_date(source):
+        return lambda array: _date_to_timestamp(array, target)
+    if not pa.types.is_timestamp(source) or (source.tz is not None and target.tz is None):
+        return None
+    if source.unit == "us":
+        return lambda array: (array.view(target), None)
+    if source.unit == "ns":
+        return lambda array: _whole_micros(array, target)
+    factor = _PER_MICRO[source.unit]
+    return lambda array: _times(array.view(pa.int64()), factor, target)
+
+
+def _times(numbers: pa.Array, factor: int, target: pa.DataType) -> Cast:
+    """Whole numbers of a larger unit."""
+    limit = (2**63 - 1) // factor
+    bad = _outside(numbers, -limit, limit)
+    return pc.multiply(without(numbers, bad), pa.scalar(factor, pa.int64())).view(target), bad
+
+
+def _date_to_timestamp(array: pa.Array, target: pa.DataType) -> Cast:
+    days, bad = (array, None) if pa.types.is_date32(array.type) else _whole_days(array)
+    found, beyond = _times(days.view(pa.int32()).cast(pa.int64()), _DAY_MICROS, target)
+    return found, _any_of(bad, beyond)
+
+
+def _whole_micros(array: pa.Array, target: pa.DataType) -> Cast:
+    """Nanoseconds without a fraction of a microsecond."""
+    numbers = array.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    micros = numbers // 1000
+    bad: Bools = micros * 1000 != numbers
+    found = bad if bad.any() else None
+    return pa.array(micros, mask=_nulls(array, found)).view(target), found
+
+
+def _nulls(array: pa.Array, bad: Bools | None) -> Bools | None:
+    """Where the result is null."""
+    null = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    return _any_of(null, bad)
+
+
+def _to_boolean(source: pa.DataType, _target: pa.DataType) -> Rule | None:
+    return _same if pa.types.is_boolean(source) else None
+
+
+_TARGETS: Final[
+    tuple[
+        tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.DataType], Rule | None]],
+        ...,
+    ]
+] = (
+    (pa.types.is_string, _to_string),
+    (pa.types.is_integer, _to_integer),
+    (pa.types.is_floating, _to_float),
+    (pa.types.is_decimal, _to_decimal),
+    (pa.types.is_boolean, _to_boolean),
+    (pa.types.is_date, _to_date),
+    (pa.types.is_timestamp, _to_timestamp),
+    (pa.types.is_binary, _to_binary),
+)

@@ -1,0 +1,147 @@
+"""Which columns do files with their own types have?
+
+Learnt from the footers: no row is read. Types are the files' own (`types`), whatever
+`cloudFiles.inferColumnTypes` says, and meet in the widest one when files disagree (B10). What a
+column cannot have (times of day, unions, a second field under the same name) is left out; the
+reader rescues it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from abc import ABC, abstractmethod
+from typing import IO, TYPE_CHECKING
+
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+)
+
+from airflow_cloudfiles.engine.formats.columnar.reader import ColumnarFile, content_of
+from airflow_cloudfiles.engine.formats.columnar.types import (
+    clashes,
+    column_types,
+    merge_fields,
+)
+from airflow_cloudfiles.engine.types import field_positions, fold
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.formats.base import OpenedFile
+    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+
+_log = logging.getLogger(__name__)
+
+
+class ColumnarInference(ABC):
+    """Learns the schema of files of a columnar format.
+
+    Args:
+        options: The stream's; `mergeSchema=false` learns from the first file alone.
+        known: The schema there is already. Its columns keep their types, whatever the files say;
+            only what it lacks is learnt.
+    """
+
+    format: str
+
+    def __init__(self, options: CloudFilesOptions, known: StructType | None = None) -> None:
+        self._merges = getattr(options.format_options, "merge_schema", True)
+        self._known = known
+        self._found = StructType([]) if known is None else known
+        self._files = 0
+
+    @abstractmethod
+    def open(self, content: IO[bytes]) -> ColumnarFile:
+        """Read the footer of a file."""
+
+    def add_file(self, file: OpenedFile) -> None:
+        """Learn from the footer of one file.
+
+        Raises:
+            FileUnreadableError: The file is not of this format, or damaged.
+        """
+        if self._is_settled or not file.entry.size:
+            return
+        with content_of(file, self.format) as content:
+            found = StructType(column_types(self.open(content).schema))
+        self._learn(found, 1, file.uri)
+
+    def evidence(self) -> bytes:
+        """All that it knows, for `absorb`."""
+        return json.dumps({"files": self._files, "found": self._found.jsonValue()}).encode()
+
+    def absorb(self, evidence: bytes) -> None:
+        """Learn what another process learned from the files after those of this one."""
+        learned = json.loads(evidence)
+        if learned["files"] and not self._is_settled:
+            found = StructType.fromJson(learned["found"])
+            self._learn(found, learned["files"], "some files")
+
+    def result(self) -> StructType:
+        """The columns of all files, in order of first appearance."""
+        return self._found
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether no more file is looked at, because one tells it all."""
+        return bool(self._files) and not self._merges and self._known is None
+
+    def _learn(self, found: StructType, files: int, where: str) -> None:
+        self._files += files
+        if self._known is None:
+            self._tell_clashes(self._found, found, "", where)
+            self._found = merge_fields(self._found, found)
+        else:
+            self._found = _add_new(self._found, found)
+
+    def _tell_clashes(self, left: StructType, right: StructType, within: str, where: str) -> None:
+        positions = field_positions(left)
+        for field in right.fields:
+            place = positions.get(fold(field.name))
+            if place is None:
+                continue
+            before = left.fields[place].dataType
+            name = f"{within}{field.name}"
+            if isinstance(before, StructType) and isinstance(field.dataType, StructType):
+                self._tell_clashes(before, field.dataType, f"{name}.", where)
+            elif clashes(before, field.dataType):
+                _log.warning(
+                    "Column %s is %s in %s but %s in other files of the sample, which have no "
+                    "wider type in common: it becomes a string, and values of other types are "
+                    "rescued. Say which type it has with cloudFiles.schemaHints",
+                    name,
+                    field.dataType.simpleString(),
+                    where,
+                    before.simpleString(),
+                )
+
+
+def _add_new(known: StructType, found: StructType) -> StructType:
+    """What is known, with the fields that it lacks at the end of each struct."""
+    fields = list(known.fields)
+    positions = field_positions(known)
+    for field in found.fields:
+        place = positions.get(fold(field.name))
+        if place is None:
+            positions[fold(field.name)] = len(fields)
+            fields.append(field)
+            continue
+        old = fields[place]
+        kind = _grown(old.dataType, field.dataType)
+        fields[place] = StructField(old.name, kind, old.nullable, old.metadata)
+    return StructType(fields)
+
+
+def _grown(known: DataType, found: DataType) -> DataType:
+    """A known type with the new fields of its structs."""
+    if isinstance(known, StructType) and isinstance(found, StructType):
+        return _add_new(known, found)
+    if isinstance(known, ArrayType) and isinstance(found, ArrayType):
+        return ArrayType(_grown(known.elementType, found.elementType), known.containsNull)
+    if isinstance(known, MapType) and isinstance(found, MapType):
+        value = _grown(known.valueType, found.valueType)
+        return MapType(known.keyType, value, known.valueContainsNull)
+    return known

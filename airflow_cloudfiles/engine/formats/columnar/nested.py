@@ -1,0 +1,53 @@
+"""What is inside an array of lists, maps or wrapped values?"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_cloudfiles.engine.formats.columnar.types import plain_type
+
+
+def plain(array: pa.Array) -> pa.Array:
+    """The array without its wrapping: dictionary, run-end encoding, extension."""
+    while True:
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        elif pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        elif pa.types.is_run_end_encoded(array.type):
+            array = pc.run_end_decode(array)
+        else:
+            kind = plain_type(array.type)
+            return array if kind == array.type else array.cast(kind)
+
+
+def ranges(array: pa.Array) -> list[tuple[int, int] | None]:
+    """Where the elements of each list or map are in `elements(array)`; `None` for null."""
+    offsets = array.offsets.to_pylist()
+    first = offsets[0] if offsets else 0
+    return [
+        (offsets[row] - first, offsets[row + 1] - first) if valid else None
+        for row, valid in enumerate(array.is_valid().to_pylist())
+    ]
+
+
+def listed(array: pa.Array) -> pa.Array:
+    """A list of any layout as a plain one."""
+    kind = array.type
+    if pa.types.is_list(kind):
+        return array
+    return array.cast(pa.list_(kind.value_field))
+
+
+def elements(array: pa.Array) -> pa.Array:
+    """The elements of plain lists, also those behind nulls."""
+    offsets = array.offsets
+    return array.values[offsets[0].as_py() : offsets[-1].as_py()] if len(array) else array.values
+
+
+def entries(array: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Keys and values of maps, also those behind nulls."""
+    offsets = array.offsets
+    begin, end = (offsets[0].as_py(), offsets[-1].as_py()) if len(array) else (0, 0)
+    return array.keys[begin:end], array.items[begin:end]

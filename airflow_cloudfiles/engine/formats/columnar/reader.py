@@ -1,0 +1,325 @@
+"""How do files with their own types become batches of the stream?
+
+What Parquet and ORC share. The life of one `read_file`:
+
+1. The file's schema is compared with the stream's (`fit`); new fields are reported before
+   any row is given out.
+2. Batches of the columns that are needed are fitted, column by column.
+3. What did not find its column goes into the rescued data column, row by row. Without that column
+   it is dropped, which is what leaving it out asks for (B55): these formats have no bad records,
+   and no `mode`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Final, Protocol, cast
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import StringType, StructField, StructType
+
+from airflow_cloudfiles.engine.errors import (
+    CloudFilesError,
+    FileUnreadableError,
+)
+from airflow_cloudfiles.engine.formats.base import (
+    BadRecord,
+    OpenedFile,
+    ReadCounts,
+    UnknownFields,
+)
+from airflow_cloudfiles.engine.formats.columnar import strings as json_texts
+from airflow_cloudfiles.engine.formats.columnar.casts import Bools
+from airflow_cloudfiles.engine.formats.columnar.content import Watched
+from airflow_cloudfiles.engine.formats.columnar.fit import (
+    INSIDE,
+    FilePlan,
+    Matching,
+    NewField,
+    compile_file,
+    there,
+)
+from airflow_cloudfiles.engine.formats.recognize import (
+    HEAD_BYTES,
+    kind_of_content,
+    not_of_format,
+)
+from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
+from airflow_cloudfiles.engine.shortened import cut
+from airflow_cloudfiles.engine.types import fold, to_arrow
+
+_SAMPLE_CHARACTERS: Final = 1000
+BATCH_BYTES: Final = 16 * 2**20
+"""About what a batch takes in memory: large enough to vectorise, small enough for a task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some rows of a file.
+
+    Attributes:
+        rows: How many.
+        columns: The columns that were asked for, in that order.
+        schema: Of the file, where these rows need other types than the file tells.
+    """
+
+    rows: int
+    columns: list[pa.Array]
+    schema: pa.Schema | None = None
+
+
+class ColumnarFile(Protocol):
+    """An open file of a columnar format."""
+
+    schema: pa.Schema
+    """Its columns, with the types its values have for Spark."""
+
+    def parts(self, start: int, end: int | None) -> list[int]:
+        """The row groups or stripes whose first byte is in a range."""
+
+    def chunks(self, parts: list[int], columns: list[int]) -> Iterator[Chunk]:
+        """The rows of some parts, in order."""
+
+
+class ColumnarReader(ABC):
+    """Reads files of a columnar format with one schema.
+
+    Args:
+        data_schema: The columns to fill: without partition columns and rescued data column.
+        options: Evolution mode, case sensitivity and the name of the rescued data column.
+
+    Attributes:
+        arrow_schema: Of the batches: the data columns, then the rescued data column if any.
+        counts: What was read so far.
+        bad_records: Always empty.
+
+    Raises:
+        IncompatibleSchemaError: A column has a type that files cannot be read into.
+    """
+
+    format: str
+    """The name of the format, for errors."""
+
+    def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
+        rescued = options.rescued_data_column
+        extra = [] if rescued is None else [StructField(rescued, StringType())]
+        self.arrow_schema: pa.Schema = to_arrow(StructType([*data_schema.fields, *extra]))
+        self.counts = ReadCounts()
+        self.bad_records: list[BadRecord] = []
+        self._options = options
+        self._columns = to_arrow(data_schema)
+        # Inference leaves these names out; where the user's own schema has one, it is a column.
+        reserved = set(map(fold, options.reserved_columns))
+        self._matching = Matching(
+            case_sensitive=options.reader_case_sensitive,
+            keeps_strangers=rescued is not None,
+            reserved=frozenset(reserved - set(map(fold, data_schema.names))),
+        )
+        self._last: tuple[pa.Schema, FilePlan] | None = None
+
+    @abstractmethod
+    def open(self, content: IO[bytes]) -> ColumnarFile:
+        """Read the footer of a file."""
+
+    def read_file(
+        self, file: OpenedFile, start: int = 0, end: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Read one file, or the row groups or stripes of it that begin in a range of bytes.
+
+        Reading the ranges of a file, in whatever tasks, gives each of its rows once.
+
+        Raises:
+            UnknownFields: The file has fields the schema lacks, in a mode that must know.
+            FileUnreadableError: The file is not of this format, damaged, or not readable here.
+        """
+        if not file.entry.size:
+            return  # without a row, as an empty file of lines
+        with content_of(file, self.format) as content:
+            opened = self.open(content)
+            parts = opened.parts(start, end)
+            plan = self._plan(opened.schema)
+            if plan.new and self._watches and (parts or start == 0):
+                raise UnknownFields(_samples(opened, parts, plan.new), file.uri)
+            for chunk in opened.chunks(parts, plan.columns):
+                schema = opened.schema if chunk.schema is None else chunk.schema
+                batch = self._batch(self._plan(schema), chunk, file.uri)
+                self.counts.rows += batch.num_rows
+                yield batch
+
+    @property
+    def _watches(self) -> bool:
+        return self._options.schema_evolution_mode in WATCHING_MODES
+
+    def _plan(self, schema: pa.Schema) -> FilePlan:
+        """The plan for files of a schema; most files of a stream have the same."""
+        if self._last is None or not self._last[0].equals(schema, check_metadata=True):
+            self._last = schema, compile_file(schema, self._columns, self._matching)
+        return self._last[1]
+
+    def _batch(self, plan: FilePlan, chunk: Chunk, uri: str) -> pa.RecordBatch:
+        """Fit one chunk."""
+        columns = dict(zip(plan.columns, chunk.columns, strict=True))
+        fields = [columns.get(place) for place in range(len(plan.root.names))]
+        arrays, bads = plan.root.fit_fields(fields, chunk.rows)
+        if self._options.rescued_data_column is not None:
+            arrays.append(self._rescued(plan, fields, bads, chunk.rows, uri))
+        return _make_batch(arrays, self.arrow_schema, chunk.rows)
+
+    def _rescued(
+        self,
+        plan: FilePlan,
+        fields: list[pa.Array],
+        bads: list[Bools | None],
+        rows: int,
+        uri: str,
+    ) -> pa.Array:
+        """The rescued data column."""
+        members: dict[int, list[str]] = {}
+        for child, bad in zip(plan.root.children, bads, strict=True):
+            if child is not None and bad is not None:
+                places = np.flatnonzero(bad)
+                rest = child[1].rest(_taken(fields[child[0]], places))
+                _add(members, plan.root.names[child[0]], places.tolist(), rest)
+        for place in plan.root.strangers:
+            present = there(fields[place])
+            if present is not None:
+                places = np.flatnonzero(present)
+                texts = json_texts.texts(_taken(fields[place], places))
+                _add(members, plan.root.names[place], places.tolist(), texts)
+        self.counts.rescued_rows += len(members)
+        if not members:
+            return pa.nulls(rows, pa.string())
+        end = f',"_file_path":{json_texts.quote(uri)}}}'
+        values: list[str | None] = [None] * rows
+        for row, found in members.items():
+            values[row] = "{" + ",".join(found) + end
+        return pa.array(values, pa.string())
+
+
+def names_of(schema: pa.Schema, columns: list[int]) -> list[str] | None:
+    """Columns by name, as the library wants them; `None`, all, where names would be ambiguous.
+
+    To the library a dot leads into a struct.
+    """
+    names = schema.names
+    if len(columns) == len(names) or len(set(names)) < len(names):
+        return None
+    return None if any("." in name for name in names) else [names[each] for each in columns]
+
+
+@contextmanager
+def reading(file: OpenedFile, format_name: str) -> Iterator[None]:
+    """Turn what the library raises into an error that names the file.
+
+    What fetching the bytes raises passes: the stream knows what to do about it.
+
+    Raises:
+        FileUnreadableError: The file is not of this format, damaged, or not readable here.
+    """
+    try:
+        yield
+    except (CloudFilesError, UnknownFields):
+        raise
+    except (pa.ArrowException, MemoryError, ValueError, ArithmeticError) as error:
+        raise unreadable(file, format_name, str(error)) from error
+    except OSError as error:
+        if type(error) is not OSError or error.errno is not None:
+            raise  # the system's, or the store's; the library raises nothing but the bare class
+        raise unreadable(file, format_name, str(error)) from error
+
+
+@contextmanager
+def content_of(file: OpenedFile, format_name: str) -> Iterator[IO[bytes]]:
+    """Open a file for a library, and turn what that raises into an error that names the file.
+
+    Raises:
+        FileUnreadableError: As of `reading`.
+    """
+    with reading(file, format_name), file.random_access() as content:
+        watched = Watched(content)
+        try:
+            yield cast("IO[bytes]", watched)
+        except Exception as error:
+            if watched.failure is not None:
+                raise watched.failure from error
+            raise
+
+
+def unreadable(file: OpenedFile, format_name: str, reason: str) -> FileUnreadableError:
+    """The error for a file that cannot be read."""
+    kind = _kind_of(file)
+    if kind is not None and kind != format_name:
+        return not_of_format(file.uri, kind)
+    reason = cut(" ".join(reason.split()).rstrip("."), 300)
+    return FileUnreadableError(
+        f"{file.uri} cannot be read as {format_name}: {reason}. "
+        "Replace it and run again, or set ignoreCorruptFiles=true to go on without it."
+    )
+
+
+def _kind_of(file: OpenedFile) -> str | None:
+    """What a file looks like, if its beginning can be read."""
+    try:
+        with file.random_access() as content:
+            return kind_of_content(content.read(HEAD_BYTES))
+    except OSError:
+        return None
+
+
+def _make_batch(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    if arrays:
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    empty = pa.Array.from_buffers(pa.struct([]), rows, [None], children=[])
+    return pa.RecordBatch.from_struct_array(empty)
+
+
+def _taken(array: pa.Array, places: np.ndarray) -> pa.Array:
+    """Some values; the array itself when these are all."""
+    array = json_texts.plain(array)
+    return array if len(places) == len(array) else array.take(pa.array(places))
+
+
+def _add(
+    members: dict[int, list[str]], name: str, places: list[int], texts: json_texts.Texts
+) -> None:
+    """Add a member to the rescued data of rows."""
+    key = json_texts.quote(name) + ":"
+    for place, text in zip(places, texts, strict=True):
+        if text is not None:
+            members.setdefault(place, []).append(key + text)
+
+
+def _samples(opened: ColumnarFile, parts: list[int], new: list[NewField]) -> dict[str, object]:
+    """New top-level fields with a value of each, nested as they are nested."""
+    columns = sorted({each.steps[0] for each in new})
+    chunk = next(opened.chunks(parts[:1], columns), None)
+    arrays = {} if chunk is None else dict(zip(columns, chunk.columns, strict=True))
+    found: dict[str, object] = {}
+    for each in new:
+        array = arrays.get(each.steps[0])
+        value = None if array is None else _sample(array, each.steps[1:])
+        into = found
+        for name in each.names[:-1]:
+            inner = into.setdefault(name, {})
+            if not isinstance(inner, dict):
+                break
+            into = inner
+        into.setdefault(each.names[-1], value)
+    return found
+
+
+def _sample(array: pa.Array, steps: tuple[int, ...]) -> object:
+    """The first value at a path that is there, for a message."""
+    for step in steps:
+        array = json_texts.plain(array)
+        if step != INSIDE:
+            array = array.flatten()[step]
+        elif pa.types.is_map(array.type):
+            array = json_texts.entries(array)[1]
+        else:
+            array = json_texts.elements(json_texts.listed(array))
+    return json_texts.sample(array, _SAMPLE_CHARACTERS)

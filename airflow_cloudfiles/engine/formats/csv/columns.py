@@ -1,0 +1,160 @@
+"""How do the values of plain records become columns of texts?
+
+Arrow's CSV parser takes them apart; what it does not know about nulls and blanks is done here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as arrow_csv
+
+from airflow_cloudfiles.engine.formats.csv.tokens import BLANKS
+from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
+
+_STAND_INS: Final = [bytes([each]) for each in (0x1F, 0x1E, 0x1D, 0x1C, 1, 2, 3, 4, 5, 6)]
+_NO_TEXT: Final = pa.scalar(None, pa.string())
+
+
+@dataclass(slots=True)
+class PlainColumns:
+    """Columns of texts.
+
+    Attributes:
+        arrays: One for each column that was wanted.
+        ragged: Positions of records with another number of values, which have no row here.
+    """
+
+    arrays: list[pa.StringArray] = field(default_factory=list)
+    ragged: list[int] = field(default_factory=list)
+
+
+class PlainReader:
+    """Reads plain records.
+
+    Args:
+        options: How records are written.
+    """
+
+    def __init__(self, options: CsvOptions) -> None:
+        self._options = options
+        self._sep = options.sep.encode()
+        self._has_simple_nulls = not (options.null_value or options.empty_value) and not (
+            options.trims_start or options.trims_end
+        )
+
+    def can_read(self, text: bytes) -> bool:
+        """Whether there is a way to read a text of plain records."""
+        return self._stand_in(text) is not None
+
+    def read(self, text: bytes, width: int, wanted: Sequence[int]) -> PlainColumns:
+        """Read records of `width` values.
+
+        Args:
+            text: The records, in UTF-8, each with a line break after it.
+            width: How many values each should have.
+            wanted: The columns to return, by position.
+        """
+        found = PlainColumns()
+        sep = self._stand_in(text)
+        if sep is None:
+            raise AssertionError("can_read was not asked")
+        if sep != self._sep:
+            text = text.replace(self._sep, sep)
+
+        def note(row: arrow_csv.InvalidRow) -> str:
+            found.ragged.append(row.number - 1)
+            return "skip"
+
+        names = [str(place) for place in range(width)]
+        chosen = [names[place] for place in wanted] or names[:1]
+        table = arrow_csv.read_csv(
+            pa.BufferReader(text),
+            read_options=arrow_csv.ReadOptions(
+                use_threads=False, block_size=len(text) + 1, column_names=names
+            ),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=sep.decode(),
+                quote_char=self._options.quote or False,
+                double_quote=self._options.escape == self._options.quote,
+                newlines_in_values=self._options.multi_line,
+                ignore_empty_lines=False,
+                invalid_row_handler=note,
+            ),
+            convert_options=arrow_csv.ConvertOptions(
+                check_utf8=False,
+                column_types=dict.fromkeys(names, pa.string()),
+                include_columns=chosen,
+                strings_can_be_null=True,
+                null_values=[""],
+                quoted_strings_can_be_null=self._has_simple_nulls,
+            ),
+        )
+        arrays = [_whole(table.column(name)) for name in chosen]
+        if sep != self._sep:
+            arrays = [_with_separators(each, sep, self._sep) for each in arrays]
+        found.arrays = [self._settled(each) for each in arrays]
+        return found
+
+    def _stand_in(self, text: bytes) -> bytes | None:
+        """The separator, or for one of several characters a byte that does not occur."""
+        if len(self._sep) == 1:
+            return self._sep
+        if not _is_found_by_searching(self._sep):
+            return None
+        return next((each for each in _STAND_INS if each not in text), None)
+
+    def _settled(self, array: pa.StringArray) -> pa.StringArray:
+        """The texts as the options on blanks and nulls say."""
+        if self._has_simple_nulls:
+            return array
+        options = self._options
+        if options.trims_start or options.trims_end:
+            array = self._trimmed(array)
+        if options.empty_value:
+            array = pc.if_else(pc.equal(array, ""), options.empty_value, array)
+        return without(array, options.null_value)
+
+    def _trimmed(self, array: pa.StringArray) -> pa.StringArray:
+        """Without blanks around; a text of nothing else is null."""
+        trimmed = array
+        if self._options.trims_start:
+            trimmed = pc.ascii_ltrim(trimmed, characters=BLANKS)
+        if self._options.trims_end:
+            trimmed = pc.ascii_rtrim(trimmed, characters=BLANKS)
+        blank = pc.and_(pc.equal(trimmed, ""), pc.not_equal(array, ""))
+        return pc.if_else(blank, _NO_TEXT, trimmed)
+
+
+def without(array: pa.StringArray, null_value: str) -> pa.StringArray:
+    """The texts, those that stand for null as nulls."""
+    return pc.if_else(pc.equal(array, null_value), _NO_TEXT, array)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.StringArray:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], pa.string())
+
+
+def _with_separators(array: pa.StringArray, stand_in: bytes, sep: bytes) -> pa.StringArray:
+    """Separators inside of quoted values as they were."""
+    found = pc.match_substring(array, stand_in.decode())
+    if not pc.any(found).as_py():
+        return array
+    return pc.replace_substring(array, stand_in.decode(), sep.decode())
+
+
+def _is_found_by_searching(sep: bytes) -> bool:
+    """Whether univocity, which never steps back in a separator, finds it where a search does."""
+    if not sep.isascii():
+        return False
+    return len(set(sep)) == 1 or all(
+        not sep[:end].endswith(sep[:length])
+        for end in range(2, len(sep))
+        for length in range(1, end)
+    )

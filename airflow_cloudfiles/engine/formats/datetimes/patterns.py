@@ -1,0 +1,188 @@
+"""Which date or time does a text name, by the patterns of the options?
+
+`dateFormat`, `timestampFormat` and `timestampNTZFormat` with `timeZone` and `locale`, for every
+format whose values are texts. Without a pattern, what Spark's CAST takes (`default_format`).
+
+Spark's meaning, except where it would lose something that can be rescued: a date whose pattern has
+a time of day or a zone fits only at midnight UTC; a fraction finer than a microsecond does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.formats.datetimes import default_format as json_times
+from airflow_cloudfiles.engine.formats.datetimes.java import Pattern, PatternError
+from airflow_cloudfiles.engine.formats.datetimes.layouts import Bools, Layouts, Numbers
+from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH, Locale, find_locale
+from airflow_cloudfiles.engine.formats.datetimes.resolve import day_of, moment_of, offset_of_text
+from airflow_cloudfiles.engine.formats.datetimes.zones import find_zone, offset_of
+
+_DATE: Final = "yyyy-MM-dd"
+_TIMESTAMP: Final = (
+    "yyyy-MM-dd'T'HH:mm:ss[.SSSSSSSSS][XXX]",
+    "yyyy-MM-dd HH:mm:ss[.SSSSSSSSS][XXX]",
+)
+_LOCAL: Final = ("yyyy-MM-dd'T'HH:mm:ss[.SSSSSSSSS]", "yyyy-MM-dd HH:mm:ss[.SSSSSSSSS]")
+"""What is cast at once of what Spark's CAST takes."""
+_MICROS: Final = 1_000_000
+_DAY_MICROS: Final = 86_400 * _MICROS
+
+
+class TimePatterns:
+    """The date and time patterns of one reader; immutable.
+
+    Args:
+        date: `dateFormat`; `None` for Spark's default.
+        timestamp: `timestampFormat`, likewise.
+        timestamp_ntz: `timestampNTZFormat`, likewise; its names are always English, as in Spark.
+        time_zone: `timeZone`: of timestamps that name none; `None` is UTC.
+        locale: `locale`: language of names; `None` is `en-US`.
+        exact: Whether a text of which Spark would drop something does not fit.
+
+    Raises:
+        OptionError: A pattern Spark refuses, or an unknown zone or locale; names the option.
+    """
+
+    def __init__(  # noqa: PLR0913 - an option each
+        self,
+        *,
+        date: str | None,
+        timestamp: str | None,
+        timestamp_ntz: str | None,
+        time_zone: str | None,
+        locale: str | None,
+        exact: bool = True,
+    ) -> None:
+        self._exact = exact
+        language = find_locale(locale)
+        zone = UTC if time_zone is None else find_zone(time_zone.strip())
+        if zone is None:
+            raise OptionError(
+                f"timeZone={time_zone!r} is no time zone. Give a name such as Europe/Paris, or an "
+                "offset such as +05:30."
+            )
+        self._zone = zone
+        self.locale = language
+        self._date = _compiled("dateFormat", date, language)
+        self._timestamp = _compiled("timestampFormat", timestamp, language)
+        self._local = _compiled("timestampNTZFormat", timestamp_ntz, ENGLISH)
+        self._date_layouts = Layouts((_DATE,) if date is None else (date,), language)
+        self._timestamp_layouts = Layouts(
+            _TIMESTAMP if timestamp is None else (timestamp,), language
+        )
+        self._local_layouts = Layouts(
+            _LOCAL if timestamp_ntz is None else (timestamp_ntz,), ENGLISH
+        )
+
+    @property
+    def are_default(self) -> bool:
+        """Whether there is no pattern at all, and the zone is UTC."""
+        return (self._date, self._timestamp, self._local, self._zone) == (None, None, None, UTC)
+
+    def date_days(self, text: str) -> int | None:
+        """Days since 1970-01-01 of a date text; `None` when it does not fit."""
+        if self._date is None:
+            return json_times.date_days(text, exact=self._exact)
+        fields = self._date.fields(text)
+        moment = None if fields is None else moment_of(fields, exact=self._exact)
+        if not self._exact:
+            return None if fields is None or moment is None else day_of(fields)
+        if fields is None or moment is None or moment % _DAY_MICROS:
+            return None
+        if "zone" in fields and offset_of_text(str(fields["zone"]), moment) != 0:
+            return None
+        return day_of(fields)
+
+    def timestamp_micros(self, text: str) -> int | None:
+        """Microseconds since the epoch of a timestamp text; `None` when it does not fit."""
+        if self._timestamp is None:
+            return json_times.timestamp_micros(text, self._zone, exact=self._exact)
+        fields = self._timestamp.fields(text)
+        local = None if fields is None else moment_of(fields, exact=self._exact)
+        if fields is None or local is None:
+            return None
+        if "zone" in fields:
+            offset = offset_of_text(str(fields["zone"]), local)
+        else:
+            offset = offset_of(self._zone, local)
+        return None if offset is None else json_times.in_range(local - offset * _MICROS)
+
+    def local_micros(self, text: str) -> int | None:
+        """Microseconds since the epoch of a timestamp text without a zone (`timestamp_ntz`)."""
+        if self._local is None:
+            return json_times.local_micros(text, exact=self._exact)
+        fields = self._local.fields(text)
+        if fields is None or "zone" in fields:
+            return None
+        return moment_of(fields, exact=self._exact)
+
+    def cast(self, array: pa.StringArray, kind: pa.DataType) -> tuple[pa.Array, pa.BooleanArray]:
+        """Convert texts all at once.
+
+        Args:
+            array: Texts and nulls.
+            kind: `date32`, `timestamp("us", "UTC")` or `timestamp("us")`.
+
+        Returns:
+            The values, NULL where the text is null or does not fit; and a mask, without nulls, that
+            is true where it does not fit.
+        """
+        if pa.types.is_date(kind):
+            convert = self.date_days
+            numbers, known = self._date_layouts.days(array)
+        elif kind.tz is not None:
+            convert = self.timestamp_micros
+            numbers, known = self._timestamp_layouts.micros(array, self._zone)
+        else:
+            convert = self.local_micros
+            numbers, known = self._local_layouts.micros(array, None)
+        misfits = _one_by_one(array, numbers, known, convert)
+        gone = misfits | ~_there(array)
+        found = pa.array(numbers, pa.int64(), mask=gone if gone.any() else None)
+        whole = pa.int32() if pa.types.is_date(kind) else pa.int64()
+        return found.cast(whole).cast(kind), pa.array(misfits)
+
+
+def _compiled(option: str, pattern: str | None, locale: Locale) -> Pattern | None:
+    if pattern is None:
+        return None
+    try:
+        return Pattern(pattern, locale)
+    except PatternError as error:
+        raise OptionError(
+            f"{option}={pattern!r} is no pattern that can be parsed: {error}. Patterns are told in "
+            "docs/reference/formats/json.md."
+        ) from error
+
+
+def _there(array: pa.StringArray) -> Bools:
+    there: Bools = array.is_valid().to_numpy(zero_copy_only=False)
+    return there
+
+
+def _one_by_one(
+    array: pa.StringArray,
+    numbers: Numbers,
+    known: Bools,
+    convert: Callable[[str], int | None],
+) -> Bools:
+    """Convert the texts that are not known yet, each distinct one once; which do not fit."""
+    misfits = np.zeros(len(array), np.bool_)
+    hard = np.flatnonzero(_there(array) & ~known)
+    if len(hard):
+        codes = pc.dictionary_encode(array.take(pa.array(hard)))
+        values = [convert(text) for text in codes.dictionary.to_pylist()]
+        fitting = np.array([0 if value is None else value for value in values], np.int64)
+        lost = np.array([value is None for value in values], np.bool_)
+        indices = codes.indices.to_numpy(zero_copy_only=False)
+        numbers[hard] = fitting[indices]
+        misfits[hard] = lost[indices]
+    return misfits

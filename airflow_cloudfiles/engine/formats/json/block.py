@@ -1,0 +1,453 @@
+"""What becomes of each line of a block?
+
+The life of one `JsonReader.read`:
+
+1. Chunks of lines are decoded at once; a line the decoder refuses is explained by itself.
+2. The columns are made; they tell which rows hold a value that does not fit.
+3. What did not find its column is put into the rescued data column, the corrupt record column,
+   or wherever else the mode says.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from airflow_cloudfiles.engine.errors import CorruptRecordError
+from airflow_cloudfiles.engine.formats.arrays import validity
+from airflow_cloudfiles.engine.formats.base import BadRecord, Piece, ReadCounts, UnknownFields
+from airflow_cloudfiles.engine.formats.json import lines as json_lines
+from airflow_cloudfiles.engine.formats.json.columns import Finished, LeafColumn, StructColumn
+from airflow_cloudfiles.engine.formats.json.explain import Explained, Explainer, has_repeated_key
+from airflow_cloudfiles.engine.formats.json.lines import BLANK, count_quotes
+from airflow_cloudfiles.engine.formats.json.rescue import printable, quote
+from airflow_cloudfiles.engine.formats.json.shape import StructShape
+from airflow_cloudfiles.engine.formats.json.tokens import NotJsonError
+from airflow_cloudfiles.engine.formats.json.unknown_fields import Extended, Strangers
+from airflow_cloudfiles.engine.options.cloud_files import ParseMode
+
+_REFUSED: Final = (msgspec.DecodeError, RecursionError)
+_MISFIT: Final = "a value does not fit its column"
+_SHOWN_BYTES: Final = 200
+"""How much of a line an error quotes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a reader has made of its schema and options.
+
+    Attributes:
+        keeps_bad: Whether corrupt records go to `badRecordsPath`, rather than where the mode says.
+        rescues: Whether there is a rescued data column, which comes last in `arrow_schema`.
+        has_plain_keys: Whether a column's value is rescued under the name of the column: there
+            is rescued data, and records cannot spell the name in another case.
+        corrupt_name: Key of a corrupt record in rescued data.
+        corrupt_place: Position of the corrupt record column, if there is one.
+        parsed_type: The other columns as one Arrow struct.
+    """
+
+    mode: ParseMode
+    keeps_bad: bool
+    rescues: bool
+    has_plain_keys: bool
+    corrupt_name: str
+    corrupt_place: int | None
+    arrow_schema: pa.Schema
+    parsed_type: pa.DataType
+    shape: StructShape
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Consecutive lines that one decoder took: one row each."""
+
+    extended: Extended | None
+    first_row: int
+    begin: int
+    end: int
+
+
+@dataclass(slots=True)
+class _Left:
+    """What is left over of rows, by row.
+
+    Attributes:
+        rescued: Whole rescued data, without the path.
+        strangers: Members of rescued data for learnt fields.
+        corrupt: Whole lines.
+        dropped: Rows to be taken out again.
+    """
+
+    rescued: dict[int, bytes] = field(default_factory=dict)
+    strangers: dict[int, bytes] = field(default_factory=dict)
+    corrupt: dict[int, bytes] = field(default_factory=dict)
+    dropped: set[int] = field(default_factory=set)
+
+
+class Block:
+    """Lines of one or many files, read once.
+
+    Args:
+        rules: What the reader has made of its schema and options.
+        decoder: Of whole lines.
+        explainer: Of single records.
+        strangers: The fields outside the schema that are known to come.
+        pieces: Lines, each ending with a line break (`lines.as_lines`).
+        aside: Records that lines stand for.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what a reader lends to each block
+        self,
+        rules: Rules,
+        decoder: msgspec.json.Decoder[Any],
+        explainer: Explainer,
+        strangers: Strangers,
+        pieces: Sequence[Piece],
+        aside: list[bytes],
+    ) -> None:
+        self._rules = rules
+        self._decoder = decoder
+        self._explainer = explainer
+        self._strangers = strangers
+        self._pieces = pieces
+        self._aside = aside
+        texts = [piece.data for piece in pieces]
+        self._text = texts[0] if len(texts) == 1 else b"".join(texts)
+        self._piece_begins: list[int] = np.cumsum([0, *map(len, texts[:-1])]).tolist()
+        self._columns = self._new_columns()
+        self._rows = 0
+        self._row_begins: dict[int, int] = {}
+        self._runs: list[_Run] = []
+        self._odd_rows: list[object] = []
+        self._waiting = 0
+        self._quotes = 0
+        self._left = _Left()
+        self._replaced: dict[int, object] = {}
+        self._new_fields_file: str | None = None
+        self.counts = ReadCounts()
+        self.bad_records: list[BadRecord] = []
+
+    def read(self) -> pa.RecordBatch:
+        """Read everything; `counts` is complete then."""
+        for begin, end in json_lines.chunks(self._text, json_lines.CHUNK_BYTES):
+            self._read_chunk(begin, end)
+        self._collect_odd_rows()
+        if self._new_fields_file is not None:
+            raise UnknownFields(self._explainer.new_fields, self._new_fields_file)
+        if self._rules.rescues:
+            self._rescue_repeated_keys()
+        finished = [column.finish() for column in self._columns.children]
+        self._rescue_misfits(finished)
+        return self._batch(self._arrays(finished))
+
+    # 1. Decoding --------------------------------------------------------------------------
+
+    def _read_chunk(self, begin: int, end: int) -> None:
+        """Decode some lines at once, or, if that fails, one by one."""
+        chunk = self._text[begin:end]
+        lines = json_lines.clean_lines(chunk)
+        # A decoder that passes over unknown keys does not see that one of them is no text.
+        if lines and (self._rules.rescues or not json_lines.may_have_lone_surrogate(chunk)):
+            for extended in (None, self._strangers.extended):
+                rows = _decode_lines(extended.decoder if extended else self._decoder, chunk)
+                if len(rows) == lines:
+                    self._take(extended, rows, begin, end)
+                    return
+        self._read_line_by_line(begin, end, is_text=json_lines.is_text(chunk))
+
+    def _read_line_by_line(self, begin: int, end: int, *, is_text: bool) -> None:
+        extended = self._strangers.extended
+        decode = (extended.decoder if extended else self._decoder).decode
+        taken: list[object] = []
+        taken_begin = begin
+        while begin < end:
+            line_end = self._text.find(b"\n", begin, end) + 1
+            line = self._text[begin:line_end]
+            try:
+                if self._is_odd(line) or not (is_text or json_lines.is_text(line)):
+                    raise msgspec.DecodeError
+                taken.append(decode(line))
+            except _REFUSED:
+                self._take(extended, taken, taken_begin, begin)
+                taken, taken_begin = [], line_end
+                if line.strip(BLANK):
+                    self._read_odd_line(begin, json_lines.original(line, self._aside))
+                    extended = self._strangers.extended
+                    decode = (extended.decoder if extended else self._decoder).decode
+            begin = line_end
+        self._take(extended, taken, taken_begin, end)
+
+    def _is_odd(self, line: bytes) -> bool:
+        """Whether a line is to be explained, even if the decoder took it."""
+        if json_lines.may_be_too_deep(line):
+            return True
+        return not self._rules.rescues and json_lines.may_have_lone_surrogate(line)
+
+    def _take(self, extended: Extended | None, rows: list[object], begin: int, end: int) -> None:
+        """Add decoded lines to the columns."""
+        if not rows:
+            return
+        self._collect_odd_rows()
+        self._columns.collect_fields(rows)
+        self._runs.append(_Run(extended, self._rows, begin, end))
+        self._quotes += count_quotes(self._text[begin:end])
+        if extended is not None and self._rules.rescues:
+            members, quotes = extended.members(rows)
+            self._quotes -= quotes
+            first = self._rows
+            self._left.strangers.update({first + row: each for row, each in members.items()})
+        self._rows += len(rows)
+
+    def _read_odd_line(self, begin: int, line: bytes) -> None:
+        try:
+            found = self._explainer.explain(line)
+            if not self._rules.rescues and json_lines.may_have_lone_surrogate(line):
+                self._explainer.check_keys(line)
+        except NotJsonError as error:
+            self._read_corrupt(begin, line, error)
+            return
+        self._strangers.learn(self._explainer.strangers, self._explainer.spelled)
+        if self._explainer.new_fields and self._new_fields_file is None:
+            self._new_fields_file = self._piece_at(begin).file_uri
+        first = self._rows
+        for each in found:
+            self._add_odd_row(begin, each.row)
+        self._settle(first, begin, line, found)
+
+    def _add_odd_row(self, begin: int, row: object) -> None:
+        self._odd_rows.append(row)
+        self._waiting += 1
+        self._row_begins[self._rows] = begin
+        self._rows += 1
+
+    def _collect_odd_rows(self) -> None:
+        """Give the columns the explained rows that come before what they are given next."""
+        if self._waiting:
+            self._columns.collect_fields(self._odd_rows[-self._waiting :])
+            self._waiting = 0
+
+    def _read_corrupt(self, begin: int, line: bytes, error: NotJsonError) -> None:
+        """A line that is no record: keep it, drop it or fail, as the mode says."""
+        self.counts.corrupt_records += 1
+        if self._rules.keeps_bad:
+            self.counts.dropped_records += 1
+            self._put_apart(begin, line, str(error))
+            return
+        if self._drop_or_fail(begin, line, str(error)):
+            self.counts.dropped_records += 1
+            return
+        self._add_odd_row(begin, self._rules.shape.missing)
+        self._keep_line(self._rows - 1, line)
+
+    def _put_apart(self, begin: int, line: bytes, reason: str) -> None:
+        uri = self._piece_at(begin).file_uri
+        self.bad_records.append(BadRecord(uri, printable(line), reason))
+
+    def _drop_or_fail(self, begin: int, line: bytes, reason: str) -> bool:
+        """Whether the mode drops records that are not valid; fails if it says so."""
+        if self._rules.mode == "FAILFAST":
+            raise CorruptRecordError(
+                f"{self._piece_at(begin).file_uri}: a line is not a valid record ({reason}), and "
+                "mode is FAILFAST. Correct or remove the file, or set mode to PERMISSIVE, which "
+                f"keeps such records apart. The line begins: {printable(line[:_SHOWN_BYTES])}"
+            )
+        return self._rules.mode == "DROPMALFORMED"
+
+    def _keep_line(self, row: int, line: bytes) -> None:
+        """Put a whole line where corrupt records go."""
+        raw = printable(line)
+        if self._rules.corrupt_place is not None:
+            self._left.corrupt[row] = raw.encode()
+        elif self._rules.rescues:
+            self._left.rescued[row] = quote(self._rules.corrupt_name) + b":" + quote(raw)
+
+    # 2. What the columns did not take -----------------------------------------------------
+
+    def _settle(self, first: int, begin: int, line: bytes, found: list[Explained]) -> None:
+        """Decide about the explained rows of a line of which something may be left over."""
+        rows = range(first, first + len(found))
+        if self._rules.rescues:
+            some = ((row, each.rescued) for row, each in zip(rows, found, strict=True))
+            self._left.rescued.update((row, rescued) for row, rescued in some if rescued)
+        elif not all(each.fits for each in found):
+            self._settle_misfit(rows, begin, line)
+
+    def _settle_misfit(self, rows: range, begin: int, line: bytes) -> None:
+        """Without rescued data, a value that does not fit makes a bad record, as in Spark."""
+        self.counts.corrupt_records += 1
+        if self._rules.keeps_bad:
+            self._put_apart(begin, line, _MISFIT)
+            self._left.dropped.update(rows)
+        elif self._drop_or_fail(begin, line, _MISFIT):
+            self._left.dropped.update(rows)
+        elif self._rules.corrupt_place is not None:
+            for row in rows:
+                self._keep_line(row, line)
+
+    def _rescue_misfits(self, finished: list[Finished]) -> None:
+        """Rescue values that columns could not take, and what the learnt fields hold.
+
+        Where nothing but plain columns is concerned, the text is at hand. A value somewhere in a
+        nested one is looked for by explaining the row.
+        """
+        plain: dict[int, bytes] = {}
+        explained: set[int] = set()
+        for index, (column, each) in enumerate(zip(self._columns.children, finished, strict=True)):
+            if self._rules.has_plain_keys and isinstance(column, LeafColumn):
+                key = quote(self._rules.shape.names[index]) + b":"
+                for row in each.misfits.tolist():
+                    member = key + column.texts.value(row)
+                    plain[row] = plain[row] + b"," + member if row in plain else member
+            else:
+                explained.update(each.misfits.tolist())
+        self._check_disagreement(plain.keys() | explained)
+        for row, members in self._left.strangers.items():
+            plain[row] = plain[row] + b"," + members if row in plain else members
+        if self._rules.rescues:
+            self._left.rescued = plain | self._left.rescued
+        for row, begin, line in self._lines_of(sorted(explained)):
+            found = self._explainer.explain(line)
+            if not self._rules.rescues:
+                self._replaced[row] = found[0].row
+            self._settle(row, begin, line, found)
+
+    def _arrays(self, finished: list[Finished]) -> list[pa.Array]:
+        """The columns, where explained rows have taken the place of others."""
+        arrays = [each.array for each in finished]
+        if not self._replaced:
+            return arrays
+        again = self._new_columns()
+        again.collect_fields(list(self._replaced.values()))
+        order = np.arange(self._rows)
+        order[list(self._replaced)] = self._rows + np.arange(len(self._replaced))
+        indices = pa.array(order)
+        return [
+            pa.concat_arrays([array, column.finish().array]).take(indices)
+            for array, column in zip(arrays, again.children, strict=True)
+        ]
+
+    def _check_disagreement(self, misfits: set[int]) -> None:
+        """An explained row holds only what fits: rather fail than lose what its column refuses."""
+        for row in misfits & self._row_begins.keys():
+            line = self._text[self._row_begins[row] :].partition(b"\n")[0]
+            raise AssertionError(f"explained, but not taken by its column: {line[:1000]!r}")
+
+    def _lines_of(self, rows: list[int]) -> Iterator[tuple[int, int, bytes]]:
+        """Source lines of rows that a decoder took; `rows` ascending."""
+        starts = [run.first_row for run in self._runs]
+        current, breaks = -1, np.empty(0, np.int64)
+        for row in rows:
+            index = bisect_right(starts, row) - 1
+            run = self._runs[index]
+            if index != current:
+                current = index
+                text = np.frombuffer(self._text, np.uint8, run.end - run.begin, run.begin)
+                breaks = np.flatnonzero(text == ord("\n")) + run.begin
+            place = row - run.first_row
+            begin = run.begin if place == 0 else int(breaks[place - 1]) + 1
+            yield row, begin, self._text[begin : int(breaks[place])]
+
+    def _rescue_repeated_keys(self) -> None:
+        """Find keys that come twice in an object: the decoder has kept the last value only.
+
+        The quotation marks of the source are counted against those of all the texts and keys that
+        were taken from it. A key that came twice leaves at least two over, and nothing else can.
+        """
+        odd = self._new_columns()
+        odd.collect_fields(self._odd_rows)
+        if self._columns.quotes() == self._quotes + odd.quotes():
+            return
+        for run in self._runs:
+            chunk = self._text[run.begin : run.end]
+            decoder = run.extended.decoder if run.extended else self._decoder
+            rows = decoder.decode_lines(chunk)
+            again = self._new_columns()
+            again.collect_fields(rows)
+            besides = run.extended.members(rows)[1] if run.extended else 0
+            if again.quotes() + besides != count_quotes(chunk):
+                self._rescue_repeated_keys_of(run, chunk)
+
+    def _rescue_repeated_keys_of(self, run: _Run, chunk: bytes) -> None:
+        breaks = [-1, *np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n")).tolist()]
+        for place, (before, end) in enumerate(pairwise(breaks)):
+            line = chunk[before + 1 : end]
+            if has_repeated_key(line):
+                found = self._explainer.explain(line)
+                self._settle(run.first_row + place, run.begin + before + 1, line, found)
+
+    # 3. The batch -------------------------------------------------------------------------
+
+    def _batch(self, arrays: list[pa.Array]) -> pa.RecordBatch:
+        rules, left = self._rules, self._left
+        if rules.corrupt_place is not None:
+            arrays.insert(rules.corrupt_place, _sparse(left.corrupt, self._rows))
+        if rules.rescues:
+            arrays.append(_sparse(self._with_paths(), self._rows))
+        if arrays:
+            batch = pa.RecordBatch.from_arrays(arrays, schema=rules.arrow_schema)
+        else:
+            empty = pa.Array.from_buffers(pa.struct([]), self._rows, [None], children=[])
+            batch = pa.RecordBatch.from_struct_array(empty)
+        if left.dropped:
+            keep = np.ones(self._rows, np.bool_)
+            keep[list(left.dropped)] = False
+            batch = batch.filter(pa.array(keep))
+        self.counts.rows = batch.num_rows
+        self.counts.rescued_rows = len(left.rescued)
+        self.counts.dropped_records += len(left.dropped)
+        return batch
+
+    def _with_paths(self) -> dict[int, bytes]:
+        """Rescued data, with the path of the file last."""
+        rows = sorted(self._left.rescued)
+        if len(self._pieces) == 1:
+            end = b',"_file_path":' + quote(self._pieces[0].file_uri) + b"}"
+            return {row: b"{" + self._left.rescued[row] + end for row in rows}
+        begins = self._row_begins
+        begins |= {
+            row: begin for row, begin, _ in self._lines_of([r for r in rows if r not in begins])
+        }
+        paths = [b',"_file_path":' + quote(piece.file_uri) + b"}" for piece in self._pieces]
+        return {
+            row: b"{"
+            + self._left.rescued[row]
+            + paths[bisect_right(self._piece_begins, begins[row]) - 1]
+            for row in rows
+        }
+
+    def _piece_at(self, position: int) -> Piece:
+        return self._pieces[bisect_right(self._piece_begins, position) - 1]
+
+    def _new_columns(self) -> StructColumn:
+        return StructColumn(self._rules.shape, self._rules.parsed_type)
+
+
+def _decode_lines(decoder: msgspec.json.Decoder[Any], chunk: bytes) -> list[Any]:
+    """The records of a chunk; none when one of them is refused."""
+    try:
+        return decoder.decode_lines(chunk)
+    except _REFUSED:
+        return []
+
+
+def _sparse(values: dict[int, bytes], rows: int) -> pa.Array:
+    """A string column that is NULL except in some rows, which `values` has in any order."""
+    if not values:
+        return pa.nulls(rows, pa.string())
+    lengths = np.zeros(rows, np.int64)
+    valid = np.zeros(rows, np.bool_)
+    places = sorted(values)
+    strings = [values[place] for place in places]
+    lengths[places] = list(map(len, strings))
+    valid[places] = True
+    offsets = np.zeros(rows + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    data = pa.py_buffer(b"".join(strings))
+    return pa.Array.from_buffers(pa.string(), rows, [validity(valid), pa.py_buffer(offsets), data])

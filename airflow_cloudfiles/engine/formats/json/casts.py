@@ -1,0 +1,206 @@
+"""How are the texts of a leaf column converted all at once?
+
+Each type has a rule which texts are *easy*: Arrow's own cast takes them and gives what Spark gives.
+The hard rest goes through `formats.scalars.json_values`, one by one. What is null is neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_cloudfiles.engine.formats.arrays import Bools, Positions, Texts
+from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
+from airflow_cloudfiles.engine.formats.json.shape import Leaf
+from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
+from airflow_cloudfiles.engine.formats.scalars.json_values import MISFIT
+
+_STRINGS: Final = msgspec.json.Decoder(list[str])
+_NONE: Final[Positions] = np.empty(0, np.int64)
+_SMALL: Final = 64
+_LONG_DIGITS: Final = 18
+"""A number of so many characters fits 64 bits."""
+_MAX_DIGITS: Final = 38
+
+Easy = tuple[pa.Array, Bools]
+"""An array of the right type, and which of its values are right already; the others are null."""
+
+
+def cast(texts: Texts, leaf: Leaf, kind: pa.DataType) -> tuple[pa.Array, Positions]:
+    """Convert a column.
+
+    Returns:
+        The array, and the positions of the values that do not fit, which are null in it.
+    """
+    if not texts.count:
+        return pa.array([], kind), _NONE
+    if pa.types.is_string(kind):
+        return _strings(texts), _NONE
+    if leaf.patterns is not None and pa.types.is_temporal(kind):
+        array, easy = _patterned(texts, leaf.patterns, kind)
+    elif pa.types.is_floating(kind):
+        array, easy = _floats(texts, kind, leaf.numbers)
+    else:
+        array, easy = _rule(kind)(texts, kind)
+    hard = np.flatnonzero(~(easy | texts.null))
+    if not len(hard):
+        return array, _NONE
+    return _one_by_one(texts, leaf, array, hard)
+
+
+def _strings(texts: Texts) -> pa.Array:
+    """Strings without quotes and escapes, everything else as it stands.
+
+    Every string fits: one without a UTF-8 form (a lone surrogate) never gets here, because the
+    decoder refuses it and the record is explained.
+    """
+    valid = ~texts.null if texts.null.any() else None
+    quoted = texts.quoted
+    if not quoted.any():
+        array = texts.slice(valid, quoted=False)
+    elif (quoted if valid is None else quoted | ~valid).all():
+        array = texts.slice(valid, quoted=True)
+    else:
+        array = texts.unquoted(valid)
+    if b"\\" not in texts.buffer:
+        return array
+    escaped = texts.escaped & quoted
+    places = np.flatnonzero(escaped)
+    if not len(places):
+        return array
+    decoded = _STRINGS.decode(b"[" + b",".join(map(texts.value, places.tolist())) + b"]")
+    return pc.replace_with_mask(array, pa.array(escaped), pa.array(decoded, pa.string()))
+
+
+def _one_by_one(
+    texts: Texts, leaf: Leaf, array: pa.Array, hard: Positions
+) -> tuple[pa.Array, Positions]:
+    """Convert the hard values, each by itself."""
+    values = [leaf.convert(texts.value(position)) for position in hard.tolist()]
+    misfits = hard[[value is MISFIT for value in values]]
+    mask = np.zeros(texts.count, np.bool_)
+    mask[hard] = True
+    fitting = pa.array([None if value is MISFIT else value for value in values], array.type)
+    return pc.replace_with_mask(array, pa.array(mask), fitting), misfits
+
+
+def _patterned(texts: Texts, patterns: TimePatterns, kind: pa.DataType) -> Easy:
+    """Dates and times by patterns; what does not fit is looked at again, to be sure."""
+    easy = texts.quoted & ~texts.escaped
+    if not easy.any():
+        return _all_hard(texts, kind)
+    array, _ = patterns.cast(texts.slice(_mask(easy), quoted=True), kind)
+    return array, easy & array.is_valid().to_numpy(zero_copy_only=False)
+
+
+def _rule(kind: pa.DataType) -> Callable[[Texts, pa.DataType], Easy]:
+    for applies, rule in _RULES:
+        if applies(kind):
+            return rule
+    return _all_hard
+
+
+def _all_hard(texts: Texts, kind: pa.DataType) -> Easy:
+    return pa.nulls(texts.count, kind), np.zeros(texts.count, np.bool_)
+
+
+def _booleans(texts: Texts, kind: pa.DataType) -> Easy:
+    true = texts.first == ord("t")
+    easy = true | (texts.first == ord("f"))
+    return pa.array(true, kind, mask=~easy), easy
+
+
+def _integers(texts: Texts, kind: pa.DataType) -> Easy:
+    easy = texts.number & (texts.lengths <= _LONG_DIGITS)
+    if any(character in texts.buffer for character in b".eE"):
+        easy &= ~texts.having(b".eE")
+    longs = texts.slice(_mask(easy), quoted=False).cast(pa.int64())
+    if kind == pa.int64():
+        return longs, easy
+    numbers = longs.fill_null(0).to_numpy(zero_copy_only=False)
+    bits = kind.bit_width - 1
+    easy &= (numbers >= -(2**bits)) & (numbers < 2**bits)
+    array = pc.if_else(pa.array(easy), longs, pa.scalar(None, pa.int64()))
+    return array.cast(kind), easy
+
+
+def _floats(texts: Texts, kind: pa.DataType, rule: NumberRule) -> Easy:
+    numbers = texts.slice(_mask(texts.number), quoted=False)
+    array = numbers.cast(kind)
+    infinite = np.isinf(array.fill_null(0).to_numpy(zero_copy_only=False))
+    easy = texts.number & ~infinite
+    doubtful = rule.doubtful(numbers, array)
+    return array, easy if doubtful is None else easy & ~doubtful
+
+
+def _decimals(texts: Texts, kind: pa.DataType) -> Easy:
+    # Arrow's cast does not see an overflow between the digits it reads and the scale it makes.
+    easy = texts.number & (texts.lengths + kind.scale <= _MAX_DIGITS) & ~texts.having(b"eE")
+    return _cast_where(texts, easy, kind, quoted=False)
+
+
+def _dates(texts: Texts, kind: pa.DataType) -> Easy:
+    easy = texts.quoted & (texts.lengths == len('"2024-01-31"')) & ~texts.escaped
+    return _cast_where(texts, easy, kind, quoted=True)
+
+
+def _timestamps(texts: Texts, kind: pa.DataType) -> Easy:
+    """Whole timestamps to the second and beyond, all in UTC or all without a zone."""
+    plain = texts.quoted & ~texts.escaped
+    utc = plain & (texts.lengths >= len('"2024-01-31T12:30:59Z"')) & (texts.last(2) == ord("Z"))
+    local = plain & (texts.lengths >= len('"2024-01-31T12:30:59"')) & _digit(texts.last(2))
+    if kind.tz is not None and utc.any():
+        return _cast_where(texts, utc, kind, quoted=True)
+    array, easy = _cast_where(texts, local, pa.timestamp("us"), quoted=True)
+    return array.cast(pa.int64()).cast(kind), easy
+
+
+def _digit(characters: np.ndarray[Any, np.dtype[np.uint8]]) -> Bools:
+    return (characters >= ord("0")) & (characters <= ord("9"))
+
+
+def _mask(valid: Bools) -> Bools | None:
+    return None if valid.all() else valid
+
+
+def _cast_where(texts: Texts, easy: Bools, kind: pa.DataType, *, quoted: bool) -> Easy:
+    """Cast the values Arrow takes; the others are null and not easy."""
+    if not easy.any():
+        return _all_hard(texts, kind)
+    array = _cast_what_can_be(texts.slice(_mask(easy), quoted=quoted), kind)
+    taken = array.is_valid().to_numpy(zero_copy_only=False)
+    return array, taken
+
+
+def _cast_what_can_be(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast; where Arrow refuses, look for the values it refuses by halving."""
+    try:
+        return array.cast(kind)
+    except pa.ArrowInvalid:
+        if len(array) <= _SMALL:
+            return pa.concat_arrays([_cast_one(array[i : i + 1], kind) for i in range(len(array))])
+    half = len(array) // 2
+    return pa.concat_arrays(
+        [_cast_what_can_be(array[:half], kind), _cast_what_can_be(array[half:], kind)]
+    )
+
+
+def _cast_one(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    try:
+        return array.cast(kind)
+    except pa.ArrowInvalid:
+        return pa.nulls(1, kind)
+
+
+_RULES: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[..., Easy]], ...]] = (
+    (pa.types.is_boolean, _booleans),
+    (pa.types.is_integer, _integers),
+    (pa.types.is_decimal, _decimals),
+    (pa.types.is_date, _dates),
+    (pa.types.is_timestamp, _timestamps),
+)

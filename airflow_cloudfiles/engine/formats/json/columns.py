@@ -1,0 +1,265 @@
+"""How do the texts of a column become an Arrow array?
+
+One column object per node of the schema. It is fed the decoded values chunk by chunk (`collect`,
+while they are still in the processor's cache) and keeps nothing but the bytes of their texts, one
+a line; `finish` turns these into an array, with vectorised operations for what is regular and
+`formats.scalars.json_values` for the rest, and tells which rows hold a value that does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+from msgspec import UNSET
+
+from airflow_cloudfiles.engine.formats.arrays import Texts, validity
+from airflow_cloudfiles.engine.formats.json import casts as json_casts
+from airflow_cloudfiles.engine.formats.json.shape import (
+    Leaf,
+    ListShape,
+    MapShape,
+    Shape,
+    StructShape,
+)
+
+Rows = np.ndarray[Any, np.dtype[np.int64]]
+NO_ROWS: Final[Rows] = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A finished column, and the positions of the values that are NULL for not fitting."""
+
+    array: pa.Array
+    misfits: Rows
+
+
+class Column(Protocol):
+    """A column being collected."""
+
+    def collect(self, values: list[Any]) -> None:
+        """Add decoded values."""
+
+    def present(self) -> int:
+        """How many of the values were in their record at all."""
+
+    def quotes(self) -> int:
+        """How many quotation marks the source texts of the values have."""
+
+    def finish(self) -> Finished:
+        """Make the array."""
+
+
+def new_column(shape: Shape, kind: pa.DataType) -> Column:
+    """An empty column for values of a shape, to become an array of an Arrow type."""
+    if isinstance(shape, Leaf):
+        return LeafColumn(shape, kind)
+    if isinstance(shape, ListShape):
+        return ListColumn(kind, new_column(shape.element, kind.value_type))
+    if isinstance(shape, MapShape):
+        return MapColumn(kind, new_column(shape.value, kind.item_type))
+    return StructColumn(shape, kind)
+
+
+@dataclass(slots=True)
+class LeafColumn:
+    """Values taken as their texts."""
+
+    shape: Leaf
+    kind: pa.DataType
+    _parts: list[bytes] = field(default_factory=list)
+    _texts: Texts | None = None
+
+    def collect(self, values: list[Any]) -> None:
+        """Keep the texts; no text holds a line break, because records are lines."""
+        if values:
+            self._parts.append(b"\n".join(values))
+
+    @property
+    def texts(self) -> Texts:
+        """All texts collected."""
+        if self._texts is None:
+            self._texts = Texts(b"\n".join(self._parts) + b"\n" if self._parts else b"")
+            self._parts = []
+        return self._texts
+
+    def present(self) -> int:
+        """See `Column`."""
+        return self.texts.count - self.texts.empty
+
+    def quotes(self) -> int:
+        """See `Column`."""
+        return int(np.count_nonzero(self.texts.bytes == ord('"')))
+
+    def finish(self) -> Finished:
+        """See `Column`."""
+        array, misfits = json_casts.cast(self.texts, self.shape, self.kind)
+        return Finished(array, misfits)
+
+
+@dataclass(slots=True)
+class _Places:
+    """Which of the collected values are there: not missing from their record, not null."""
+
+    missing: int = 0
+    count: int = 0
+    _valid: list[Iterable[bool]] = field(default_factory=list)
+    has_null: bool = False
+
+    def add(self, values: list[Any]) -> list[bool]:
+        valid = [value is not None and value is not UNSET for value in values]
+        self.count += len(valid)
+        if not all(valid):
+            self.has_null = True
+            self.missing += sum(value is UNSET for value in values)
+        self._valid.append(valid)
+        return valid
+
+    def buffer(self) -> pa.Buffer | None:
+        if not self.has_null:
+            return None
+        return validity(np.fromiter(chain.from_iterable(self._valid), np.bool_, self.count))
+
+
+class StructColumn:
+    """Objects with known fields."""
+
+    def __init__(self, shape: StructShape, kind: pa.DataType) -> None:
+        self._kind = kind
+        self._missing = shape.missing
+        self._getters = shape.getters
+        self._places = _Places()
+        self.children: list[Column] = [
+            new_column(child, kind.field(index).type) for index, child in enumerate(shape.children)
+        ]
+
+    def collect(self, values: list[Any]) -> None:
+        """See `Column`."""
+        valid = self._places.add(values)
+        if not all(valid):
+            missing = self._missing
+            values = [
+                value if there else missing for value, there in zip(values, valid, strict=True)
+            ]
+        self.collect_fields(values)
+
+    def collect_fields(self, rows: list[Any]) -> None:
+        """Add instances that are all there."""
+        for child, getter in zip(self.children, self._getters, strict=True):
+            child.collect(list(map(getter, rows)))
+
+    def present(self) -> int:
+        """See `Column`."""
+        return self._places.count - self._places.missing
+
+    def quotes(self) -> int:
+        """See `Column`; two for each key."""
+        return sum(2 * child.present() + child.quotes() for child in self.children)
+
+    def finish(self) -> Finished:
+        """See `Column`."""
+        finished = [child.finish() for child in self.children]
+        array = pa.Array.from_buffers(
+            self._kind,
+            self._places.count,
+            [self._places.buffer()],
+            children=[each.array for each in finished],
+        )
+        return Finished(array, _union([each.misfits for each in finished]))
+
+
+class _Repeated:
+    """What arrays and maps share: values that hold several values each."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
+        self._places = _Places()
+        self._lengths: list[Iterable[int]] = []
+
+    def _add(self, values: list[Any]) -> list[Any]:
+        valid = self._places.add(values)
+        there = values if all(valid) else [value for value in values if value]
+        lengths = [
+            len(value) if is_valid else 0 for value, is_valid in zip(values, valid, strict=True)
+        ]
+        self._lengths.append(lengths)
+        return there
+
+    def present(self) -> int:
+        """See `Column`."""
+        return self._places.count - self._places.missing
+
+    @cached_property
+    def _offsets(self) -> np.ndarray[Any, np.dtype[np.int32]]:
+        offsets = np.zeros(self._places.count + 1, np.int32)
+        lengths = np.fromiter(chain.from_iterable(self._lengths), np.int32, self._places.count)
+        np.cumsum(lengths, out=offsets[1:])
+        return offsets
+
+    def _array(self, child: pa.Array) -> pa.Array:
+        buffers = [self._places.buffer(), pa.py_buffer(self._offsets)]
+        return pa.Array.from_buffers(self._kind, self._places.count, buffers, children=[child])
+
+    def _rows(self, elements: Rows) -> Rows:
+        """Which values hold these elements."""
+        return np.unique(np.searchsorted(self._offsets, elements, side="right") - 1)
+
+
+class ListColumn(_Repeated):
+    """Arrays."""
+
+    def __init__(self, kind: pa.DataType, element: Column) -> None:
+        super().__init__(kind)
+        self._element = element
+
+    def collect(self, values: list[Any]) -> None:
+        """See `Column`."""
+        self._element.collect(list(chain.from_iterable(self._add(values))))
+
+    def quotes(self) -> int:
+        """See `Column`."""
+        return self._element.quotes()
+
+    def finish(self) -> Finished:
+        """See `Column`."""
+        element = self._element.finish()
+        return Finished(self._array(element.array), self._rows(element.misfits))
+
+
+class MapColumn(_Repeated):
+    """Objects read as maps."""
+
+    def __init__(self, kind: pa.DataType, value: Column) -> None:
+        super().__init__(kind)
+        self._value = value
+        self._keys: list[str] = []
+
+    def collect(self, values: list[Any]) -> None:
+        """See `Column`."""
+        there = self._add(values)
+        self._keys.extend(chain.from_iterable(there))
+        self._value.collect(list(chain.from_iterable(each.values() for each in there)))
+
+    def quotes(self) -> int:
+        """See `Column`."""
+        return sum(2 + key.count('"') for key in self._keys) + self._value.quotes()
+
+    def finish(self) -> Finished:
+        """See `Column`."""
+        value = self._value.finish()
+        entries = pa.struct([self._kind.key_field, self._kind.item_field])
+        children = [pa.array(self._keys, pa.string()), value.array]
+        pairs = pa.Array.from_buffers(entries, len(self._keys), [None], children=children)
+        return Finished(self._array(pairs), self._rows(value.misfits))
+
+
+def _union(rows: list[Rows]) -> Rows:
+    """All of the positions, sorted, each once."""
+    some = [each for each in rows if len(each)]
+    return np.unique(np.concatenate(some)) if some else NO_ROWS

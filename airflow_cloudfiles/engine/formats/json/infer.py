@@ -1,0 +1,454 @@
+"""Which fields do these JSON records have, and of which types?
+
+What is known so far is compiled into a check that whole blocks of records either pass (then they
+have nothing to add and are done with at the speed of parsing) or fail (then the records that fail
+are walked, one by one, and widen what is known). The result does not depend on how the records
+were cut into blocks.
+
+What clashes with a schema that is known beforehand teaches nothing (the reader rescues it), so
+that it cannot hide new fields beside it.
+
+Types follow `spark.read.json` with its options, in string mode with `primitivesAsString`: null and
+the empty string say nothing about a type; whole numbers past 64 bits are decimals; whatever clashes
+is a string. Ours: the order of first appearance, names equal but for case are one column (B15);
+what is not a JSON object (or an array of them) is passed over here, and the reader accounts for it;
+and a field that is an empty object in one record but null in another is a string, not nothing, for
+the reader calls a null field new.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from zlib import crc32
+
+import msgspec
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from airflow_cloudfiles.engine import worker_messages
+from airflow_cloudfiles.engine.formats.base import OpenedFile
+from airflow_cloudfiles.engine.formats.json import lines as json_lines
+from airflow_cloudfiles.engine.formats.json.options import grammar_of, json_options
+from airflow_cloudfiles.engine.formats.json.parse import MAX_DEPTH, UNPARSABLE, parse_line
+from airflow_cloudfiles.engine.formats.scalars.leaf_types import STRING, LeafTypes
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.types import canonical, fold, is_column_name, merge_types
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+class _UnseenType(NullType):
+    """No value yet, not even null. A class of its own, since leaf types are singletons."""
+
+
+_UNSEEN: Final = _UnseenType()
+_NULL: Final = NullType()
+"""No value yet but null or the empty string."""
+_LONG_DIGITS: Final = 20
+"""Digits of the decimal that holds every long, in Spark's arithmetic of types."""
+
+_KEPT_UNSEEN: Final = 100
+"""Records that are learned from after all when the share that is looked at had none."""
+_CHUNK_BYTES: Final = 64 * 1024
+"""Checked at once: small enough for the processor's cache, large enough to spread the call."""
+_WALKED_BEFORE_COMPILING: Final = 64
+"""Compiling a check costs as much as walking some dozens of records of as many fields."""
+_MOST_FIELDS_COMPILED: Final = 4000
+"""Past this the keys are likely data (ids as keys), and every compiled check is soon outdated."""
+
+_NOTHING: Final[Any] = Literal[""] | None
+_PLAIN_TIMESTAMP: Final[Any] = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(?:|[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])[ T](?:[01][0-9]|2[0-3])"
+        r":[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?(?:Z|[+-]0[0-9]:?[0-5][0-9])?)\Z"
+    ),
+]
+"""What surely is a timestamp by Spark's default, or empty: most of them, cheaply."""
+_ANY_LONG: Final[Any] = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _Fixed:
+    """A column whose type is known beforehand and has nothing inside that could be new."""
+
+    __slots__ = ("data_type",)
+
+    def __init__(self, data_type: DataType) -> None:
+        self.data_type = data_type
+
+
+class _Field:
+    """What is known of one field: the first spelling of its name, and its kind."""
+
+    __slots__ = ("kind", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.kind: _Kind = _UNSEEN
+
+
+class _Object:
+    """What is known of the objects in one place: their fields by every spelling met."""
+
+    __slots__ = ("fields", "is_fixed", "spellings", "was_null")
+
+    def __init__(self, *, was_null: bool = False, is_fixed: bool = False) -> None:
+        self.fields: dict[str, _Field] = {}
+        self.spellings: dict[str, _Field | None] = {}
+        self.was_null = was_null
+        self.is_fixed = is_fixed
+
+
+class _Array:
+    """What is known of the elements of the arrays in one place."""
+
+    __slots__ = ("element", "is_fixed", "was_null")
+
+    def __init__(
+        self, element: _Kind = _UNSEEN, *, was_null: bool = False, is_fixed: bool = False
+    ) -> None:
+        self.element = element
+        self.was_null = was_null
+        self.is_fixed = is_fixed
+
+
+class _Map:
+    """What is known of the values of a column that is known to be a map."""
+
+    __slots__ = ("key_type", "value")
+
+    def __init__(self, key_type: DataType, value: _Kind) -> None:
+        self.key_type = key_type
+        self.value = value
+
+
+_Kind = DataType | _Fixed | _Object | _Array | _Map
+"""What is known in one place; a `DataType` is a leaf that values may still widen."""
+
+
+class JsonInference:
+    """Learns the schema of line-delimited JSON.
+
+    Args:
+        typed: Infer booleans, longs and doubles (`cloudFiles.inferColumnTypes`, B6); otherwise
+            every leaf is a string (B5).
+        known: A schema the records are read with already; what they have besides is appended to
+            it, its own types stay.
+    """
+
+    def __init__(
+        self,
+        options: CloudFilesOptions | None = None,
+        known: StructType | None = None,
+        *,
+        typed: bool = False,
+    ) -> None:
+        own = json_options(options)
+        self._options = options
+        self._leaves = LeafTypes(
+            own, typed=typed if options is None else options.infer_column_types
+        )
+        self._grammar = grammar_of(own)
+        self._separator = None if own.line_sep is None else own.line_sep.encode()
+        self._drops_nulls = own.drop_field_if_all_null
+        # What is new beside a known schema must be found, however rare it is.
+        self._ratio = own.sampling_ratio if known is None else 1.0
+        self._unseen = b""
+        self._root = _Object() if known is None else _fixed_object(known)
+        self._size = 0
+        self._check: msgspec.json.Decoder[Any] | None = None
+        self._is_outdated = True
+        self._walked = 0
+
+    def add_file(self, file: OpenedFile) -> None:
+        """Learn from the records of one file."""
+        from airflow_cloudfiles.engine.formats.registry import line_blocks  # noqa: PLC0415 - a circle
+
+        for block in file.blocks() if self._options is None else line_blocks(file, self._options):
+            self.add(block)
+
+    def add(self, data: bytes) -> None:
+        """Learn from complete lines, without a byte order mark, in UTF-8."""
+        if self._separator is not None:
+            data = json_lines.as_lines(data.split(self._separator), self._grammar, [])
+        for chunk in _chunks(data):
+            some = chunk if self._ratio == 1.0 else self._sampled(chunk)
+            if some and not self._passes(some):
+                self._learn(some.splitlines())
+
+    def _sampled(self, chunk: bytes) -> bytes:
+        """The lines that are looked at: the same ones however the records are cut."""
+        limit = int(self._ratio * 2**32)
+        lines = chunk.splitlines(keepends=True)
+        if not self._unseen and self._ratio < 1:
+            self._unseen = b"".join(lines[:_KEPT_UNSEEN])
+        return b"".join(line for line in lines if crc32(line.rstrip()) < limit)
+
+    def result(self) -> StructType:
+        """What is known: `NullType` where no value told the type, possibly empty structs."""
+        if not self._root.fields:  # better a few records than none
+            self._learn(self._unseen.splitlines())
+        found = _struct_type(self._root)
+        return (seen_part(found) or StructType()) if self._drops_nulls else found
+
+    def evidence(self) -> bytes:
+        """All that is known, for `absorb`."""
+        return worker_messages.encode(self._root)
+
+    def absorb(self, evidence: bytes) -> None:
+        """Learn what another process learned from the records after those of this one."""
+        from airflow_cloudfiles.engine.formats.json import evidence as json_evidence  # noqa: PLC0415 - its half
+
+        self._size += json_evidence.absorb(self._root, evidence)
+        self._is_outdated = True
+
+    def _passes(self, chunk: bytes) -> bool:
+        """Whether all records of a chunk fit what is known, so that there is nothing to learn."""
+        if self._check is None:
+            return False
+        try:
+            self._check.decode_lines(chunk)
+        except UNPARSABLE:
+            return False
+        return True
+
+    def _learn(self, lines: Iterable[bytes]) -> None:
+        """Walk the records that do not fit what is known; renew the check as it pays."""
+        for line in lines:
+            if self._check is not None and self._fits(self._check, line):
+                continue
+            self._walk(parse_line(line, self._grammar, self._leaves.decoder))
+            self._walked += 1
+            if self._is_outdated and self._walked >= max(_WALKED_BEFORE_COMPILING, self._size):
+                self._compile()
+
+    @staticmethod
+    def _fits(check: msgspec.json.Decoder[Any], line: bytes) -> bool:
+        try:
+            check.decode(line)
+        except UNPARSABLE:
+            return False
+        return True
+
+    def _compile(self) -> None:
+        self._walked = 0
+        self._is_outdated = False
+        too_many = self._size > _MOST_FIELDS_COMPILED
+        self._check = None if too_many else msgspec.json.Decoder(_checked_object(self._root))
+
+    def _walk(self, record: object) -> None:
+        """Learn from one line: an object, or (as Spark reads it) an array of objects."""
+        records = record if isinstance(record, list) else [record]
+        objects = [each for each in records if isinstance(each, dict)]
+        if len(objects) == len(records):
+            for each in objects:
+                self._widen_object(self._root, each, 1)
+
+    def _widen_object(self, known: _Object, value: dict[str, object], depth: int) -> None:
+        for name, child in value.items():
+            field = known.spellings[name] if name in known.spellings else self._spell(known, name)
+            if field is None or field.kind is STRING:
+                continue
+            field.kind = self._noted(field.kind, self._widen(field.kind, child, depth + 1))
+
+    def _spell(self, known: _Object, name: str) -> _Field | None:
+        """Take down a new spelling: of a new field, or of one known under another."""
+        field = known.fields.get(fold(name))
+        if field is None and is_column_name(name):
+            field = known.fields[fold(name)] = _Field(name)
+        known.spellings[name] = field
+        self._size += 1
+        self._is_outdated = True
+        return field
+
+    def _widen(self, kind: _Kind, value: object, depth: int) -> _Kind:
+        """The kind that also holds a value; the same object when it already does."""
+        if kind is STRING or isinstance(kind, _Fixed):
+            return kind
+        if value is None or value == "":
+            return self._widen_by_null(kind)
+        if depth <= MAX_DEPTH and isinstance(value, dict):
+            return self._widen_by_object(kind, value, depth)
+        if depth <= MAX_DEPTH and isinstance(value, list):
+            return self._widen_by_array(kind, value, depth)
+        if not isinstance(kind, DataType):
+            return _clash(kind)
+        leaf = self._leaves.of(value)
+        return leaf if isinstance(kind, NullType) or kind is leaf else _widen_leaf(kind, leaf)
+
+    def _widen_by_null(self, kind: _Kind) -> _Kind:
+        if isinstance(kind, _Object | _Array) and not kind.was_null:
+            kind.was_null = True
+            self._is_outdated = True
+        return _NULL if kind is _UNSEEN else kind
+
+    def _widen_by_object(self, kind: _Kind, value: dict[str, object], depth: int) -> _Kind:
+        known = _Object(was_null=kind is _NULL) if isinstance(kind, NullType) else kind
+        if isinstance(known, _Map):
+            for each in value.values():
+                known.value = self._noted(known.value, self._widen(known.value, each, depth + 1))
+        elif isinstance(known, _Object):
+            self._widen_object(known, value, depth)
+        else:
+            return _clash(known)
+        return known
+
+    def _widen_by_array(self, kind: _Kind, value: list[object], depth: int) -> _Kind:
+        known = _Array(was_null=kind is _NULL) if isinstance(kind, NullType) else kind
+        if not isinstance(known, _Array):
+            return _clash(known)
+        for each in value or (None,):
+            known.element = self._noted(known.element, self._widen(known.element, each, depth + 1))
+        return known
+
+    def _noted(self, before: _Kind, after: _Kind) -> _Kind:
+        """Take down whether something was learnt."""
+        self._is_outdated = self._is_outdated or after is not before
+        return after
+
+
+def seen_part(kind: DataType) -> Any:
+    """As much of a type as values have shown (`dropFieldIfAllNull`); `None` when nothing."""
+    if isinstance(kind, NullType):
+        return None
+    if isinstance(kind, ArrayType):
+        element = seen_part(kind.elementType)
+        return None if element is None else ArrayType(element, kind.containsNull)
+    if isinstance(kind, StructType):
+        fields = ((each.name, seen_part(each.dataType)) for each in kind.fields)
+        kept = [StructField(name, found) for name, found in fields if found is not None]
+        return StructType(kept) if kept else None
+    return kind
+
+
+def _clash(kind: _Kind) -> _Kind:
+    """A value of another shape: a string holds both, unless the type is known beforehand."""
+    fixed = isinstance(kind, _Map) or (isinstance(kind, _Object | _Array) and kind.is_fixed)
+    return kind if fixed else STRING
+
+
+def _widen_leaf(kind: DataType, leaf: DataType) -> DataType:
+    """Merge two leaves; the very same object when nothing changes, and for all strings."""
+    merged = merge_types(kind, leaf)
+    if merged == kind:
+        return kind
+    return STRING if isinstance(merged, StringType) else merged
+
+
+def _chunks(data: bytes) -> Iterator[bytes]:
+    """Cut at line ends, after about `_CHUNK_BYTES`."""
+    start = 0
+    while start < len(data):
+        newline = data.find(b"\n", start + _CHUNK_BYTES)
+        end = len(data) if newline < 0 else newline + 1
+        yield data[start:end]
+        start = end
+
+
+def _fixed_object(schema: StructType) -> _Object:
+    known = _Object(is_fixed=True)
+    for column in schema.fields:
+        field = known.fields.setdefault(fold(column.name), _Field(column.name))
+        field.kind = _fixed(column.dataType)
+        known.spellings[column.name] = field
+    return known
+
+
+def _fixed(kind: DataType) -> _Kind:
+    """What is known beforehand of a column of a type."""
+    if isinstance(kind, StructType):
+        return _fixed_object(kind)
+    if isinstance(kind, ArrayType):
+        return _Array(_fixed(kind.elementType), is_fixed=True)
+    if isinstance(kind, MapType):
+        return _Map(kind.keyType, _fixed(kind.valueType))
+    return _Fixed(kind)
+
+
+def _struct_type(known: _Object) -> StructType:
+    return StructType(
+        [StructField(field.name, _data_type(field.kind)) for field in known.fields.values()]
+    )
+
+
+def _data_type(kind: _Kind) -> DataType:
+    found: DataType
+    if isinstance(kind, _Object):
+        found = _struct_type(kind)
+    elif isinstance(kind, _Array):
+        found = ArrayType(_data_type(kind.element))
+    elif isinstance(kind, _Map):
+        return MapType(kind.key_type, _data_type(kind.value))
+    else:
+        found = kind.data_type if isinstance(kind, _Fixed) else kind
+        return _NULL if found is _UNSEEN else found
+    return _NULL if kind.was_null and canonical(found) is None else found
+
+
+def _checked_object(known: _Object) -> Any:
+    """A msgspec type that takes the objects which have nothing to add to what is known.
+
+    A name that msgspec cannot have is left out: records with it never pass and are walked.
+    """
+    fields: list[tuple[str, Any, None]] = []
+    names: dict[str, str] = {}
+    for name, field in known.spellings.items():
+        if field is None or not is_column_name(name) or _has_escapes(name):
+            continue
+        names[f"f{len(fields)}"] = name
+        fields.append((f"f{len(fields)}", _checked(field.kind), None))
+    return msgspec.defstruct(
+        "Checked", fields, rename=names, forbid_unknown_fields=True, gc=False, frozen=False
+    )
+
+
+def _has_escapes(name: str) -> bool:
+    return any(character in '"\\' or character < " " for character in name)
+
+
+def _checked(kind: _Kind) -> Any:
+    """A msgspec type that takes the values which have nothing to add to a kind."""
+    if kind is STRING or isinstance(kind, _Fixed):
+        return msgspec.Raw
+    if isinstance(kind, _Object):
+        found = _checked_object(kind)
+    elif isinstance(kind, _Array):
+        of_some = msgspec.Meta(min_length=0 if _was_null(kind.element) else 1)
+        found = Annotated[list[_checked(kind.element)], of_some]  # type: ignore[misc]
+    elif isinstance(kind, _Map):
+        found = dict[str, _checked(kind.value)]  # type: ignore[misc]
+    else:
+        return _checked_leaf(kind)
+    return found | _NOTHING if _was_null(kind) else found
+
+
+def _was_null(kind: _Kind) -> bool:
+    """Whether another null has nothing to add; leaves do not care."""
+    return kind is not _UNSEEN and getattr(kind, "was_null", True)
+
+
+def _checked_leaf(kind: DataType) -> Any:
+    """`_checked` for a leaf; null and the empty string fit every kind."""
+    if isinstance(kind, BooleanType):
+        return bool | _NOTHING
+    if isinstance(kind, DoubleType):
+        return float | _NOTHING
+    if isinstance(kind, TimestampType):
+        return _PLAIN_TIMESTAMP | None
+    holds_longs = isinstance(kind, DecimalType) and kind.precision - kind.scale >= _LONG_DIGITS
+    if isinstance(kind, LongType) or holds_longs:
+        return _ANY_LONG | _NOTHING
+    return _NOTHING

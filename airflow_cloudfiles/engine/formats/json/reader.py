@@ -1,0 +1,141 @@
+"""What is in the JSON Lines of these files?
+
+Blocks of lines become record batches. The fast path decodes a chunk of lines at once into structs
+of raw texts (`shape`) and converts whole columns (`columns`). A line that the decoder
+refuses, and a row with a value that does not fit, are explained one by one (`explain`).
+A line is in exactly one place afterwards: its rows, the rescued data, the corrupt record column,
+or, as the mode says, dropped and counted, or the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.types import StringType, StructField, StructType
+
+from airflow_cloudfiles.engine.formats.base import BadRecord, Piece, ReadCounts, UnknownFields
+from airflow_cloudfiles.engine.formats.json import lines as json_lines
+from airflow_cloudfiles.engine.formats.json.block import Block, Rules
+from airflow_cloudfiles.engine.formats.json.explain import Explainer
+from airflow_cloudfiles.engine.formats.json.options import (
+    grammar_of,
+    json_options,
+    scalar_rules,
+)
+from airflow_cloudfiles.engine.formats.json.shape import compile_struct
+from airflow_cloudfiles.engine.formats.json.unknown_fields import Strangers
+from airflow_cloudfiles.engine.formats.record_policy import check_corrupt_column
+from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
+from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
+from airflow_cloudfiles.engine.types import fold, to_arrow
+
+__all__ = ["JsonReader", "Piece", "ReadCounts", "UnknownFields"]
+
+
+class JsonReader:
+    """Reads blocks of JSON Lines with one schema.
+
+    Args:
+        data_schema: The columns to fill: without partition columns and rescued data column. A
+            column named as `columnNameOfCorruptRecord` takes corrupt records.
+        options: Mode, evolution mode, case sensitivity and the names of the special columns.
+        reserved: Names that are never new columns, for instance partition columns; fields named
+            so are rescued.
+
+    Attributes:
+        arrow_schema: Of the batches: the data columns, then the rescued data column if any.
+        counts: What was read so far.
+        bad_records: Corrupt records on their way to `badRecordsPath`; the stream empties it.
+
+    Raises:
+        IncompatibleSchemaError: A column has a type that JSON cannot be read into.
+    """
+
+    def __init__(
+        self,
+        data_schema: StructType,
+        options: CloudFilesOptions,
+        *,
+        reserved: Sequence[str] = (),
+    ) -> None:
+        rescued, corrupt = options.rescued_data_column, options.corrupt_record_column
+        check_corrupt_column(data_schema, corrupt)
+        extra = [] if rescued is None else [StructField(rescued, StringType())]
+        self.arrow_schema: pa.Schema = to_arrow(StructType([*data_schema.fields, *extra]))
+        self.counts = ReadCounts()
+        self.bad_records: list[BadRecord] = []
+        self._options = options
+        parsed = StructType([each for each in data_schema.fields if each.name != corrupt])
+        # Unknown fields nobody wants to see again need not be looked at, unless one of them may
+        # be a column in another case.
+        ignores = (
+            options.schema_evolution_mode == "none"
+            and rescued is None
+            and options.reader_case_sensitive
+        )
+        place = self.arrow_schema.get_field_index(corrupt)
+        own = json_options(options)
+        self.grammar = grammar_of(own)
+        self._own = own
+        rules = scalar_rules(own, NumberRule.of(options), exact=rescued is not None)
+        shape = compile_struct(parsed, forbid_unknown=not ignores, rules=rules)
+        self.decoder = msgspec.json.Decoder(shape.make)
+        self._strangers = Strangers(shape, drops_nulls=own.drop_field_if_all_null)
+        self._rules = Rules(
+            mode=options.mode,
+            keeps_bad=options.bad_records_path is not None,
+            rescues=rescued is not None,
+            has_plain_keys=rescued is not None and options.reader_case_sensitive,
+            corrupt_name=corrupt,
+            corrupt_place=place if place >= 0 else None,
+            arrow_schema=self.arrow_schema,
+            parsed_type=pa.struct(list(to_arrow(parsed))),
+            shape=shape,
+        )
+        self._reserved = frozenset(map(fold, (*reserved, *options.reserved_columns)))
+
+    def read(self, pieces: Sequence[Piece]) -> pa.RecordBatch:
+        """Read lines of one or many files into one batch, rows in the order of the lines.
+
+        Reading the same pieces again gives the same batch; only `counts` goes on growing.
+
+        Raises:
+            UnknownFields: The block has new fields, in the modes that watch for them.
+            CorruptRecordError: A line is no record, in mode `FAILFAST`.
+        """
+        aside: list[bytes] = []
+        lines = [Piece(each.file_uri, self._lines(each.data, aside)) for each in pieces]
+        return self._read(lines, aside)
+
+    def read_records(self, file_uri: str, records: Sequence[bytes]) -> pa.RecordBatch:
+        """Read records of one file into one batch, whatever separated them."""
+        aside: list[bytes] = []
+        data = json_lines.as_lines(records, self.grammar, aside)
+        return self._read([Piece(file_uri, data)], aside)
+
+    def _lines(self, data: bytes, aside: list[bytes]) -> bytes:
+        separator = self._own.line_sep
+        if separator is None:
+            return json_lines.with_line_breaks(data)
+        return json_lines.as_lines(data.split(separator.encode()), self.grammar, aside)
+
+    def _read(self, lines: Sequence[Piece], aside: list[bytes]) -> pa.RecordBatch:
+        explainer = Explainer(
+            self._rules.shape,
+            case_sensitive=self._options.reader_case_sensitive,
+            collects_new=self._options.schema_evolution_mode in WATCHING_MODES,
+            grammar=self.grammar,
+            drops_nulls=self._own.drop_field_if_all_null,
+            as_spark=not self._rules.rescues,
+            reserved=self._reserved,
+        )
+        block = Block(self._rules, self.decoder, explainer, self._strangers, lines, aside)
+        batch = block.read()
+        self.counts.rows += block.counts.rows
+        self.counts.rescued_rows += block.counts.rescued_rows
+        self.counts.corrupt_records += block.counts.corrupt_records
+        self.counts.dropped_records += block.counts.dropped_records
+        self.bad_records += block.bad_records
+        return batch

@@ -1,0 +1,191 @@
+"""Which typed structure does a record of this schema decode into?
+
+A schema compiled for `msgspec`: a struct class per `StructType`, whose leaves are `Raw` (the exact
+text of a value, not yet looked at), lists and dictionaries for arrays and maps. Decoding into it
+checks the JSON and, with unknown fields forbidden, that the record has no field too many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+
+from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
+from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
+from airflow_cloudfiles.engine.formats.scalars.exact_numbers import SPARK, NumberRule
+from airflow_cloudfiles.engine.formats.scalars.json_values import (
+    DEFAULT_RULES,
+    Convert,
+    ScalarRules,
+    converter,
+)
+from airflow_cloudfiles.engine.types import fold, is_column_name, short_type
+
+EMPTY: Final = Raw(b"")
+"""What a leaf that the record does not have decodes to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A value taken as its text.
+
+    Attributes:
+        kind: The type of its column.
+        convert: Converts one text.
+        patterns: Converts dates and times all at once, where there are patterns for them.
+        numbers: Which numbers a floating column holds.
+    """
+
+    kind: DataType
+    convert: Convert
+    patterns: TimePatterns | None = None
+    numbers: NumberRule = SPARK
+
+
+@dataclass(frozen=True, slots=True)
+class ListShape:
+    """An array."""
+
+    element: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class MapShape:
+    """An object with keys of its own choice."""
+
+    value: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class StructShape:
+    """An object with known fields.
+
+    Attributes:
+        names: Field names, as in the schema.
+        attributes: Names of the attributes that hold them in an instance.
+        index: Position by name; `folded`: by lower-case name.
+        make: The struct class.
+        missing: The instance without any field.
+        getters: One function a field that takes its value out of an instance.
+    """
+
+    names: tuple[str, ...]
+    attributes: tuple[str, ...]
+    children: tuple[Shape, ...]
+    index: dict[str, int]
+    folded: dict[str, int]
+    make: Any
+    missing: Any
+    getters: tuple[Any, ...]
+
+
+Shape = Leaf | ListShape | MapShape | StructShape
+
+
+def compile_struct(
+    schema: StructType, *, forbid_unknown: bool, rules: ScalarRules = DEFAULT_RULES
+) -> StructShape:
+    """Compile a schema.
+
+    Raises:
+        IncompatibleSchemaError: A map has keys that are not strings, which JSON has not.
+    """
+    names = tuple(schema.names)
+    children = tuple(_compile(each.dataType, forbid_unknown, rules) for each in schema.fields)
+    attributes = tuple(f"f{index}" for index in range(len(names)))
+    make = _struct_class(attributes, names, children, forbid_unknown=forbid_unknown)
+    return StructShape(
+        names=names,
+        attributes=attributes,
+        children=children,
+        index={name: index for index, name in enumerate(names)},
+        folded={fold(name): index for index, name in enumerate(names)},
+        make=make,
+        missing=make(),
+        getters=tuple(attrgetter(attribute) for attribute in attributes),
+    )
+
+
+def extended_class(shape: StructShape, names: dict[str, str], extra: dict[str, str]) -> Any:
+    """A struct class with the attributes of another one and more.
+
+    Args:
+        shape: The struct to extend.
+        names: Field names of its attributes, where they differ from those in `shape`.
+        extra: Field names of more leaves, by attribute.
+    """
+    own = [names.get(*pair) for pair in zip(shape.attributes, shape.names, strict=True)]
+    return _struct_class(
+        (*shape.attributes, *extra),
+        (*own, *extra.values()),
+        (*shape.children, *[None] * len(extra)),
+        forbid_unknown=True,
+    )
+
+
+def _struct_class(
+    attributes: tuple[str, ...],
+    names: tuple[str, ...],
+    children: tuple[Shape | None, ...],
+    *,
+    forbid_unknown: bool,
+) -> Any:
+    """A struct class; a child that is `None` is a leaf."""
+    # The name of a field that msgspec cannot be told is replaced by one that no record has, so
+    # that records with that field take the slow path.
+    spelled = {
+        attribute: name if can_be_told(name) else f"airflow-cloudfiles:{attribute}"
+        for attribute, name in zip(attributes, names, strict=True)
+    }
+    fields = [
+        (attribute, Raw, EMPTY)
+        if child is None or isinstance(child, Leaf)
+        else (attribute, _inner(child) | UnsetType, UNSET)
+        for attribute, child in zip(attributes, children, strict=True)
+    ]
+    return msgspec.defstruct(
+        "Record", fields, rename=spelled, forbid_unknown_fields=forbid_unknown, gc=False
+    )
+
+
+def _compile(
+    kind: DataType,
+    forbid_unknown: bool,  # noqa: FBT001 - private
+    rules: ScalarRules,
+) -> Shape:
+    if isinstance(kind, StructType):
+        return compile_struct(kind, forbid_unknown=forbid_unknown, rules=rules)
+    if isinstance(kind, ArrayType):
+        return ListShape(_compile(kind.elementType, forbid_unknown, rules))
+    if isinstance(kind, MapType):
+        if not isinstance(kind.keyType, StringType):
+            message = (
+                f"A JSON object cannot be read as {short_type(kind)}: its keys are strings. "
+                "Declare the keys of the map as string."
+            )
+            raise IncompatibleSchemaError(message)
+        return MapShape(_compile(kind.valueType, forbid_unknown, rules))
+    return Leaf(kind, converter(kind, rules), rules.patterns, rules.numbers)
+
+
+def _inner(shape: Shape) -> Any:
+    """The type of this shape inside an array or map."""
+    if isinstance(shape, Leaf):
+        return Raw
+    if isinstance(shape, ListShape):
+        return list[_inner(shape.element)] | None  # type: ignore[misc]
+    if isinstance(shape, MapShape):
+        return dict[str, _inner(shape.value)] | None  # type: ignore[misc]
+    return shape.make | None
+
+
+def can_be_told(name: str) -> bool:
+    """Whether `msgspec` takes it as a field name: nothing to be escaped in JSON, and UTF-8."""
+    return is_column_name(name) and not any(
+        character in '"\\' or character < " " for character in name
+    )

@@ -1,0 +1,144 @@
+"""What is in this ORC file?
+
+Opens a file, tells its types as Spark's reader sees them, and gives its stripes one by one. A
+stripe is read whole, as ORC's library does; writers keep stripes at some 64 MB. The library reads
+its columns by turns, a little of each, so its bytes are held until it is read. ORC has no
+checksums: a flipped bit can go unnoticed, and one damaged file in a thousand makes the library end
+the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import IO, Final
+
+import pyarrow as pa
+from pyarrow import orc
+
+from airflow_cloudfiles.engine.formats.columnar.content import Blocks
+from airflow_cloudfiles.engine.formats.columnar.reader import BATCH_BYTES, Chunk, names_of
+from airflow_cloudfiles.engine.formats.columnar.types import leaf_types
+from airflow_cloudfiles.engine.formats.orc.footer import unscaled_decimals
+
+_FEWEST_ROWS: Final = 64
+_SPARK_TYPE: Final = b"spark.sql.catalyst.type"
+"""The attribute in which Spark keeps its own type of a column."""
+_VERSIONS: Final = {"0.11", "0.12", "1.9999"}
+"""The versions that Spark's reader takes, too; the last is that of files before ORC 2."""
+_UNSCALED: Final = pa.decimal128(38, 6)
+"""What the library makes of a decimal without a precision."""
+
+
+class OrcFile:
+    """An open ORC file.
+
+    Args:
+        content: The file, seekable; its owner closes it.
+
+    Raises:
+        pyarrow.ArrowException, OSError: It is no ORC file, or cannot be read.
+    """
+
+    def __init__(self, content: IO[bytes]) -> None:
+        self._content = Blocks(content)
+        self._file = orc.ORCFile(self._content)
+        if self._file.file_version not in _VERSIONS:
+            raise OSError(
+                f"it was written in version {self._file.file_version} of the format, which is "
+                "later than the newest known here"
+            )
+        self._found = self._file.schema
+        self._unscaled = self._unscaled_decimals()
+        self.schema: pa.Schema = pa.schema(
+            [field.with_type(_corrected(field)) for field in self._found]
+        )
+
+    def check_exact(self, columns: Iterable[int] | None = None) -> None:
+        """Refuse columns whose values the library would cut; of all columns, unless some are named.
+
+        Raises:
+            OSError: One is, or holds, a decimal without a precision, as Hive 0.11 wrote it.
+        """
+        wanted = self._unscaled if columns is None else self._unscaled.keys() & set(columns)
+        for column in sorted(wanted):
+            raise OSError(
+                f"its column {self._unscaled[column]} is a decimal without a precision, as Hive "
+                "0.11 wrote it, of which only six digits after the point would be read. Write it "
+                "anew with a later Hive or with Spark, which read it as decimal(38,10)"
+            )
+
+    def _unscaled_decimals(self) -> dict[int, str]:
+        if not any(leaf == _UNSCALED for field in self._found for leaf in leaf_types(field.type)):
+            return {}
+        return unscaled_decimals(self._file.reader.serialized_file_tail())
+
+    def parts(self, start: int, end: int | None) -> list[int]:
+        """The stripes of a range of bytes.
+
+        The library does not tell where stripes begin. They are taken to be of equal size, which
+        gives each of them to one range, as the true places would.
+        """
+        stripes = self._file.nstripes
+        size = self._file.file_length
+        places = ((number, number * size // stripes) for number in range(stripes))
+        return [number for number, at in places if start <= at and (end is None or at < end)]
+
+    def chunks(self, parts: list[int], columns: list[int]) -> Iterator[Chunk]:
+        """The rows of some stripes, in order.
+
+        Raises:
+            OSError: As of `check_exact`, for these columns.
+        """
+        self.check_exact(columns)
+        if not len(self.schema):
+            if 0 in parts:
+                yield Chunk(self._file.nrows, [])
+            return
+        # Without any column the library does not tell how many rows a stripe has.
+        wanted = columns or [0]
+        names = names_of(self._found, wanted)
+        places = wanted if names is None else range(len(wanted))
+        total = 0
+        for part in parts:
+            with self._content.holding():
+                batch = self._file.read_stripe(part, columns=names)
+            batch.validate()
+            total += batch.num_rows
+            rows = max(_FEWEST_ROWS, BATCH_BYTES * batch.num_rows // max(1, batch.nbytes))
+            for begin in range(0, batch.num_rows, rows):
+                piece = batch.slice(begin, rows)
+                found = [
+                    self._corrected_array(piece.column(place), column)
+                    for place, column in zip(places, wanted, strict=True)
+                ]
+                yield Chunk(piece.num_rows, found if columns else [])
+        if len(parts) == self._file.nstripes and total != self._file.nrows:
+            raise OSError(f"it has {total} rows, not {self._file.nrows} as it says")
+
+    def _corrected_array(self, array: pa.Array, column: int) -> pa.Array:
+        """The array with the type that `schema` tells."""
+        kind = self.schema.field(column).type
+        return array if kind == self._found.field(column).type else array.view(kind)
+
+
+def _corrected(field: pa.Field) -> pa.DataType:
+    """An Arrow type as Spark sees the ORC type it was made from.
+
+    ORC's plain timestamp is Spark's timestamp, taken for UTC as every time without a zone; Spark
+    writes its timestamps without a zone as numbers of microseconds, and says so in an attribute.
+    """
+    kind = field.type
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(_corrected(each)) for each in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(
+            kind.key_field.with_type(_corrected(kind.key_field)),
+            kind.item_field.with_type(_corrected(kind.item_field)),
+        )
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_corrected(kind.value_field)))
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp(kind.unit, "UTC")
+    if kind == pa.int64() and (field.metadata or {}).get(_SPARK_TYPE) == b"timestamp_ntz":
+        return pa.timestamp("us")
+    return kind

@@ -1,0 +1,18 @@
+"""How do ORC files become batches?"""
+
+from __future__ import annotations
+
+from typing import IO
+
+from airflow_cloudfiles.engine.formats.columnar.reader import ColumnarFile, ColumnarReader
+from airflow_cloudfiles.engine.formats.orc.file import OrcFile
+
+
+class OrcReader(ColumnarReader):
+    """Reads ORC files with one schema; see `ColumnarReader`."""
+
+    format = "ORC"
+
+    def open(self, content: IO[bytes]) -> ColumnarFile:
+        """Read the footer of a file."""
+        return OrcFile(content)

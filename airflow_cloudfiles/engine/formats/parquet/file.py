@@ -1,0 +1,328 @@
+"""What is in this Parquet file?
+
+Opens a file, tells its types as Spark's reader sees them, and gives its row groups in batches of
+bounded memory. What the file's metadata says beyond Parquet's own types (the Arrow schema that
+some writers add) never changes a value; see `formats.columnar.types.plain_type`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import IO, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from airflow_cloudfiles.engine.formats.columnar.calendar import Calendar
+from airflow_cloudfiles.engine.formats.columnar.reader import BATCH_BYTES, Chunk, names_of
+from airflow_cloudfiles.engine.formats.columnar.types import (
+    as_variant,
+    has_variant_parts,
+    holds_variant,
+    is_bytes,
+    is_list,
+    is_text,
+    list_of,
+)
+from airflow_cloudfiles.engine.formats.parquet.footer import (
+    Leaves,
+    variant_leaves,
+    without_optional_keys,
+)
+from airflow_cloudfiles.engine.formats.parquet.int96 import has_nanos, in_nanos
+from airflow_cloudfiles.engine.formats.parquet.maps import as_maps, map_type
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.options.formats.parquet import ParquetOptions
+
+_BUFFERED_BYTES: Final = 64 * 2**20
+"""The columns of a row group that takes more in the file are fetched piece by piece: the pieces
+together take so much."""
+_LEAST_PIECE, _LARGEST_PIECE = 2**20, 2**23
+_MOST_ROWS: Final = 2**16
+"""Values that share a dictionary take more in memory than the file tells, so rows are limited."""
+_FEWEST_ROWS: Final = 64
+_OPTIONAL_KEYS: Final = "Map keys must be annotated as required"
+"""With these words the library refuses a map whose keys are marked as optional."""
+
+
+def parquet_options(options: CloudFilesOptions) -> ParquetOptions:
+    """The options of Parquet among those of a source."""
+    own = options.format_options
+    return own if isinstance(own, ParquetOptions) else ParquetOptions()
+
+
+class ParquetFile:
+    """An open Parquet file.
+
+    Args:
+        content: The file, seekable; its owner closes it.
+        options: What its dates mean when it does not tell.
+
+    Raises:
+        pyarrow.ArrowException, OSError: It is no Parquet file, or cannot be read.
+    """
+
+    def __init__(self, content: IO[bytes], options: ParquetOptions) -> None:
+        self._content = content
+        self._maps: set[Leaves] = set()
+        self._file = self._first_opened()
+        self._metadata = self._file.metadata
+        groups = range(self._metadata.num_row_groups)
+        self._groups = [self._metadata.row_group(each) for each in groups]
+        self._is_large = self._largest_group() > _BUFFERED_BYTES
+        if self._is_large:
+            self._file = self._opened(self._metadata, is_large=True)
+        self._found = self._file.schema_arrow
+        seen = _seen(self._file, self._maps)
+        self.schema: pa.Schema = pa.schema(
+            [
+                pa.field(each.name, each_seen.kind)
+                for each, each_seen in zip(self._found, seen, strict=True)
+            ]
+        )
+        self._int96 = [each.int96 for each in seen]
+        self._has_variant = [holds_variant(each.kind) for each in seen]
+        self._calendar = Calendar.of(self._metadata.metadata, options)
+        self._may_have_nanos = b"org.apache.spark.version" not in (self._metadata.metadata or {})
+
+    def _first_opened(self) -> pq.ParquetFile:
+        try:
+            return self._opened(None, is_large=False)
+        except pa.ArrowInvalid as error:
+            if _OPTIONAL_KEYS not in str(error):
+                raise
+        metadata, self._maps = without_optional_keys(self._content)
+        return self._opened(metadata, is_large=False)
+
+    def _opened(
+        self, metadata: pq.FileMetaData | None, *, is_large: bool, int96_unit: str = "us"
+    ) -> pq.ParquetFile:
+        # A row group that is fetched at once takes few requests; a large one takes too much memory.
+        return pq.ParquetFile(
+            self._content,
+            metadata=metadata,
+            buffer_size=0 if metadata is None or not is_large else _piece_bytes(metadata),
+            pre_buffer=not is_large,
+            coerce_int96_timestamp_unit=int96_unit,
+            page_checksum_verification=True,
+            arrow_extensions_enabled=False,
+        )
+
+    def _largest_group(self) -> int:
+        """About how many bytes of the file the largest row group takes.
+
+        What it takes in memory tells its share; what its columns say is not asked (see `parts`).
+        """
+        sizes = [max(1, each.total_byte_size) for each in self._groups]
+        file_size = self._content.seek(0, io.SEEK_END)
+        return max(sizes) * file_size // sum(sizes) if sizes else 0
+
+    def parts(self, start: int, end: int | None) -> list[int]:
+        """The row groups of a range of bytes.
+
+        Where they begin is told by their columns, and the library ends the process when what a
+        damaged file says of a column contradicts itself. So they are taken to begin where their
+        sizes in memory, before and after, put them: each of them is in one range, too.
+        """
+        rows = sum(group.num_rows for group in self._groups)
+        # Writers of old leave 0 there; each row group is held to its own number anyway.
+        if self._metadata.num_rows not in {rows, 0}:
+            raise OSError("its row groups do not have as many rows together as it says")
+        sizes = [max(1, group.total_byte_size) for group in self._groups]
+        file_size = self._content.seek(0, io.SEEK_END)
+        places = (before * file_size // sum(sizes) for before in accumulate([0, *sizes[:-1]]))
+        return [
+            number
+            for number, place in zip(range(len(sizes)), places, strict=False)
+            if start <= place and (end is None or place < end)
+        ]
+
+    def chunks(self, parts: list[int], columns: list[int]) -> Iterator[Chunk]:
+        """The rows of some row groups, in order."""
+        for part in parts:
+            group = self._groups[part]
+            if not columns:
+                yield Chunk(group.num_rows, [])
+                continue
+            rows = 0
+            for chunk in self._group_chunks(part, group, columns):
+                rows += chunk.rows
+                yield from _in_pieces(chunk)
+            if rows != group.num_rows:
+                raise OSError(f"row group {part} has {rows} rows, not {group.num_rows} as it says")
+
+    def _group_chunks(
+        self, part: int, group: pq.RowGroupMetaData, columns: list[int]
+    ) -> Iterator[Chunk]:
+        rows = _rows_at_once(group)
+        nanos = [each for each in columns if self._may_have_nanos and any(self._int96[each])]
+        if not nanos:
+            for arrays in _batches(self._file, part, rows, columns):
+                yield Chunk(len(arrays[0]), self._corrected(arrays, columns))
+            return
+        other = self._opened(self._metadata, is_large=self._is_large, int96_unit="ns")
+        both = zip(
+            _batches(self._file, part, rows, columns),
+            _batches(other, part, rows, nanos),
+            strict=True,
+        )
+        for arrays, exact in both:
+            chunk = Chunk(len(arrays[0]), self._corrected(arrays, columns))
+            yield self._with_nanos(chunk, columns, dict(zip(nanos, exact, strict=True)))
+
+    def _corrected(self, arrays: list[pa.Array], columns: list[int]) -> list[pa.Array]:
+        """The arrays with the types that `schema` tells, in today's calendar."""
+        found = []
+        for array, column in zip(arrays, columns, strict=True):
+            kind = self.schema.field(column).type
+            # The mark of a VARIANT makes no other type, but whoever rescues it must see it.
+            is_same = kind == array.type and not self._has_variant[column]
+            right = (
+                array if is_same else array.view(kind) if not self._maps else as_maps(array, kind)
+            )
+            if not self._calendar.is_ours:
+                right = self._calendar.convert(right, iter(self._int96[column]))
+            found.append(right)
+        return found
+
+    def _with_nanos(self, chunk: Chunk, columns: list[int], exact: dict[int, pa.Array]) -> Chunk:
+        """The chunk with timestamps in nanoseconds where they have fractions of microseconds.
+
+        INT96 holds nanoseconds over more years than 64 bits of them do. So it is read in both
+        units, and each of them used where it is exact.
+        """
+        schema = self.schema
+        for place, column in enumerate(columns):
+            if column not in exact or not has_nanos(chunk.columns[place], exact[column]):
+                continue
+            kind = in_nanos(schema.field(column).type)
+            chunk.columns[place] = exact[column].view(kind)
+            schema = schema.set(column, pa.field(schema.field(column).name, kind))
+        return chunk if schema is self.schema else Chunk(chunk.rows, chunk.columns, schema)
+
+
+def _batches(
+    file: pq.ParquetFile, part: int, rows: int, columns: list[int]
+) -> Iterator[list[pa.Array]]:
+    """Columns of a row group, some rows at a time."""
+    names = names_of(file.schema_arrow, columns)
+    places = columns if names is None else list(range(len(columns)))
+    for batch in file.iter_batches(rows, row_groups=[part], columns=names, use_threads=False):
+        batch.validate()
+        yield [batch.column(place) for place in places]
+
+
+def _in_pieces(chunk: Chunk) -> Iterator[Chunk]:
+    """The chunk in pieces of about `BATCH_BYTES`: a large value may be shared by all its rows."""
+    shared = [each.dictionary for each in chunk.columns if pa.types.is_dictionary(each.type)]
+    largest = max((_largest_value(each) for each in shared), default=0)
+    rows = max(_FEWEST_ROWS, BATCH_BYTES // max(1, largest))
+    if chunk.rows <= rows:
+        yield chunk
+        return
+    for begin in range(0, chunk.rows, rows):
+        columns = [each.slice(begin, rows) for each in chunk.columns]
+        yield Chunk(min(rows, chunk.rows - begin), columns, chunk.schema)
+
+
+def _largest_value(array: pa.Array) -> int:
+    """The bytes of the longest of some texts; 0 of what is no text."""
+    if not (is_text(array.type) or is_bytes(array.type)) or not len(array):
+        return 0
+    longest = pc.max(pc.binary_length(array.cast(pa.large_binary()))).as_py()
+    return int(longest or 0)
+
+
+def _piece_bytes(metadata: pq.FileMetaData) -> int:
+    """How much of a column of a large row group is fetched at once."""
+    share = _BUFFERED_BYTES // max(1, int(metadata.num_columns))
+    return max(_LEAST_PIECE, min(_LARGEST_PIECE, share))
+
+
+def _rows_at_once(group: pq.RowGroupMetaData) -> int:
+    """How many rows take about `BATCH_BYTES`."""
+    if not group.num_rows:
+        return _FEWEST_ROWS
+    row_bytes = max(1, group.total_byte_size // group.num_rows)
+    return int(min(_MOST_ROWS, max(_FEWEST_ROWS, BATCH_BYTES // row_bytes)))
+
+
+def _seen(file: pq.ParquetFile, maps: set[Leaves]) -> list[_Seen]:
+    """The columns of a file as Spark sees them."""
+    columns = [each.type for each in file.schema_arrow]
+    variants: set[Leaves] = set()
+    if any(map(_may_hold_variant, columns)):
+        variants = variant_leaves(file.metadata)
+    leaves = enumerate(file.schema)
+    return [_Seen(each, leaves, variants, maps) for each in columns]
+
+
+def _may_hold_variant(kind: pa.DataType) -> bool:
+    if has_variant_parts(kind):
+        return True
+    inner = range(kind.num_fields) if pa.types.is_nested(kind) else ()
+    return any(_may_hold_variant(kind.field(place).type) for place in inner)
+
+
+class _Seen:
+    """An Arrow type as Spark sees the Parquet type it was made from.
+
+    INT96 is an instant; an enumeration is a string; a group may be a VARIANT.
+
+    Args:
+        kind: The type.
+        leaves: What Parquet says of the leaves of the file, with their numbers; consumed.
+        variants: Where VARIANTs are (`footer.variant_leaves`).
+        maps: Where groups are maps (`footer.without_optional_keys`).
+
+    Attributes:
+        kind: The type as Spark sees it.
+        int96: For each leaf, whether it is INT96.
+    """
+
+    def __init__(
+        self,
+        kind: pa.DataType,
+        leaves: Iterator[tuple[int, pq.ColumnSchema]],
+        variants: set[Leaves],
+        maps: set[Leaves],
+    ) -> None:
+        self.int96: list[bool] = []
+        self._variants = variants
+        self._maps = maps
+        self._leaf = 0
+        self.kind = self._type(kind, leaves)
+
+    def _type(
+        self, kind: pa.DataType, leaves: Iterator[tuple[int, pq.ColumnSchema]]
+    ) -> pa.DataType:
+        if pa.types.is_struct(kind):
+            return self._struct(kind, leaves)
+        if pa.types.is_map(kind):
+            key = self._type(kind.key_type, leaves)
+            return pa.map_(key, self._type(kind.item_type, leaves))
+        if is_list(kind):
+            element = self._type(kind.value_type, leaves)
+            is_same = element == kind.value_type and not holds_variant(element)
+            return kind if is_same else list_of(kind, element)
+        self._leaf, leaf = next(leaves)
+        self.int96.append(leaf.physical_type == "INT96")
+        if self.int96[-1]:
+            return pa.timestamp("us", "UTC")
+        if leaf.logical_type.type == "ENUM" and kind == pa.binary():
+            return pa.string()
+        return kind
+
+    def _struct(
+        self, kind: pa.StructType, leaves: Iterator[tuple[int, pq.ColumnSchema]]
+    ) -> pa.DataType:
+        before = len(self.int96)
+        found = pa.struct([pa.field(each.name, self._type(each.type, leaves)) for each in kind])
+        count = len(self.int96) - before
+        place = self._leaf - count + 1, count
+        if place in self._maps:
+            return map_type(found) or found
+        return as_variant(found) if place in self._variants and has_variant_parts(kind) else found

@@ -1,0 +1,130 @@
+"""Which code reads which format?
+
+Modules are imported when they are asked for: nobody pays for a format that is not read.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from pyspark.sql.types import (
+    BinaryType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+    VariantType,
+)
+
+from airflow_cloudfiles.engine.options.formats.json import JsonOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_cloudfiles.engine.formats.base import (
+        BlockReader,
+        FileReader,
+        Inference,
+        OpenedFile,
+    )
+    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+
+_ROOM: Final = __package__
+_READERS: Final = {
+    "avro": ("avro.reader", "AvroReader"),
+    "binaryFile": ("binary", "BinaryReader"),
+    "csv": ("csv.reader", "CsvReader"),
+    "json": ("json.reader", "JsonReader"),
+    "json document": ("json.document", "JsonDocumentReader"),
+    "json variant": ("json.variant", "JsonVariantReader"),
+    "orc": ("orc.reader", "OrcReader"),
+    "parquet": ("parquet.reader", "ParquetReader"),
+    "text": ("text", "TextReader"),
+    "xml": ("xml.reader", "XmlReader"),
+}
+_INFERENCES: Final = {
+    "avro": ("avro.infer", "AvroInference"),
+    "csv": ("csv.infer", "CsvInference"),
+    "json": ("json.infer", "JsonInference"),
+    "json document": ("json.document", "JsonDocumentInference"),
+    "orc": ("orc.infer", "OrcInference"),
+    "parquet": ("parquet.infer", "ParquetInference"),
+    "xml": ("xml.infer", "XmlInference"),
+}
+RANDOM_ACCESS: Final = frozenset({"orc", "parquet"})
+"""Formats that are not read from their beginning."""
+
+
+def kind_of(options: CloudFilesOptions) -> str:
+    """The format, told apart where options make another one of it."""
+    own = options.format_options
+    if isinstance(own, JsonOptions) and own.multi_line:
+        return "json document"
+    return options.format
+
+
+def open_reader(data_schema: StructType, options: CloudFilesOptions) -> BlockReader | FileReader:
+    """Build the reader of a format.
+
+    Args:
+        data_schema: The columns to fill: without partition columns and rescued data column.
+        options: The options of the source.
+
+    Raises:
+        IncompatibleSchemaError: A column has a type that the format cannot be read into.
+        OptionError: A package that the format needs is not installed.
+    """
+    kind = kind_of(options)
+    if kind == "json" and options.single_variant_column is not None:
+        kind = "json variant"
+    return cast("BlockReader | FileReader", _load(_READERS[kind])(data_schema, options))
+
+
+def line_blocks(
+    file: OpenedFile, options: CloudFilesOptions, start: int = 0, end: int | None = None
+) -> Iterator[bytes]:
+    """Blocks of lines for a reader of blocks, cut as the options say."""
+    own = options.format_options
+    if not isinstance(own, JsonOptions):
+        return file.blocks(start, end)
+    separator = None if own.line_sep is None else own.line_sep.encode()
+    return file.blocks(start, end, encoding=own.encoding, separator=separator)
+
+
+def fixed_schema(options: CloudFilesOptions) -> StructType | None:
+    """The columns of a format that has the same ones for every file; `None` if it has not.
+
+    As Spark's own sources for `text` and `binaryFile` (B14); one column with `singleVariantColumn`.
+    """
+    if options.single_variant_column is not None:
+        return StructType([StructField(options.single_variant_column, VariantType())])
+    if options.format == "text":
+        return StructType([StructField("value", StringType())])
+    if options.format == "binaryFile":
+        return StructType(
+            [
+                StructField("path", StringType()),
+                StructField("modificationTime", TimestampType()),
+                StructField("length", LongType()),
+                StructField("content", BinaryType()),
+            ]
+        )
+    return None
+
+
+def open_inference(options: CloudFilesOptions, known: StructType | None = None) -> Inference:
+    """Build what learns the schema of files.
+
+    Args:
+        options: The options of the source.
+        known: The schema there is already: a value that does not fit it is a mismatch, and does
+            not hide what else is new in the record.
+    """
+    return cast("Inference", _load(_INFERENCES[kind_of(options)])(options, known))
+
+
+def _load(place: tuple[str, str]) -> Any:
+    module, name = place
+    return getattr(import_module(f"{_ROOM}.{module}"), name)

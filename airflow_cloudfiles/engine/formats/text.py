@@ -1,0 +1,152 @@
+r"""What lines are in these text files?
+
+One column, one row a line, or one row a file with `wholeText` (B14). The text is what is between
+the line breaks, whatever it is: nothing is trimmed, and an empty line is an empty text.
+
+Bytes that are no UTF-8 are written as `\xNN`, and such a line is counted as a corrupt record. With
+a rescued data column it goes there, and the column is NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import StringType, StructField, StructType
+
+from airflow_cloudfiles.engine.errors import FileUnreadableError, IncompatibleSchemaError
+from airflow_cloudfiles.engine.formats.base import BadRecord, OpenedFile, ReadCounts
+from airflow_cloudfiles.engine.formats.columnar.strings import quote
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.options.formats.text import TextOptions
+from airflow_cloudfiles.engine.types import short_type, to_arrow
+
+_MAX_TEXT_BYTES: Final = 2**30
+"""A larger file is refused with `wholeText`, as a longer line is elsewhere."""
+_CHUNK_BYTES: Final = 16 * 2**20
+
+
+class TextReader:
+    """Reads text files.
+
+    Args:
+        data_schema: At most one column, a string, under any name.
+        options: Of the source.
+
+    Attributes:
+        arrow_schema: Of the batches: the column, then the rescued data column if any.
+        counts: What was read so far.
+        bad_records: Stays empty.
+
+    Raises:
+        IncompatibleSchemaError: The schema is another.
+    """
+
+    def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
+        if len(data_schema.fields) > 1 or not all(
+            isinstance(field.dataType, StringType) for field in data_schema.fields
+        ):
+            raise IncompatibleSchemaError(
+                f"Format text has one column, a string, not {short_type(data_schema)}. Give a "
+                "schema such as `value STRING`, with partition columns besides if there are any."
+            )
+        rescued = options.rescued_data_column
+        extra = [] if rescued is None else [StructField(rescued, StringType())]
+        self.arrow_schema: pa.Schema = to_arrow(StructType([*data_schema.fields, *extra]))
+        self.counts = ReadCounts()
+        self.bad_records: list[BadRecord] = []
+        self._column = data_schema.names[0] if data_schema.fields else None
+        self._rescues = rescued is not None
+        self._options = cast("TextOptions", options.format_options)
+
+    def read_file(
+        self, file: OpenedFile, start: int = 0, end: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Read one file, or the lines of it that begin in a range of bytes.
+
+        Raises:
+            FileUnreadableError: It is not in its encoding, or too large for one row.
+        """
+        for lines in self._lines(file, start, end):
+            batch = self._batch(lines, file.uri)
+            self.counts.rows += batch.num_rows
+            yield batch
+
+    def _lines(self, file: OpenedFile, start: int, end: int | None) -> Iterator[list[bytes]]:
+        own = self._options
+        if own.whole_text:
+            yield [_whole(file, own.encoding)]
+            return
+        separator = None if own.line_sep is None else own.line_sep.encode()
+        for block in file.blocks(start, end, encoding=own.encoding, separator=separator):
+            yield _split(block, separator)
+
+    def _batch(self, lines: list[bytes], uri: str) -> pa.RecordBatch:
+        raw = pa.array(lines, pa.binary())
+        rescued = pa.nulls(len(lines), pa.string())
+        try:
+            values = raw.cast(pa.string())
+        except pa.ArrowInvalid:
+            values, rescued = self._odd(lines, uri)
+        arrays = [values] if self._column is not None else []
+        if self._rescues:
+            arrays.append(rescued)
+        if not arrays:
+            empty = pa.Array.from_buffers(pa.struct([]), len(lines), [None], children=[])
+            return pa.RecordBatch.from_struct_array(empty)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
+
+    def _odd(self, lines: list[bytes], uri: str) -> tuple[pa.Array, pa.Array]:
+        """Lines of which some are no UTF-8."""
+        texts = [line.decode("utf-8", "backslashreplace") for line in lines]
+        odd = np.array([not _is_utf8(line) for line in lines])
+        self.counts.corrupt_records += int(np.count_nonzero(odd))
+        values = pa.array(texts, pa.string())
+        if not self._rescues or self._column is None:
+            return values, pa.nulls(len(lines), pa.string())
+        self.counts.rescued_rows += int(np.count_nonzero(odd))
+        name, path = quote(self._column), quote(uri)
+        rescued = [
+            f'{{{name}:{quote(text)},"_file_path":{path}}}' if is_odd else None
+            for text, is_odd in zip(texts, odd.tolist(), strict=True)
+        ]
+        kept = pc.if_else(pa.array(odd), pa.scalar(None, pa.string()), values)
+        return kept, pa.array(rescued, pa.string())
+
+
+def _split(block: bytes, separator: bytes | None) -> list[bytes]:
+    r"""The lines of a block; by default each ends with `\n`, `\r\n` or `\r`, as in Spark."""
+    if separator is None:
+        separator = b"\n"
+        if b"\r" in block:
+            block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    lines = block.split(separator)
+    if not lines[-1]:
+        lines.pop()  # what ends with a separator has no line behind it
+    return lines
+
+
+def _whole(file: OpenedFile, encoding: str) -> bytes:
+    parts = []
+    size = 0
+    with file.text_stream(encoding) as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            parts.append(chunk)
+            size += len(chunk)
+            if size > _MAX_TEXT_BYTES:
+                raise FileUnreadableError(
+                    f"{file.uri} has more than {_MAX_TEXT_BYTES} bytes of text, the most that one "
+                    "row can take. Set wholeText=false to read it line by line."
+                )
+    return b"".join(parts)
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,280 @@
+"""What value of a column type does a text of an XML file stand for?
+
+One value at a time (`converter`) and whole columns (`Casts.cast`), which agree. The conversions are
+those of Spark's XML reader (`StaxXmlParser.convertTo`, Spark 4.3), but a text that Spark would
+change into another value does not fit where a rescued data column takes it: a number with something
+behind it, out of range, or with more digits than the column has.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
+from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
+from airflow_cloudfiles.engine.formats.scalars import json_values as json_scalars
+from airflow_cloudfiles.engine.formats.scalars.exact_numbers import SPARK, NumberRule
+from airflow_cloudfiles.engine.formats.scalars.json_values import INTEGER_BITS, MISFIT, ScalarRules
+from airflow_cloudfiles.engine.formats.scalars.strings import java_double
+from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
+from airflow_cloudfiles.engine.types import short_type
+
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+Convert = Callable[[str], object]
+"""From a text to the value Arrow stores, or `MISFIT`; timestamps are microseconds, dates days."""
+
+_INTEGER: Final = re.compile(r"[+-]?0*[0-9]{1,19}")
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_NOT_FINITE: Final = {
+    "NaN": math.nan,
+    "Infinity": math.inf,
+    "+Infinity": math.inf,
+    "-Infinity": -math.inf,
+}
+_BEGINNING: Final = re.compile(r"(-?)(?=,*\.?\d)([\d,]*)(?:\.(\d*))?(?:E(-?\d+))?", flags=re.DOTALL)
+"""A number at the beginning of a text, with commas between its digits."""
+_NEGATED: Final = {"+": "-", "-": "+"}
+_HEXADECIMAL: Final = re.compile(r"(?:[0-9A-Fa-f]{2})*")
+_BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
+_EASY_INTEGER: Final = r"^-?[0-9]{1,18}$"
+_EASY_NUMBER: Final = r"^-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+
+
+class TextCasts:
+    """Converts texts as the options say.
+
+    Args:
+        options: Patterns, zone and locale.
+        numbers: Which numbers doubles and floats hold.
+        exact: Whether a text that Spark would change does not fit.
+
+    Attributes:
+        locale: How decimals are written.
+
+    Raises:
+        OptionError: A pattern, a time zone or a locale is none.
+    """
+
+    def __init__(
+        self, options: XmlOptions, numbers: NumberRule = SPARK, *, exact: bool = True
+    ) -> None:
+        self._numbers, self._exact = numbers, exact
+        self._moments = TimePatterns(
+            # Spark's XML reader takes dates by this pattern where its JSON reader takes more.
+            date=options.date_format or "yyyy-MM-dd",
+            timestamp=options.timestamp_format,
+            timestamp_ntz=options.timestamp_ntz_format,
+            time_zone=options.time_zone,
+            locale=options.locale,
+            exact=exact,
+        )
+        self.locale = self._moments.locale
+
+    def converter(self, kind: DataType) -> Convert:
+        """The conversion to a leaf type.
+
+        Raises:
+            IncompatibleSchemaError: The type has none.
+        """
+        if isinstance(kind, StringType):
+            return str
+        if isinstance(kind, DecimalType):
+            rules = ScalarRules(locale=self.locale, exact=self._exact)
+            return _quoted(json_scalars.converter(kind, rules))
+        if type(kind) in INTEGER_BITS:
+            convert = _to_integer(INTEGER_BITS[type(kind)])
+            may_be_signed_twice = isinstance(kind, IntegerType | LongType) and not self._exact
+            return _signed_twice(convert) if may_be_signed_twice else convert
+        simple: dict[type[DataType], Convert] = {
+            BooleanType: _to_boolean,
+            DoubleType: self._floating(is_float=False),
+            FloatType: self._floating(is_float=True),
+            BinaryType: _to_binary,
+            DateType: _or_misfit(self._moments.date_days),
+            TimestampType: _or_misfit(self._moments.timestamp_micros),
+            TimestampNTZType: _or_misfit(self._moments.local_micros),
+        }
+        found = simple.get(type(kind))
+        if found is None:
+            raise IncompatibleSchemaError(
+                f"XML cannot be read into a column of type {short_type(kind)}. Declare it as "
+                "string, or leave it out."
+            )
+        return found
+
+    def _floating(self, *, is_float: bool) -> Convert:
+        convert = _to_floating(self._numbers, is_float=is_float)
+        return convert if self._exact else _or_its_beginning(convert, is_float=is_float)
+
+    def cast(self, texts: pa.Array, kind: pa.DataType, convert: Convert) -> tuple[pa.Array, Bools]:
+        """Convert a column.
+
+        Args:
+            texts: Strings; what is null stays null.
+            kind: Of the result.
+            convert: The conversion of one text to that type.
+
+        Returns:
+            The array, and which values do not fit, which are null in it.
+        """
+        if pa.types.is_string(kind):
+            return texts, np.zeros(len(texts), np.bool_)
+        if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+            array, misfits = self._moments.cast(texts, kind)
+            return array, misfits.to_numpy(zero_copy_only=False)
+        array = _at_once(texts, kind)
+        doubtful = self._numbers.doubtful(texts, array) if pa.types.is_floating(kind) else None
+        if doubtful is not None:
+            array = pc.if_else(pa.array(doubtful), pa.scalar(None, kind), array)
+        hard = array.is_null().to_numpy(zero_copy_only=False)
+        hard &= texts.is_valid().to_numpy(zero_copy_only=False)
+        return _one_by_one(texts, array, hard, convert)
+
+
+def _at_once(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """What Arrow converts as Spark does; the rest is null."""
+    if pa.types.is_boolean(kind):
+        lower = pc.ascii_lower(texts)
+        true = pc.is_in(lower, pa.array(["true", "1"]))
+        false = pc.is_in(lower, pa.array(["false", "0"]))
+        return pc.if_else(pc.or_(true, false), true, pa.scalar(None, pa.bool_()))
+    if pa.types.is_integer(kind):
+        return _integers(texts, kind)
+    if pa.types.is_floating(kind):
+        array = _where(texts, _EASY_NUMBER).cast(kind)
+        return pc.if_else(pc.is_inf(array), pa.scalar(None, kind), array)
+    return pa.nulls(len(texts), kind)
+
+
+def _integers(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    longs = _where(texts, _EASY_INTEGER).cast(pa.int64())
+    if kind == pa.int64():
+        return longs
+    bits = kind.bit_width - 1
+    fits = pc.and_(
+        pc.greater_equal(longs, pa.scalar(-(2**bits))), pc.less(longs, pa.scalar(2**bits))
+    )
+    return pc.if_else(fits, longs, pa.scalar(None, pa.int64())).cast(kind)
+
+
+def _where(texts: pa.Array, pattern: str) -> pa.Array:
+    """The texts that match a pattern; the others are null."""
+    fits = pc.match_substring_regex(texts, pattern)
+    if pc.all(fits, skip_nulls=True).as_py() is not False:
+        return texts
+    return pc.if_else(fits, texts, pa.scalar(None, pa.string()))
+
+
+def _one_by_one(
+    texts: pa.Array, array: pa.Array, hard: Bools, convert: Convert
+) -> tuple[pa.Array, Bools]:
+    """Convert the hard values, each by itself."""
+    misfits = np.zeros(len(texts), np.bool_)
+    places = np.flatnonzero(hard)
+    if not len(places):
+        return array, misfits
+    values = [convert(text) for text in texts.take(pa.array(places)).to_pylist()]
+    misfits[places] = [value is MISFIT for value in values]
+    fitting = pa.array([None if value is MISFIT else value for value in values], array.type)
+    return pc.replace_with_mask(array, pa.array(hard), fitting), misfits
+
+
+def _to_integer(bits: int) -> Convert:
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+    def convert(text: str) -> object:
+        if not _INTEGER.fullmatch(text):
+            return MISFIT
+        number = int(text.lstrip("+-0") or "0")
+        number = -number if text.startswith("-") else number
+        return number if low <= number <= high else MISFIT
+
+    return convert
+
+
+def _to_floating(rule: NumberRule, *, is_float: bool) -> Convert:
+    def convert(text: str) -> object:
+        if not _NUMBER.fullmatch(text):
+            return _NOT_FINITE.get(text, MISFIT)
+        return json_scalars.floating(text.removeprefix("+"), rule, is_float=is_float)
+
+    return convert
+
+
+def _signed_twice(convert: Convert) -> Convert:
+    """Spark takes a sign off and parses the rest, which may have one of its own."""
+
+    def converted(text: str) -> object:
+        if text[:1] in {"+", "-"} and text[1:2] in {"+", "-"}:
+            text = text[1:] if text[0] == "+" else _NEGATED[text[1]] + text[2:]
+        return convert(text)
+
+    return converted
+
+
+def _or_its_beginning(convert: Convert, *, is_float: bool) -> Convert:
+    """Spark also takes the number that a text begins with (Java's `NumberFormat.parse`)."""
+
+    def converted(text: str) -> object:
+        number = convert(text)
+        if number is MISFIT:
+            number = _beginning_of(text)
+        is_wide = is_float and isinstance(number, float)
+        return pa.scalar(number).cast(pa.float32(), safe=False).as_py() if is_wide else number
+
+    return converted
+
+
+def _beginning_of(text: str) -> object:
+    sign, plain = (-1.0, text[1:]) if text[:1] == "-" else (1.0, text.removeprefix("+"))
+    number = java_double(plain, infinite=True)
+    if number is not None:
+        return sign * number
+    found = _BEGINNING.match(plain)
+    if found is None:
+        return MISFIT
+    minus, whole, fraction, exponent = found.groups()
+    number = float(f"{minus}{whole.replace(',', '') or 0}.{fraction or 0}e{exponent or 0}")
+    return sign * number
+
+
+def _to_boolean(text: str) -> object:
+    return _BOOLEANS.get(text.lower(), MISFIT)
+
+
+def _to_binary(text: str) -> object:
+    return bytes.fromhex(text) if _HEXADECIMAL.fullmatch(text) else MISFIT
+
+
+def _or_misfit(parse: Callable[[str], int | None]) -> Convert:
+    def convert(text: str) -> object:
+        found = parse(text)
+        return MISFIT if found is None else found
+
+    return convert
+
+
+def _quoted(convert: json_scalars.Convert) -> Convert:
+    return lambda text: convert(json.dumps(text).encode())

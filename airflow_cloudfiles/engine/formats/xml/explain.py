@@ -1,0 +1,241 @@
+"""Which part of this row does not fit, and what becomes of it?
+
+The slow path, one row at a time. It takes a row apart into what the schema can hold and what it
+cannot, as one JSON object: the rescued data. That object looks like the row with everything taken
+away that found its column; attributes have their prefix, texts beside elements the name of
+`valueTag`:
+
+- a value that does not fit its column's type, under its own name;
+- a field the schema does not have, or has only in another case; repeated, it is an array;
+- of an element that comes more than once where the column is no array, all but the last (the last
+  one counts, as in Spark), as an array;
+- nested, the path down to such a value, and nothing else beside it. In arrays the elements that
+  did fit are `null`, and elements after the last rescued one are left out.
+
+Known fields come first, in the order of the schema, then unknown ones by name.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from airflow_cloudfiles.engine.formats.scalars.json_values import MISFIT
+from airflow_cloudfiles.engine.formats.xml.fields import SPACE, Fields, Item
+from airflow_cloudfiles.engine.formats.xml.shape import (
+    Leaf,
+    ListShape,
+    MapShape,
+    Shape,
+    StructShape,
+)
+from airflow_cloudfiles.engine.formats.xml.tree import Node
+from airflow_cloudfiles.engine.types import fold
+
+MAX_COLUMN_DEPTH: Final = 100
+"""A field that is nested deeper is never a column."""
+_SAMPLE_CHARACTERS: Final = 1000
+
+
+class _Nothing:
+    """The type of `NOTHING`."""
+
+
+NOTHING: Final = _Nothing()
+"""No rescued data; `None` is a null that is rescued."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One row.
+
+    Attributes:
+        row: The values that fit, by column, as `pyarrow.array` takes them.
+        rescued: The members of the rescued JSON object, without the braces; empty when all fits.
+        fits: Whether every known field got all of its value (unknown fields do not count).
+    """
+
+    row: dict[str, object]
+    rescued: str
+    fits: bool
+
+
+@dataclass(slots=True)
+class Explainer:
+    """Explains rows against one schema.
+
+    Attributes:
+        root: The shape of the schema.
+        fields: How elements have fields.
+        case_sensitive: Whether `Foo` is another field than `foo`.
+        collects_new: Whether unknown fields are new columns to be reported, rather than rescued.
+        reserved: Folded top-level names that are never new columns, whatever the mode.
+        new_fields: What `explain` met, by top-level name, with a sample; only grows.
+    """
+
+    root: StructShape
+    fields: Fields
+    case_sensitive: bool
+    collects_new: bool
+    reserved: frozenset[str] = frozenset()
+    new_fields: dict[str, object] = field(default_factory=dict)
+    _misfits: int = 0
+
+    def explain(self, node: Node) -> Explained:
+        """Take one row apart."""
+        before = self._misfits
+        row, rescued = self._struct(self.root, node, ())
+        members = "" if isinstance(rescued, _Nothing) else _json(rescued)[1:-1]
+        return Explained(row, members, fits=self._misfits == before)
+
+    def _struct(
+        self, shape: StructShape, node: Node, path: tuple[str, ...]
+    ) -> tuple[dict[str, object], object]:
+        taken: dict[int, tuple[str, list[Item]]] = {}
+        unknown: dict[str, list[Item]] = {}
+        for name, item in self.fields.of(node):
+            index = shape.find(name, case_sensitive=self.case_sensitive)
+            if index is None:
+                unknown.setdefault(name, []).append(item)
+            else:
+                taken.setdefault(index, (name, []))[1].append(item)
+        row: dict[str, object] = {}
+        rescued: dict[str, object] = {}
+        for index in sorted(taken):
+            name, items = taken[index]
+            found, rest = self._field(shape.children[index], items, (*path, shape.names[index]))
+            row[shape.names[index]] = found
+            if rest is not NOTHING:
+                rescued[name] = rest
+        for name in sorted(unknown):
+            self._stranger(shape, name, unknown[name], path, rescued)
+        return row, rescued or NOTHING
+
+    def _field(
+        self, shape: Shape, items: list[Item], path: tuple[str, ...]
+    ) -> tuple[object, object]:
+        """What all that comes under one name gives to a column, and what is left over."""
+        if isinstance(shape, ListShape):
+            return self._list(shape, items, path)
+        found, rest = self._value(shape, items[-1], path)
+        if len(items) == 1:
+            return found, rest
+        earlier = [self.fields.plain(item) for item in items[:-1]]
+        return found, earlier if rest is NOTHING else [*earlier, rest]
+
+    def _list(
+        self, shape: ListShape, items: list[Item], path: tuple[str, ...]
+    ) -> tuple[object, object]:
+        found: list[object] = []
+        rescued: list[object] = []
+        for position, item in enumerate(items):
+            element, rest = self._value(shape.element, item, path)
+            found.append(element)
+            if rest is not NOTHING:
+                rescued += [None] * (position - len(rescued))
+                rescued.append(rest)
+        return found, rescued or NOTHING
+
+    def _value(self, shape: Shape, item: Item, path: tuple[str, ...]) -> tuple[object, object]:
+        if isinstance(shape, Leaf):
+            found, rest = self._leaf(shape, item)
+            self._misfits += found is MISFIT
+            return (None if found is MISFIT else found), rest
+        if isinstance(item, Node) and isinstance(shape, StructShape):
+            return self._struct(shape, item, path)
+        if isinstance(item, Node) and isinstance(shape, MapShape):
+            return self._map(shape, item, path)
+        text = self.fields.plain(item)
+        self._misfits += text is not None
+        return None, NOTHING if text is None else text
+
+    def _map(self, shape: MapShape, node: Node, path: tuple[str, ...]) -> tuple[object, object]:
+        items: dict[str, list[Item]] = {}
+        for name, item in self.fields.of(node):
+            items.setdefault(name, []).append(item)
+        found: list[tuple[str, object]] = []
+        rescued: dict[str, object] = {}
+        for name, each in items.items():
+            value, rest = self._field(shape.value, each, path)
+            found.append((name, value))
+            if rest is not NOTHING:
+                rescued[name] = rest
+        return found or None, rescued or NOTHING
+
+    def _leaf(self, shape: Leaf, item: Item) -> tuple[object, object]:
+        """The value or `MISFIT`, and what is left over."""
+        if isinstance(item, str):
+            return self._text(shape, item, item, {})
+        attributes = self.fields.merged(self.fields.attributes(item))
+        if item.is_plain:
+            return self._text(shape, item.text, item, attributes)
+        if not shape.is_string:
+            return MISFIT, self.fields.plain(item)
+        return self._text(shape, item.inner(), item, attributes)
+
+    def _text(
+        self, shape: Leaf, text: str, item: Item, attributes: dict[str, object]
+    ) -> tuple[object, object]:
+        rest = attributes or NOTHING
+        if not shape.is_string and isinstance(item, Node) and not text.strip(SPACE):
+            return None, rest  # an empty element is null, as in Spark
+        value = self.fields.text(text)
+        if value is None:
+            return None, rest
+        found = shape.convert(value)
+        return (MISFIT, self.fields.plain(item)) if found is MISFIT else (found, rest)
+
+    def _stranger(
+        self,
+        shape: StructShape,
+        name: str,
+        items: list[Item],
+        path: tuple[str, ...],
+        rescued: dict[str, object],
+    ) -> None:
+        """Report an unknown field as a new column if it can be one; rescue it if not."""
+        plain = [self.fields.plain(item) for item in items]
+        value = plain[0] if len(plain) == 1 else plain
+        may_be_new = (
+            self.collects_new
+            and fold(name) not in shape.folded
+            and (path or fold(name) not in self.reserved)
+            and len(path) + max(map(_depth, plain)) < MAX_COLUMN_DEPTH
+        )
+        if not may_be_new:
+            rescued[name] = value
+            return
+        sample: Any = _sample(value)
+        for outer in reversed((*path, name)):
+            sample = {outer: sample}
+        _merge(self.new_fields, sample)
+
+
+def _depth(value: object) -> int:
+    """How deep a value is nested."""
+    if isinstance(value, dict):
+        return 1 + max(map(_depth, value.values()), default=0)
+    if isinstance(value, list):
+        return max(map(_depth, value), default=0)
+    return 1
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _sample(value: object) -> object:
+    """A value for a message, cut off when it is long."""
+    text = value if isinstance(value, str) else _json(value)
+    return value if len(text) <= _SAMPLE_CHARACTERS else text[:_SAMPLE_CHARACTERS] + "…"
+
+
+def _merge(into: dict[str, object], sample: dict[str, object]) -> None:
+    """Add what is new in a nested sample."""
+    for name, value in sample.items():
+        known = into.get(name)
+        if name not in into:
+            into[name] = value
+        elif isinstance(known, dict) and isinstance(value, dict):
+            _merge(known, value)

@@ -1,0 +1,172 @@
+"""Which place of the schema has each element and attribute of these rows?
+
+Level by level, all rows at once. A row is refused, and explained one by one, when something in it
+has no place, stands in two ways in one place, or is more than the text that should be there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from airflow_cloudfiles.engine.formats.xml.elements import Elements
+from airflow_cloudfiles.engine.formats.xml.pieces import Bools, Positions
+from airflow_cloudfiles.engine.formats.xml.places import NOWHERE, Places
+from airflow_cloudfiles.engine.formats.xml.values import Values
+
+_NONE: Final = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the values of one place come from, in the order of the rows.
+
+    Attributes:
+        parents: For each its parent, by number among those that stand in the place above.
+        rows: For each its row.
+        texts: For each the piece before its text; -1 for an empty element.
+        are_attributes: Whether they are attributes.
+    """
+
+    parents: Positions
+    rows: Positions
+    texts: Positions
+    are_attributes: bool = False
+
+
+class Found:
+    """The places of the elements of some rows.
+
+    Args:
+        elements: The elements.
+        places: The schema.
+        elements_at: The place of each name in each struct.
+        attributes_at: The place of each attribute in each struct.
+        texts_at: The place of `valueTag` in each struct.
+        ignores_unknown: Whether fields that have no place are dropped.
+        ignores_attributes: Whether attributes are.
+
+    Attributes:
+        bad: The rows that are refused.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a reader knows
+        self,
+        elements: Elements,
+        places: Places,
+        *,
+        elements_at: Positions,
+        attributes_at: Positions,
+        texts_at: Positions,
+        ignores_unknown: bool,
+        ignores_attributes: bool,
+    ) -> None:
+        self._all = elements
+        self._places = places
+        self._texts_at = texts_at
+        self._ignores_unknown = ignores_unknown
+        # Whatever is nowhere (-1, the last one) is no struct and no leaf.
+        self._structs = np.append(places.structs, NOWHERE)
+        self._are_leaves = np.append(places.are_leaves, False)
+        self.bad = np.zeros(elements.count, np.bool_)
+        self._where = self._find(elements_at)
+        self._of_place = _grouped(self._where)
+        self._numbers = np.zeros(len(self._where), np.int64)
+        for members in self._of_place.values():
+            self._numbers[members] = np.arange(len(members))
+        self._attributes = self._find_attributes(attributes_at, ignored=ignores_attributes)
+        self._tagged: dict[int, Positions] = {}
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return self._all.count
+
+    @property
+    def taken(self) -> Positions:
+        """The position that was given, for each row."""
+        return self._all.taken
+
+    def find_texts(self, values: Values) -> None:
+        """Find the place of texts beside attributes, and refuse those beside elements."""
+        every = self._all
+        self.bad[every.between_rows[~values.are_blank(every.between)]] = True
+        structs = self._structs[self._where]
+        texts = np.flatnonzero((structs >= 0) & every.is_leaf & (every.texts >= 0))
+        texts = texts[~values.are_blank(every.texts[texts])]
+        found = self._texts_at[structs[texts]]
+        self._refuse_unknown(texts[found < 0])
+        self._tagged = {place: texts[members] for place, members in _grouped(found).items()}
+
+    def source(self, place: int) -> Source:
+        """What stands in a place: elements, or attributes, or texts."""
+        every = self._all
+        elements = self._of_place.get(place, _NONE)
+        attributes = self._attributes.get(place, _NONE)
+        tagged = self._tagged.get(place, _NONE)
+        single = self._places[place].is_leaf and not self._places[place].is_list
+        owners = every.attribute_owners[attributes]
+        if len(elements) or not single:
+            self.bad[every.rows[owners]] = True
+            self.bad[every.rows[tagged]] = True
+            parents = self._numbers[every.parents[elements]]
+            return Source(parents, every.rows[elements], every.texts[elements])
+        if len(attributes):
+            self.bad[every.rows[tagged]] = True
+            pieces = every.attributes[attributes]
+            return Source(self._numbers[owners], every.rows[owners], pieces, are_attributes=True)
+        return Source(self._numbers[tagged], every.rows[tagged], every.texts[tagged])
+
+    def refuse(self, source: Source, wrong: Bools) -> None:
+        """Refuse the rows of some values."""
+        if wrong.any():
+            self.bad[source.rows[wrong]] = True
+
+    def _find(self, table: Positions) -> Positions:
+        """The place of each element."""
+        every = self._all
+        where = np.zeros(len(every.rows), np.int64)
+        for level in range(2, int(every.levels.max(initial=0)) + 1):
+            here = np.flatnonzero(every.levels == level)
+            inside = self._structs[where[every.parents[here]]]
+            where[here] = np.where(inside < 0, NOWHERE, table[inside, every.names[here]])
+        self._refuse_unknown(np.flatnonzero(where < 0))
+        leaves, structs = self._are_leaves[where], self._structs[where] >= 0
+        wrong = (leaves & ~every.is_leaf) | ((where >= 0) & ~leaves & ~structs)
+        self.bad[every.rows[wrong]] = True
+        return where
+
+    def _find_attributes(self, table: Positions, *, ignored: bool) -> dict[int, Positions]:
+        """The attributes in each place; an attribute that comes twice is an error of the row."""
+        every = self._all
+        owners = every.attribute_owners
+        if not len(owners):
+            return {}
+        pairs = owners * (int(every.attribute_names.max()) + 1) + every.attribute_names
+        _, firsts, counts = np.unique(pairs, return_index=True, return_counts=True)
+        self.bad[every.rows[owners[firsts[counts > 1]]]] = True
+        if ignored:
+            return {}
+        inside = self._structs[self._where[owners]]
+        found = np.where(inside < 0, NOWHERE, table[inside, every.attribute_names])
+        self._refuse_unknown(owners[found < 0])
+        return _grouped(found)
+
+    def _refuse_unknown(self, elements: Positions) -> None:
+        if not self._ignores_unknown:
+            self.bad[self._all.rows[elements]] = True
+
+
+def _grouped(places: Positions) -> dict[int, Positions]:
+    """What is in each place, in order."""
+    order = np.argsort(places, kind="stable")
+    ordered = places[order]
+    begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
+    parts = np.split(order, begins[1:])
+    return {
+        int(ordered[begin]): part
+        for begin, part in zip(begins, parts, strict=False)
+        if ordered[begin] >= 0
+    }

@@ -1,0 +1,272 @@
+"""Where does each row of an XML file begin and end?
+
+Rows are cut out by their tags before anybody parses them, so that an error in one row costs that
+row and none behind it. Comments, CDATA sections, processing instructions and the document type
+are stepped over: a tag in them is none.
+
+Tags are matched from the inside: an end tag belongs to the last row that is open. What then has no
+partner is a part of a file that was damaged, and is handed on as a broken row:
+
+- a row without an end, up to where the next row begins;
+- an end without a row, with all that stands between it and the row before.
+
+What stands between rows is not read, as in Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from airflow_cloudfiles.engine.errors import FileUnreadableError
+from airflow_cloudfiles.engine.formats.base import OpenedFile
+from airflow_cloudfiles.engine.formats.xml.source import CHUNK_BYTES, Source
+
+MAX_ROW_BYTES: Final = 128 * 2**20
+"""A larger row is refused. So far an end tag is looked for before a row counts as cut."""
+
+_LARGEST_CHUNK: Final = 16 * 2**20
+_STARTS, _ENDS, _WHOLE = range(3)
+_PART_ENDS: Final = {b"!--": b"-->", b"![CDATA[": b"]]>", b"?": b"?>"}
+_BLANK: Final = b" \t\n"
+_NO_END: Final = "the row has no end"
+_NO_BEGIN: Final = "an end tag without a row"
+_NO_XML: Final = "text where XML should begin"
+_NAMESPACE: Final = re.compile(rb"\s(xmlns(?::[^\s=<>/]+)?\s*=\s*(?:\"[^\"<]*\"|'[^'<]*'))")
+_DECLARATION: Final = re.compile(rb"<\?xml\s[^?]*\?>")
+_DOCUMENT_TYPE: Final = (
+    rb"<!DOCTYPE(?:[^\[\]\"'<>]++|\"[^\"]*\"|'[^']*'|"
+    rb"\[(?:[^\]\"'<]++|\"[^\"]*\"|'[^']*'|<!--.*?-->|<)*+\])*+>"
+)
+
+
+@dataclass(slots=True)
+class Rows:
+    """Consecutive rows of a file.
+
+    Attributes:
+        texts: The source of each, from `<` to `>`.
+        broken: Why some of them are no rows, by position.
+        namespaces: The declarations (`xmlns:x="..."`) of the elements around the first row.
+    """
+
+    texts: list[bytes] = field(default_factory=list)
+    broken: dict[int, str] = field(default_factory=dict)
+    namespaces: list[bytes] = field(default_factory=list)
+
+    def parts(self, size: int) -> Iterator[Rows]:
+        """The same rows, at most so many at a time."""
+        for begin in range(0, len(self.texts), size):
+            end = begin + size
+            broken = {
+                row - begin: reason for row, reason in self.broken.items() if begin <= row < end
+            }
+            yield Rows(self.texts[begin:end], broken, self.namespaces)
+
+    def add_broken(self, text: bytes, reason: str) -> None:
+        """Add what is no row, if it is anything at all."""
+        text = text.strip(_BLANK)
+        if text:
+            self.broken[len(self.texts)] = reason
+            self.texts.append(text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tag:
+    begin: int
+    end: int
+    kind: int
+
+
+class RowScanner:
+    """Finds the rows of files.
+
+    Args:
+        row_tag: The name of the elements that are rows.
+        ignore_namespace: Whether `x:row` is a row, too.
+    """
+
+    def __init__(self, row_tag: str, *, ignore_namespace: bool) -> None:
+        name = re.escape(row_tag.encode())
+        if ignore_namespace:
+            name = rb"(?:[^\s<>/\"'=&]*:)?" + name
+        self._start = re.compile(rb"<" + name + rb"(?=[\s/>])")
+        self._end = re.compile(rb"</" + name + rb"\s*>")
+        self._empty = re.compile(rb"<" + name + rb"(?:\s[^<>]*)?/>")
+        self._token = re.compile(
+            rb"<(?:(?P<part>!--|!\[CDATA\[|\?|!DOCTYPE)"
+            rb"|(?P<tag>/?" + name + rb"(?=[\s/>])(?:[^<>\"']++|\"[^\"<]*\"|'[^'<]*')*+>)"
+            rb"|(?P<open>/?" + name + rb"(?=[\s/>])))"
+        )
+        self._document = re.compile(_DOCUMENT_TYPE, re.DOTALL)
+
+    def rows(self, file: OpenedFile, encoding: str | None) -> Iterator[Rows]:
+        """All rows of a file, some at a time, now and then none.
+
+        Raises:
+            FileUnreadableError: The file is damaged, or has a row larger than `MAX_ROW_BYTES`.
+        """
+        held = b""
+        has_begun = False
+        namespaces: list[bytes] = []
+        sizes = iter(lambda: min(max(CHUNK_BYTES, len(held)), _LARGEST_CHUNK), 0)
+        for chunk in Source(file, encoding).chunks(sizes):
+            held = held + chunk if held else chunk
+            if not has_begun and (has_begun := b"<" in held):
+                held, found = _without_garbage(held)
+                yield found
+            found, used = self._scan(held, final=False)
+            if found.texts and not namespaces:
+                namespaces += _NAMESPACE.findall(held, 0, held.find(found.texts[0]))
+            found.namespaces = namespaces
+            yield found
+            held = held[used:]
+            if len(held) > MAX_ROW_BYTES:
+                found, used = self._give_up(held, file.uri)
+                yield found
+                held = held[used:]
+        if not has_begun:
+            held, found = _without_garbage(held)
+            yield found
+        found, _ = self._scan(held, final=True)
+        found.namespaces = namespaces
+        yield found
+
+    def _scan(self, text: bytes, *, final: bool) -> tuple[Rows, int]:
+        """Rows of a text, and how much of it is done with."""
+        if not _has(text, b"!") and not _has(text, b"?"):
+            plain = self._scan_plain(text)
+            if plain is not None and not (final and self._start.search(text, plain[1])):
+                return plain
+        tags = list(self._tags(text, final=final))
+        return _match(text, tags, cut_before=len(text) if final else 0)
+
+    def _scan_plain(self, text: bytes) -> tuple[Rows, int] | None:
+        """The usual case: rows one after the other, none in another, none without content."""
+        starts = [found.start() for found in self._start.finditer(text)]
+        ends = [found.end() for found in self._end.finditer(text)]
+        if not len(ends) <= len(starts) <= len(ends) + 1 or not ends:
+            return None
+        if self._empty.search(text):
+            return None
+        begins, stops = np.array(starts), np.array(ends)
+        in_turn = (begins[: len(stops)] < stops).all() and (
+            stops[: len(begins) - 1] <= begins[1:]
+        ).all()
+        if not in_turn:
+            return None
+        return Rows([text[a:b] for a, b in zip(starts, ends, strict=False)]), ends[-1]
+
+    def _tags(self, text: bytes, *, final: bool) -> Iterator[_Tag]:
+        """The tags of rows; as far as they are complete, unless this is all."""
+        position = 0
+        endless: set[bytes] = set()
+        while (found := self._token.search(text, position)) is not None:
+            position = found.end()
+            if (part := found["part"]) is not None:
+                end = -1 if part in endless else self._end_of(part, text, position)
+                if end < 0 and not final:
+                    return
+                if end < 0:
+                    endless.add(part)  # a comment without an end, for instance, is text
+                position = max(position, end)
+                continue
+            # A tag that is not closed before the next one is one all the same.
+            if not (final or found["tag"] or text.find(b"<", position) >= 0):
+                return
+            yield _Tag(found.start(), position, _kind(found["tag"] or found["open"]))
+
+    def _end_of(self, part: bytes, text: bytes, position: int) -> int:
+        """Where a comment, a section, an instruction or the document type ends; -1: nowhere."""
+        if part == b"!DOCTYPE":
+            whole = self._document.match(text, position - len(b"<!DOCTYPE"))
+            return -1 if whole is None else whole.end()
+        end = text.find(_PART_ENDS[part], position)
+        return end if end < 0 else end + len(_PART_ENDS[part])
+
+    def _give_up(self, text: bytes, uri: str) -> tuple[Rows, int]:
+        """Decide about rows whose end is not in sight."""
+        tags = list(self._tags(text, final=False))
+        if not tags:
+            return Rows(), text.rindex(b"<") if self._start.search(text) is None else 0
+        found, used = _match(text, tags, cut_before=len(text) - MAX_ROW_BYTES // 2)
+        if not used:
+            raise FileUnreadableError(
+                f"{uri} has a row of more than {MAX_ROW_BYTES // 2**20} MB, or one without an end. "
+                "Name a smaller element with rowTag, or replace the file."
+            )
+        return found, used
+
+
+def _has(text: bytes, mark: bytes) -> bool:
+    """Whether some markup begins with a mark; the mark alone is looked for much faster."""
+    return mark in text and b"<" + mark in text
+
+
+def _kind(tag: bytes) -> int:
+    if tag.startswith(b"/"):
+        return _ENDS
+    return _WHOLE if tag.endswith(b"/>") else _STARTS
+
+
+def _match(text: bytes, tags: list[_Tag], *, cut_before: int) -> tuple[Rows, int]:
+    """Pair the tags of rows.
+
+    Args:
+        text: Where they are.
+        tags: All of them.
+        cut_before: A row without an end that begins before has none; one behind may get one.
+
+    Returns:
+        The rows, and how much of the text is done with.
+    """
+    partners = _partners(tags)
+    rows = Rows()
+    done = index = 0
+    while index < len(tags):
+        tag = tags[index]
+        if tag.kind == _STARTS and index not in partners:
+            is_last = index + 1 == len(tags)
+            if tag.begin >= cut_before or (is_last and cut_before < len(text)):
+                break
+            stop = len(text) if is_last else tags[index + 1].begin
+            rows.add_broken(text[tag.begin : stop], _NO_END)
+            done = stop
+        elif tag.kind == _ENDS:
+            rows.add_broken(text[done : tag.end], _NO_BEGIN)
+            done = tag.end
+        else:
+            index = partners.get(index, index)
+            done = tags[index].end
+            rows.texts.append(text[tag.begin : done])
+        index += 1
+    return rows, done
+
+
+def _partners(tags: list[_Tag]) -> dict[int, int]:
+    """The end of each row that has one."""
+    open_rows: list[int] = []
+    partners: dict[int, int] = {}
+    for index, tag in enumerate(tags):
+        if tag.kind == _STARTS:
+            open_rows.append(index)
+        elif tag.kind == _ENDS and open_rows:
+            partners[open_rows.pop()] = index
+    return partners
+
+
+def _without_garbage(text: bytes) -> tuple[bytes, Rows]:
+    """Take off what stands before the first tag of a file, which is nothing if it is XML.
+
+    The XML declaration goes, too: most files have no other processing instruction.
+    """
+    begin = text.find(b"<")
+    begin = len(text) if begin < 0 else begin
+    found = Rows()
+    found.add_broken(text[:begin], _NO_XML)
+    declaration = _DECLARATION.match(text, begin)
+    return text[begin if declaration is None else declaration.end() :], found

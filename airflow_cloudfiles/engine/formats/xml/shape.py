@@ -1,0 +1,103 @@
+"""What does an element have to look like for a column?
+
+A schema compiled once per reader: names to positions, leaf types to conversions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+
+from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
+from airflow_cloudfiles.engine.formats.xml.casts import Convert
+from airflow_cloudfiles.engine.types import fold, short_type
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A text."""
+
+    kind: DataType
+    convert: Convert
+
+    @property
+    def is_string(self) -> bool:
+        """Whether every text fits."""
+        return isinstance(self.kind, StringType)
+
+
+@dataclass(frozen=True, slots=True)
+class ListShape:
+    """An element that may come many times."""
+
+    element: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class MapShape:
+    """An element with children of any name."""
+
+    value: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class StructShape:
+    """An element with known children and attributes.
+
+    Attributes:
+        names: Field names, as in the schema.
+        index: Position by name.
+        folded: Position by folded name.
+    """
+
+    names: tuple[str, ...]
+    children: tuple[Shape, ...]
+    index: dict[str, int]
+    folded: dict[str, int]
+
+    def find(self, name: str, *, case_sensitive: bool) -> int | None:
+        """The field of a name."""
+        found = self.index.get(name)
+        if found is None and not case_sensitive:
+            found = self.folded.get(fold(name))
+        return found
+
+
+Shape = Leaf | ListShape | MapShape | StructShape
+
+
+def compile_struct(schema: StructType, converter: Callable[[DataType], Convert]) -> StructShape:
+    """Compile a schema.
+
+    Raises:
+        IncompatibleSchemaError: A column has a type that XML cannot be read into.
+    """
+    names = tuple(schema.names)
+    return StructShape(
+        names=names,
+        children=tuple(_compile(each.dataType, converter) for each in schema.fields),
+        index={name: index for index, name in enumerate(names)},
+        folded={fold(name): index for index, name in enumerate(names)},
+    )
+
+
+def _compile(kind: DataType, converter: Callable[[DataType], Convert]) -> Shape:
+    if isinstance(kind, StructType):
+        return compile_struct(kind, converter)
+    if isinstance(kind, ArrayType):
+        if isinstance(kind.elementType, ArrayType):
+            raise IncompatibleSchemaError(
+                f"XML has no arrays of arrays, so it cannot be read into {short_type(kind)}. "
+                "Declare the column as string, which takes the XML as it is."
+            )
+        return ListShape(_compile(kind.elementType, converter))
+    if isinstance(kind, MapType):
+        if not isinstance(kind.keyType, StringType):
+            raise IncompatibleSchemaError(
+                f"XML cannot be read as {short_type(kind)}: the names of elements are strings. "
+                "Declare the keys of the map as string."
+            )
+        return MapShape(_compile(kind.valueType, converter))
+    return Leaf(kind, converter(kind))

@@ -1,0 +1,136 @@
+"""What does a sample of the files look like?
+
+Introduces the files that discovery found to the format that infers their schema, and what it
+infers to the rules that settle it. Runs wherever it is called: in the process that defines the
+DataFrame, or in a task that met a new field.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql.types import StructType  # noqa: TC002 - a field of a dataclass
+
+from airflow_cloudfiles.engine.errors import ReadError, SampleGoneError, SchemaInferenceError
+from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.formats.recognize import HEAD_BYTES, why_nothing
+from airflow_cloudfiles.engine.formats.registry import fixed_schema
+from airflow_cloudfiles.engine.inference.tasks import Crew, Sample, learn_sample
+from airflow_cloudfiles.engine.inference.warnings import applied_hints, no_field, warnings_of
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.reading.fetch import FetchCounts
+from airflow_cloudfiles.engine.reading.opened import StoreFile
+from airflow_cloudfiles.engine.schema.inference import choose_sample, settle
+from airflow_cloudfiles.engine.schema.provenance import Brought
+from airflow_cloudfiles.engine.storage import ObjectStore
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """A settled schema and what it was inferred from.
+
+    Attributes:
+        data_schema: Columns found in the records.
+        partition_schema: Columns found in the paths.
+        files: Files that were looked at.
+        bytes: Their size.
+        hints: What each hint has changed, in words.
+        brought: For files the columns they were the first to have, as far as that was noted.
+    """
+
+    data_schema: StructType
+    partition_schema: StructType
+    files: int
+    bytes: int
+    hints: tuple[str, ...] = ()
+    brought: dict[str, list[str]] = field(default_factory=dict)
+
+
+def infer_files(
+    store: ObjectStore,
+    files: Iterable[FileEntry],
+    options: CloudFilesOptions,
+    known: StructType | None = None,
+    crew: Crew | None = None,
+) -> Inferred:
+    """Infer and settle the schema of the newest files, within the sample limits (B1, B2).
+
+    Nothing is written, so it may be interrupted and repeated at any time.
+
+    Args:
+        store: The source.
+        files: Files to choose the sample from.
+        options: The options of the source.
+        known: The schema there is already: a value that does not fit it is a mismatch, and does
+            not hide what else is new in the record.
+        crew: Who may help when there is much to look at; `None` for nobody. The schema is the same.
+
+    Raises:
+        SchemaInferenceError: There is no file, or none holds a record (B4).
+        SampleGoneError: All files of the sample were deleted meanwhile.
+        ReadError: A file cannot be read. One that is gone is passed over, and a damaged one with
+            `ignoreCorruptFiles`.
+        SchemaHintError: `cloudFiles.schemaHints` does not fit.
+    """
+    sample = choose_sample(files, options.sample_files, options.sample_bytes)
+    fixed = fixed_schema(options)
+    if not sample and (fixed is None or options.partition_columns is None):
+        raise SchemaInferenceError(_nothing(store, options, has_columns=fixed is not None))
+    counts = FetchCounts()
+    began = time.monotonic()
+    brought = Brought()
+    observed = fixed or learn_sample(Sample(store, sample, options, known, brought), counts, crew)
+    if sample and counts.missing_files == len(sample):
+        raise SampleGoneError(
+            f"All {len(sample)} sampled files of {store.uri} are gone. Give a schema with "
+            ".schema(...), or start when files have arrived."
+        )
+    paths = [file.path for file in sample]
+    data, partitions = settle(observed, options=options, paths=paths)
+    if not data.fields:
+        raise SchemaInferenceError(
+            no_field(store.uri, sample, options, _why(store, sample, options))
+        )
+    _log.info(
+        "Inferred %s columns from %s files, %.1f MB, in %.1f s",
+        len(data.fields) + len(partitions.fields),
+        counts.files,
+        counts.bytes / 10**6,
+        time.monotonic() - began,
+    )
+    for warning in warnings_of(paths, observed, partitions, options, counts):
+        _log.warning("%s", warning)
+    hints = applied_hints(observed, partitions, options)
+    return Inferred(
+        data, partitions, counts.files, counts.bytes, hints, brought=brought.by_file(data)
+    )
+
+
+def _why(store: ObjectStore, sample: Sequence[FileEntry], options: CloudFilesOptions) -> str | None:
+    """Why nothing was found, as far as the first file that is not empty says."""
+    first = next((file for file in sample if file.size), None)
+    if first is None:
+        return None
+    try:
+        head = StoreFile(store, first).stream().read(HEAD_BYTES)
+    except (OSError, EOFError, ValueError, ReadError):
+        return None  # it is only for the message
+    return why_nothing(head, options.format_options, options.format)
+
+
+def _nothing(store: ObjectStore, options: CloudFilesOptions, *, has_columns: bool) -> str:
+    if has_columns:
+        return (
+            f"There is no file in {store.uri} to find partition columns from. Name them in "
+            "cloudFiles.partitionColumns (an empty text for none), or start when the first files "
+            "have arrived."
+        )
+    return (
+        f"There is no file in {store.uri} to infer the schema of {options.format} from. Give a "
+        "schema with .schema(...), or start when the first files have arrived."
+    )

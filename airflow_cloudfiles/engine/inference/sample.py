@@ -1,0 +1,69 @@
+"""From which files may a schema be inferred?
+
+From those that the file log holds: what a sensor has recorded is what will be ingested, and a log
+is read faster than a source is listed. Where nothing is recorded yet, or nothing of it is there any
+more, from those that a listing finds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from airflow_cloudfiles.engine.discovery.filters import FileFilter
+from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
+from airflow_cloudfiles.engine.errors import SampleGoneError
+from airflow_cloudfiles.engine.files import START, FileEntry
+from airflow_cloudfiles.engine.inference.infer import Inferred, infer_files
+from airflow_cloudfiles.engine.inference.tasks import Crew
+from airflow_cloudfiles.engine.intake.source_path import Place
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.state.file_log import FileLog
+from airflow_cloudfiles.engine.state.metadata import read_metadata
+from airflow_cloudfiles.engine.storage import ObjectStore, open_store
+
+_log = logging.getLogger(__name__)
+
+
+def infer_source(
+    options: CloudFilesOptions, place: Place, own: Sequence[str], crew: Crew | None = None
+) -> Inferred:
+    """Infer the schema of a source from the newest of its files.
+
+    Args:
+        options: The options of the source; with its checkpoint location, where that is known.
+        place: Where the files land.
+        own: Locations below the source that are not input.
+        crew: Who may help when there is much to look at.
+
+    Raises:
+        SchemaInferenceError: There is no file, or none holds a record (B4).
+        ReadError: As of `infer_files`.
+        SchemaHintError: As of `infer_files`.
+    """
+    store = open_store(place.root)
+    recorded = _recorded(options, place)
+    first = next(recorded, None)
+    if first is not None:
+        _log.info("Inferring the schema from the files that are recorded of %s", store.uri)
+        try:
+            return infer_files(store, chain((first,), recorded), options, crew=crew)
+        except SampleGoneError as gone:
+            _log.warning("%s Looking for others", gone)
+    _log.info("Listing %s to infer its schema", store.uri)
+    keys = [store.key_of(location) for location in own]
+    wanted = FileFilter(store.uri, place.pattern, options.discovery, keys)
+    return infer_files(store, DirectoryListing(store, wanted).discover(), options, crew=crew)
+
+
+def _recorded(options: CloudFilesOptions, place: Place) -> Iterator[FileEntry]:
+    """The files to ingest that the file log of this source holds, ingested or not."""
+    if options.checkpoint_location is None:
+        return
+    state: ObjectStore = open_store(options.checkpoint_location)
+    metadata = read_metadata(state)
+    if metadata is None or metadata.source != place.name:
+        return
+    log = FileLog(state)
+    yield from log.slice(START, log.head())

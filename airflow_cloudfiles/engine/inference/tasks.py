@@ -1,0 +1,324 @@
+"""Who looks at the files of a sample?
+
+1. Whoever infers begins with the newest file and goes on in order: most samples are known before
+   anybody else would have started.
+2. When what is left takes longer than it takes helpers to start and to share it, it is cut into
+   tasks: small files together, large files of lines in parts.
+3. Each task gives back its evidence, which is absorbed in the order of the sample. So the schema,
+   the order of its columns too, is the one that a single process infers.
+
+Formats whose inference gives no evidence are looked at by one process.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+
+from airflow_cloudfiles.engine.casing import comparing_case, is_case_sensitive
+from airflow_cloudfiles.engine.errors import CloudFilesError
+from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.formats.base import Inference, OpenedFile
+from airflow_cloudfiles.engine.formats.registry import RANDOM_ACCESS, kind_of, open_inference
+from airflow_cloudfiles.engine.inference.progress import Progress
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, first_look
+from airflow_cloudfiles.engine.reading.prefetch import fetched_ahead
+from airflow_cloudfiles.engine.reading.splits import OPEN_COST_BYTES, FileRange, pack
+from airflow_cloudfiles.engine.schema.provenance import Brought
+from airflow_cloudfiles.engine.storage import ObjectStore, open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+TASKS_A_WORKER = 4
+"""Tasks are this many times the workers, so that none waits long for the slowest at the end."""
+FIRST_LOOK_SECONDS = 1.0
+"""How long one looks alone before the speed is known well enough to decide."""
+_log = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class TravellingInference(Inference, Protocol):
+    """An inference that can learn what another process has learned."""
+
+    def evidence(self) -> bytes:
+        """All that it knows, for `absorb`."""
+
+    def absorb(self, evidence: bytes) -> None:
+        """Learn what another process learned from the files after those of this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleTask:
+    """A part of a sample, for a worker with the same version of this package.
+
+    Attributes:
+        source_uri: Root that the paths are relative to.
+        options: The options of the source.
+        known: The schema there is already.
+        is_case_sensitive: Whether names that differ in case are two (B16).
+        ranges: What to look at, in the order of the sample.
+    """
+
+    source_uri: str
+    options: CloudFilesOptions
+    known: StructType | None
+    is_case_sensitive: bool
+    ranges: tuple[FileRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What a worker gives back for a task: evidence, or the error that ends the inference."""
+
+    evidence: bytes
+    counts: FetchCounts
+    error: CloudFilesError | None = None
+
+
+class Crew(Protocol):
+    """Workers that can be asked to help."""
+
+    @property
+    def workers(self) -> int:
+        """How many tasks they work on at once."""
+
+    @property
+    def start_seconds(self) -> float:
+        """How long it takes until they work."""
+
+    def learn(
+        self, tasks: Sequence[SampleTask], on_done: Callable[[int, int], None]
+    ) -> Iterator[Learned]:
+        """Carry out tasks; gives results in the order of the tasks.
+
+        Args:
+            tasks: What to do.
+            on_done: Told of files and bytes when they were looked at, in any order and thread.
+
+        Raises:
+            RunFailedError: A worker has died.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a schema is inferred from.
+
+    Attributes:
+        store: The source.
+        files: The files, newest first.
+        options: The options of the source.
+        known: The schema there is already.
+        brought: Takes down which file brought which column, of those that are looked at without
+            help.
+    """
+
+    store: ObjectStore
+    files: Sequence[FileEntry]
+    options: CloudFilesOptions
+    known: StructType | None = None
+    brought: Brought | None = None
+
+
+def learn_sample(sample: Sample, counts: FetchCounts, crew: Crew | None = None) -> StructType:
+    """Learn what the files of a sample hold.
+
+    Args:
+        sample: The files, and how they are read.
+        counts: Added to.
+        crew: Who may help when there is much to do; `None` for nobody.
+
+    Returns:
+        What the format observed: the same with and without help.
+
+    Raises:
+        ReadError: A file cannot be read. One that is gone is passed over, and a damaged one with
+            `ignoreCorruptFiles`.
+        RunFailedError: A worker has died.
+    """
+    inference = open_inference(sample.options, sample.known)
+    if not _can_travel(inference, sample.options):
+        crew = None
+    groups = _cut(sample, crew)
+    with Progress(sample.files) as progress:
+        done = _begin(sample, inference, groups, counts=counts, progress=progress, crew=crew)
+        rest = _groups_after(groups, done)
+        if rest and crew is not None:
+            travels = cast("TravellingInference", inference)
+            _share(sample, travels, rest, counts=counts, progress=progress, crew=crew)
+    return inference.result()
+
+
+def _can_travel(inference: Inference, options: CloudFilesOptions) -> bool:
+    """Whether others may look at a part; `samplingRatio` counts the records of all files."""
+    ratio = getattr(options.format_options, "sampling_ratio", 1.0)
+    return isinstance(inference, TravellingInference) and ratio == 1.0
+
+
+def _begin(  # noqa: PLR0913 - private
+    sample: Sample,
+    inference: Inference,
+    groups: Sequence[tuple[FileRange, ...]],
+    *,
+    counts: FetchCounts,
+    progress: Progress,
+    crew: Crew | None,
+) -> int:
+    """Look at parts in order, until there are no more or the crew is worth it; says how many."""
+    parts = [part for group in groups for part in group]
+    costs = [_cost(part, sample.options) for part in parts]
+    spent, left = 0, sum(costs)
+    with closing(_looked_at(sample.store, inference, parts, sample.options, counts)) as looked_at:
+        for done, part in enumerate(looked_at, start=1):
+            progress.add(int(part.start == 0), part.size)
+            if sample.brought is not None:
+                sample.brought.note(inference.result, sample.store.child_uri(part.file.path))
+            spent, left = spent + costs[done - 1], left - costs[done - 1]
+            alone = progress.seconds * left / spent
+            if crew is not None and progress.seconds >= FIRST_LOOK_SECONDS and _pays(crew, alone):
+                _log.info("One process would take %.0f s more: sharing the sample", alone)
+                return done
+    return len(parts)
+
+
+def _share(  # noqa: PLR0913 - private
+    sample: Sample,
+    inference: TravellingInference,
+    groups: Sequence[tuple[FileRange, ...]],
+    *,
+    counts: FetchCounts,
+    progress: Progress,
+    crew: Crew,
+) -> None:
+    """Have the crew look at groups, and learn from it in their order."""
+    tasks = [
+        SampleTask(
+            source_uri=sample.store.uri,
+            options=sample.options,
+            known=sample.known,
+            is_case_sensitive=is_case_sensitive(),
+            ranges=group,
+        )
+        for group in groups
+    ]
+    for learned in crew.learn(tasks, progress.add):
+        if learned.error is not None:
+            raise learned.error
+        inference.absorb(learned.evidence)
+        for each in fields(FetchCounts):
+            total = getattr(counts, each.name) + getattr(learned.counts, each.name)
+            setattr(counts, each.name, total)
+
+
+def _pays(crew: Crew, alone_seconds: float) -> bool:
+    """Whether helpers are done in less than half of the time that it takes one alone.
+
+    Their start is counted twice: what they cost others on the machine is not measured here.
+    """
+    return alone_seconds * (1 - 1 / crew.workers) > 2 * crew.start_seconds
+
+
+def _cut(sample: Sample, crew: Crew | None) -> Sequence[tuple[FileRange, ...]]:
+    """Cut a sample into groups of about equal cost; one group where nobody helps."""
+    if crew is None:
+        return [tuple(FileRange(file) for file in sample.files)]
+    can_cut = kind_of(sample.options) == "json" and sample.options.format_options.can_split()
+    return pack(sample.files, parallelism=crew.workers * TASKS_A_WORKER, can_cut=can_cut)
+
+
+def _groups_after(
+    groups: Sequence[tuple[FileRange, ...]], done: int
+) -> list[tuple[FileRange, ...]]:
+    """The groups without the first `done` parts."""
+    left = []
+    for group in groups:
+        rest = group[done:]
+        done = max(0, done - len(group))
+        if rest:
+            left.append(rest)
+    return left
+
+
+def _cost(part: FileRange, options: CloudFilesOptions) -> int:
+    """What looking at a part costs, in bytes; of some formats only the last bytes are read."""
+    return OPEN_COST_BYTES + (0 if options.format in RANDOM_ACCESS else part.size)
+
+
+def learn(task: SampleTask) -> Learned:
+    """Carry out a task in a worker; an error of ours is a result, to be raised where it is told."""
+    counts = FetchCounts()
+    with comparing_case(sensitive=task.is_case_sensitive):
+        inference = cast("TravellingInference", open_inference(task.options, task.known))
+        store = open_store(task.source_uri)
+        try:
+            for _ in _looked_at(store, inference, task.ranges, task.options, counts):
+                pass
+        except CloudFilesError as error:
+            return Learned(b"", counts, error)
+        return Learned(inference.evidence(), counts)
+
+
+def _looked_at(
+    store: ObjectStore,
+    inference: Inference,
+    parts: Sequence[FileRange],
+    options: CloudFilesOptions,
+    counts: FetchCounts,
+) -> Generator[FileRange]:
+    """Look at files or parts of files in order; gives each when it was looked at."""
+    look = first_look(options, schema_only=True)
+    with closing(fetched_ahead(store, parts, look)) as coming:
+        for part, first in coming:
+            for _ in fetch(
+                store,
+                part,
+                counts,
+                _learning(inference, part),
+                ignore_missing=True,
+                ignore_corrupt=options.ignore_corrupt_files,
+                first=first,
+                look=look,
+            ):
+                pass
+            yield part
+
+
+def _learning(inference: Inference, part: FileRange) -> Callable[[OpenedFile], Iterator[None]]:
+    """What `fetch` is to do with a file: learn from it; there is nothing to give out."""
+
+    def look(file: OpenedFile) -> Iterator[None]:
+        inference.add_file(file if part.is_whole else _PartOfFile(file, part))
+        yield from ()
+
+    return look
+
+
+class _PartOfFile:
+    """A part of a file of lines, which to an inference is a file."""
+
+    def __init__(self, file: OpenedFile, part: FileRange) -> None:
+        self._file = file
+        self._part = part
+        self.entry = file.entry
+        self.uri = file.uri
+        self.stream = file.stream
+        self.text_stream = file.text_stream
+        self.random_access = file.random_access
+
+    def blocks(
+        self,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        encoding: str = "utf-8",
+        separator: bytes | None = None,
+    ) -> Iterator[bytes]:
+        """The blocks of the part."""
+        del start, end
+        part = self._part
+        return self._file.blocks(part.start, part.end, encoding=encoding, separator=separator)

@@ -1,0 +1,456 @@
+"""What has arrived, and what is still to be ingested?
+
+Discovering is three steps, and may be killed between any two of them:
+
+1. Find candidates: list the source, or receive notifications, or both.
+2. Leave out what the ledger, caught up with the file log, has seen.
+3. Append the rest to the file log. If another discoverer was faster: catch up, leave out what it
+   recorded, and try again.
+
+Only after step 3 are notifications deleted. A kill before step 3 has changed nothing, and after it
+the files are recorded, once. The ledger is only an index of the file log, killed at any time.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from itertools import islice
+
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.discovery.filters import FileFilter
+from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing, ListingReport
+from airflow_cloudfiles.engine.discovery.listing.state import (
+    expect_notifications,
+    load_state,
+    remember_notifications,
+)
+from airflow_cloudfiles.engine.discovery.queues.base import MessageQueue, as_queue_error, open_queue
+from airflow_cloudfiles.engine.discovery.queues.notifications import (
+    NotificationDiscovery,
+    NotificationReport,
+)
+from airflow_cloudfiles.engine.errors import CorruptedStateError, LedgerError
+from airflow_cloudfiles.engine.files import Offset, printable_path
+from airflow_cloudfiles.engine.intake.baseline import Baseline
+from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder, record_overwritten
+from airflow_cloudfiles.engine.intake.results import Arrivals, Backlog, Discovered
+from airflow_cloudfiles.engine.intake.source_path import locate, name_of
+from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up
+from airflow_cloudfiles.engine.ledger.opening import open_ledger
+from airflow_cloudfiles.engine.ledger.overwritten import has_overwritten
+from airflow_cloudfiles.engine.ledger.snapshots import maybe_snapshot
+from airflow_cloudfiles.engine.ledger.soundness import check_whole, mark_head
+from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
+from airflow_cloudfiles.engine.state.file_log import FileLog
+from airflow_cloudfiles.engine.state.metadata import open_metadata
+from airflow_cloudfiles.engine.state.plan_log import PlanLog
+from airflow_cloudfiles.engine.state.spark_offsets import committed_offset
+from airflow_cloudfiles.engine.storage import ObjectStore, open_store
+from airflow_cloudfiles.engine.storage.access import Access
+
+logger = logging.getLogger(__name__)
+
+_SAMPLE_FILES = 5
+_GLANCE_SECONDS = 10
+
+
+class Intake:
+    """The arrivals of one stream: what discovery finds and what a run still has to ingest.
+
+    Open it with `Intake.open`. Any number of intakes, in any processes, may work on one state.
+
+    Attributes:
+        stream_id: Id of the stream, fixed for the life of its state.
+        name: What the state knows the source by: its URI, perhaps with a pattern.
+        source: The folder the files land in: the part of the source path before any pattern.
+        state: The checkpoint location.
+        files: The file log.
+        plans: The plan log.
+    """
+
+    def __init__(  # noqa: PLR0913 - it introduces the rooms to each other
+        self,
+        *,
+        stream_id: str,
+        name: str,
+        source: ObjectStore,
+        state: ObjectStore,
+        file_filter: FileFilter,
+        files: FileLog,
+        discovery: DiscoveryOptions,
+        baseline: Baseline | None,
+        is_part: bool = False,
+        access: Access | None = None,
+        ledger: Ledger | None = None,
+    ) -> None:
+        self.stream_id = stream_id
+        self.name = name
+        self.source = source
+        self.state = state
+        self.files = files
+        self.plans = PlanLog(state)
+        self._filter = file_filter
+        self._listing = DirectoryListing(source, file_filter, state=state, options=discovery)
+        self._discovery = discovery
+        self._baseline = baseline
+        self._is_part = is_part
+        self._access = access
+        self._ledger = ledger
+        self._queue: MessageQueue | None = None
+        self._has_listed = False
+        self._is_checked = False
+
+    @classmethod
+    def open(  # noqa: PLR0913 - the arguments of a stream
+        cls,
+        *,
+        source: str,
+        format: str,  # noqa: A002 - Auto Loader's word
+        checkpoint_location: str,
+        exclude: Sequence[str] = (),
+        discovery: DiscoveryOptions | None = None,
+        access: Access | None = None,
+    ) -> Intake:
+        """Open the state of a source, or begin one.
+
+        The checkpoint location is never ingested, wherever it is.
+
+        Args:
+            source: Path or URI of the folder the files land in, or a pattern of folders. It need
+                not exist yet. For a state that exists also a part of its source: a folder or a
+                pattern below it (`locate`).
+            format: `cloudFiles.format`.
+            checkpoint_location: Path or URI of the state.
+            exclude: Further locations that are not ingested where they are below the source: the
+                schema location, the target.
+            discovery: Which files are wanted and how they are found.
+            access: How the clouds are reached; `None` for the environment's own chain.
+
+        Raises:
+            StateConflictError: The state belongs to another source or format.
+            OptionError: A location is not one, or is the source itself.
+        """
+        state = open_store(checkpoint_location, access)
+        place = locate(source, state)
+        return cls.over(
+            source=open_store(place.root, access),
+            pattern=place.pattern,
+            name=place.name,
+            format=format,
+            state=state,
+            exclude=exclude,
+            discovery=discovery,
+            access=access,
+        )
+
+    @classmethod
+    def over(  # noqa: PLR0913 - the arguments of a stream
+        cls,
+        *,
+        source: ObjectStore,
+        state: ObjectStore,
+        format: str,  # noqa: A002 - Auto Loader's word
+        exclude: Sequence[str] = (),
+        pattern: str | None = None,
+        name: str | None = None,
+        discovery: DiscoveryOptions | None = None,
+        access: Access | None = None,
+        ledger: Ledger | None = None,
+    ) -> Intake:
+        """Open the state of a source over stores of one's own.
+
+        Args:
+            source: The folder the files land in.
+            state: The checkpoint location.
+            format: `cloudFiles.format`.
+            exclude: As for `open`.
+            pattern: Which folders and files below the source are meant; `None` for all.
+            name: What the state knows the source by; `None` for source and pattern.
+            discovery: As for `open`.
+            access: As for `open`.
+            ledger: An index of the file log to use; `None` opens the one in the local cache when
+                files are first discovered.
+        """
+        options = discovery or DiscoveryOptions()
+        own = [source.key_of(uri) for uri in (state.uri, *exclude)]
+        file_filter = FileFilter(source.uri, pattern, options, own)
+        metadata = open_metadata(
+            state,
+            name or name_of(source.uri, pattern),
+            format,
+            include_existing_files=options.include_existing_files,
+            clock_us=source.clock_us,
+        )
+        baseline = Baseline(source, metadata.started_us, is_first=metadata.is_new)
+        return cls(
+            stream_id=metadata.stream_id,
+            name=metadata.source,
+            source=source,
+            state=state,
+            file_filter=file_filter,
+            files=FileLog(state),
+            discovery=options,
+            baseline=None if metadata.include_existing_files else baseline,
+            is_part=metadata.source != name_of(source.uri, pattern),
+            access=access,
+            ledger=ledger,
+        )
+
+    def discover(self, *, full: bool = False) -> Discovered:
+        """Record the files that have arrived; append nothing when nothing is new.
+
+        Killed or failing at any point, it leaves each file in at most one entry, and the next call
+        records what is missing.
+
+        Args:
+            full: Whether to list everything, whatever the options say of it.
+
+        Raises:
+            SourceNotFoundError: The source does not exist or is not a folder.
+            ListingError: The source could not be listed completely; what was found stays recorded.
+            QueueError: The queue of notifications cannot be read; what was received stays there.
+            StateError: The state cannot be read or written.
+        """
+        try:
+            return self._discover(self._caught_up_ledger(), full=full)
+        except LedgerError as failure:
+            logger.warning("%s Rebuilding it from the file log.", failure)
+        ledger = self._open_ledger()
+        ledger.clear()
+        catch_up(ledger, self.files)
+        return self._discover(ledger, full=full)
+
+    def arrivals(self) -> Arrivals:
+        """Tell whether there is something to ingest, without recording or acknowledging anything.
+
+        A doorbell: `discover` finds out what. A queue gives an approximate count, a listing ends at
+        the first new file.
+
+        Raises:
+            QueueError: The queue of notifications cannot be read.
+        """
+        head = self.head()
+        while True:  # who records meanwhile may make a file neither new nor recorded, or both
+            found, before = self._arrivals(head), head
+            head = self.head()
+            if head == before:
+                return found
+
+    def _arrivals(self, head: Offset) -> Arrivals:
+        recorded = self.outstanding(up_to=head).files > 0
+        ledger = self._caught_up_ledger()
+        if self._drains and not self._is_listing_due(ledger):
+            messages, newest_us = self._waiting()
+            return Arrivals(
+                head,
+                recorded=recorded,
+                unrecorded=self._discovery.allow_overwrites and has_overwritten(self.state),
+                messages=messages,
+                newest_us=newest_us,
+            )
+        queue = self._queue_name if self._drains else ""
+        unrecorded = self._listing.has_new(self._recorder(ledger), queue=queue)
+        return Arrivals(head, recorded=recorded, unrecorded=unrecorded)
+
+    def has_arrivals(self) -> bool:
+        """Tell whether there is something to ingest (`arrivals`)."""
+        return bool(self.arrivals())
+
+    def head(self) -> Offset:
+        """Give the position behind everything that is recorded now."""
+        return self.files.head()
+
+    def known_head(self) -> Offset:
+        """Give the position behind everything that was recorded when this intake last looked.
+
+        After `discover`, what it has found is before it. Asks nobody.
+        """
+        return self.files.known_head()
+
+    def committed(self) -> Offset:
+        """Give the position up to which Spark has committed, from its own checkpoint.
+
+        Returns:
+            The end of the last committed batch; `START` when none was committed.
+
+        Raises:
+            CorruptedStateError: Spark's checkpoint cannot be understood.
+        """
+        return committed_offset(self.state)
+
+    def check(self) -> None:
+        """Refuse a state that has lost entries of its file log; looks once.
+
+        Done before the first entry is appended, and before batches are planned.
+
+        Raises:
+            CorruptedStateError: Entries are missing.
+        """
+        if not self._is_checked:
+            check_whole(self.state, self.files, self.plans)
+            self._is_checked = True
+
+    def outstanding(self, *, up_to: Offset | None = None) -> Backlog:
+        """Tell what is recorded and not yet committed; discovers nothing.
+
+        Args:
+            up_to: Only what is before this position of the file log; `None` asks for its end.
+
+        Raises:
+            CorruptedStateError: Spark has committed more than is recorded.
+        """
+        start, end = self.committed(), up_to or self.head()
+        if start > end:
+            raise CorruptedStateError(
+                f"Spark's checkpoint in {printable_path(self.state.uri)} has committed up to "
+                f"{start.to_json()}, but the file log ends at {end.to_json()}. They are not of one "
+                f"life; restore the checkpoint location as a whole from a backup."
+            )
+        files, size = 0, 0
+        for number in range(start.entry, end.entry):
+            if number == start.entry and start.index > 0:
+                rest = self.files.read(number).files[start.index :]
+                files += len(rest)
+                size += sum(file.size for file in rest)
+            else:
+                summary = self.files.summary(number)
+                if summary.is_ingested:
+                    files += summary.files
+                    size += summary.bytes
+        if files == 0:
+            return Backlog(0, 0, None, None, ())
+        first = islice(self.files.slice(start, end), _SAMPLE_FILES)
+        sample = tuple(printable_path(file.path) for file in first)
+        return Backlog(files, size, start.entry, end.entry - 1, sample)
+
+    def close(self) -> None:
+        """Release the ledger; closing twice does nothing."""
+        ledger, self._ledger = self._ledger, None
+        if ledger is not None:
+            ledger.close()
+
+    def _caught_up_ledger(self) -> Ledger:
+        """The index, with all that is recorded now; one that has to be opened is."""
+        if self._ledger is None:
+            return self._open_ledger()
+        catch_up(self._ledger, self.files)
+        return self._ledger
+
+    def _open_ledger(self) -> Ledger:
+        if self._ledger is None:
+            self._ledger = open_ledger(self.stream_id, self.files)
+        return self._ledger
+
+    def _open_queue(self) -> MessageQueue:
+        if self._queue is None:
+            self._queue = open_queue(self.source.uri, self._discovery, self._access)
+        return self._queue
+
+    def _waiting(self) -> tuple[int, int]:
+        """Tell about how many messages wait; where nobody counts them, whether, and since when.
+
+        Pub/Sub does not count. A message that is looked at is shown again at once, but has been
+        delivered once more.
+        """
+        queue = self._open_queue()
+        newest_us = 0
+        try:
+            size = queue.approximate_size()
+            if size is None:
+                seen = queue.receive(_GLANCE_SECONDS)
+                size = min(1, len(seen))
+                newest_us = max((message.sent_us or 0 for message in seen), default=0)
+                if seen:
+                    queue.hide(seen, 0)
+        except OSError as failure:
+            raise as_queue_error(failure) from failure
+        return size, newest_us
+
+    @property
+    def _drains(self) -> bool:
+        """Whether the queue is to be read.
+
+        It tells of the whole source. Who asks for a part would delete the messages of files that
+        the stream has not recorded; so a part is listed.
+        """
+        return self._discovery.use_notifications and not self._is_part
+
+    @property
+    def _queue_name(self) -> str:
+        """What the options call the queue."""
+        given = self._discovery
+        return given.queue_url or given.queue_name or given.subscription or ""
+
+    def _recorder(self, ledger: Ledger) -> LedgerRecorder:
+        return LedgerRecorder(
+            ledger,
+            self.files,
+            versions=self._discovery.allow_overwrites,
+            baseline=self._baseline,
+            check=self.check,
+        )
+
+    def _is_listing_due(self, ledger: Ledger) -> bool:
+        """Whether the source must be listed although notifications tell what arrives.
+
+        So that nothing is missed that no notification will tell of: what was there before the
+        first start, what came while files were found by listing, or to another queue or none, what
+        events lost (B97, B100), and what other options would have left out.
+        """
+        remembered = load_state(self.state)
+        interval = self._discovery.backfill_interval_seconds
+        return (
+            not remembered.has_notifications
+            or remembered.queue != self._queue_name
+            or not remembered.is_of(ledger, self._filter.fingerprint)
+            or (self._discovery.list_on_start and not self._has_listed)
+            or (interval is not None and time.time() - remembered.full_started >= interval)
+        )
+
+    def _bound_rebuild(self, ledger: Ledger, recorder: LedgerRecorder) -> None:
+        """Mark how long the file log is by now, and perhaps save the index."""
+        if recorder.recorded.last_entry is not None or recorder.recorded.existing:
+            mark_head(self.state, self.files)
+        maybe_snapshot(ledger, self.files, self.state)
+
+    def _discover(self, ledger: Ledger, *, full: bool) -> Discovered:
+        """Find, record, acknowledge; then bound the next rebuild of the index."""
+        recorder = self._recorder(ledger)
+        listing: ListingReport | None = None
+        notifications: NotificationReport | None = None
+        try:
+            if not self._drains:
+                full = full or self._discovery.use_notifications
+                listing = self._listing.run(recorder, full=full)
+            elif full or self._is_listing_due(ledger):
+                listing = self._listing.run(recorder, full=True, found_by="backfill")
+                self._has_listed = True
+        finally:
+            if self._baseline:
+                self._baseline.is_first = False
+        crash_point("after-listing")
+        if self._discovery.allow_overwrites and not self._is_part:
+            record_overwritten(self.state, self.source, self._filter, recorder)
+        if self._baseline and listing is not None and not self._is_part:
+            recorder.complete_baseline()
+        if self._drains:
+            queue = self._open_queue()
+            expected = expect_notifications(self.state)
+            notifications = NotificationDiscovery(
+                queue, self.source, self._filter, self._discovery
+            ).run(recorder)
+            remember_notifications(self.state, time.time(), self._queue_name, expected)
+        if self._baseline:
+            self._baseline.warn()
+        self._bound_rebuild(ledger, recorder)
+        found = Discovered.of(recorder.recorded, listing, notifications)
+        logger.info(
+            "%s: %d files listed, %d new, %d bytes",
+            printable_path(self.source.uri),
+            found.listed,
+            found.files,
+            found.bytes,
+        )
+        return found

@@ -1,0 +1,204 @@
+"""How does a candidate become a recorded file, exactly once?
+
+What discovery finds goes through here into the file log. The ledger is caught up with the log
+before each try to append; so if entry `caught_up + 1` can be created, all entries before it were
+looked at, and no file of the batch is in any of them. Whoever loses the race for a number looks
+again and tries the next one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.discovery.base import FoundBy, KnownKeys
+from airflow_cloudfiles.engine.errors import ListingError
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
+from airflow_cloudfiles.engine.intake.baseline import Baseline
+from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up
+from airflow_cloudfiles.engine.ledger.overwritten import overwritten
+from airflow_cloudfiles.engine.state import file_log
+from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
+from airflow_cloudfiles.engine.storage.base import key_bytes
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.discovery.filters import FileFilter
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+_SAMPLE_FILES = 5
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What a recorder has appended so far; the files themselves are not kept.
+
+    Attributes:
+        files: How many files are to be ingested.
+        bytes: Their size.
+        existing: How many were there before the first start and are never ingested.
+        by: How many of the files each way of discovering found.
+        first_entry: First entry of the file log that holds some of them; `None` for none.
+        last_entry: Last of these entries (inclusive).
+        sample: The first paths, at most five.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    existing: int = 0
+    by: Counter[str] = field(default_factory=Counter)
+    first_entry: int | None = None
+    last_entry: int | None = None
+    sample: list[str] = field(default_factory=list)
+
+    def add(self, number: int, batch: FileBatch) -> None:
+        """Count an entry that was appended."""
+        if batch.found_by == "existing":
+            self.existing += len(batch.files)
+            return
+        self.files += len(batch.files)
+        self.bytes += sum(file.size for file in batch.files)
+        self.by[batch.found_by] += len(batch.files)
+        self.first_entry = number if self.first_entry is None else self.first_entry
+        self.last_entry = number
+        self.sample += [
+            printable_path(file.path) for file in batch.files[: _SAMPLE_FILES - len(self.sample)]
+        ]
+
+
+class LedgerRecorder:
+    """A `Recorder` over a ledger and the file log it indexes.
+
+    Args:
+        ledger: An index of the file log; this process is its only writer.
+        files: The file log.
+        versions: Whether another version of a recorded file is new (`cloudFiles.allowOverwrites`).
+        baseline: Which of the files that are found before the baseline is complete are `existing`
+            ones (`cloudFiles.includeExistingFiles=false`); `None`: none is.
+        check: Called before an entry is appended; raises where the log has lost entries.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        files: FileLog,
+        *,
+        versions: bool = False,
+        baseline: Baseline | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._files = files
+        self._versions = versions
+        self._baseline = baseline
+        self._check = check or (lambda: None)
+        self._lock = threading.Lock()
+        self.recorded = Recorded()
+
+    @property
+    def known(self) -> KnownKeys:
+        """What is recorded already."""
+        return self._ledger
+
+    def unseen(self, candidates: Iterable[FileEntry]) -> Iterator[FileEntry]:
+        """Leave out what is recorded; lazy."""
+        return self._ledger.unseen(candidates, versions=self._versions)
+
+    def record(self, files: Sequence[FileEntry], found_by: FoundBy) -> int:
+        """Append what no entry of the file log holds.
+
+        Returns:
+            How many were new. When it returns, all of them are durable.
+        """
+        ordered = _in_order(files)
+        size = file_log.MAX_ENTRY_FILES
+        with self._lock:
+            return sum(
+                self._append(ordered[start : start + size], found_by)
+                for start in range(0, len(ordered), size)
+            )
+
+    def complete_baseline(self) -> None:
+        """Say that everything that was there before the first start is recorded."""
+        with self._lock:
+            while self._is_baseline():
+                self._check()
+                number = self._ledger.caught_up + 1
+                batch = FileBatch((), "existing", file_log.COMPLETE)
+                if self._files.append(number, batch):
+                    catch_up(self._ledger, self._files)
+
+    def _append(self, batch: list[FileEntry], found_by: FoundBy) -> int:
+        """Append one entry, or two; while others are faster, look again and try again."""
+        appended = 0
+        while True:
+            # Whether the baseline is complete is decided by the entries before this one.
+            baseline = self._baseline if self._is_baseline() else None
+            batch = list(self._ledger.unseen(batch, versions=self._versions))
+            crash_point("after-dedupe")
+            if not batch:
+                return appended
+            self._check()
+            existing = baseline.existing(batch) if baseline else []
+            number = self._ledger.caught_up + 1
+            entry = FileBatch(tuple(existing or batch), "existing" if existing else found_by)
+            if self._files.append(number, entry):
+                catch_up(self._ledger, self._files)
+                crash_point("after-ledger-record")
+                self.recorded.add(number, entry)
+                appended += len(entry.files)
+                if baseline and not existing:
+                    baseline.note_new(batch)
+
+    def _is_baseline(self) -> bool:
+        """Catch up; then tell whether files found now were there before the first start."""
+        catch_up(self._ledger, self._files)
+        return self._baseline is not None and not self._files.baseline_complete()
+
+
+def record_overwritten(
+    state: ObjectStore, source: ObjectStore, wanted: FileFilter, recorder: LedgerRecorder
+) -> int:
+    """Record the versions of files that tasks have met in the place of older ones.
+
+    Killed anywhere, it leaves a note until its file is recorded.
+
+    Args:
+        state: The checkpoint location.
+        source: The source.
+        wanted: Which of its files are input.
+        recorder: Dedupes and records them.
+
+    Returns:
+        How many were new.
+
+    Raises:
+        ListingError: The source does not answer.
+    """
+    notes = list(overwritten(state))
+    present = []
+    for _, path in notes:
+        try:
+            found = source.head(path)
+        except OSError as failure:
+            name = printable_path(source.child_uri(path))
+            raise ListingError(f"{name} could not be looked at: {failure} Run again.") from failure
+        if found is not None and wanted.accepts(found):
+            present.append(found)
+    new = recorder.record(present, "listing")
+    for key, _ in notes:
+        state.delete(key)
+    return new
+
+
+def _in_order(files: Sequence[FileEntry]) -> list[FileEntry]:
+    """The candidates in the order of the log, each path once: in its newest version."""
+    newest: dict[str, FileEntry] = {}
+    for file in files:
+        other = newest.get(file.path)
+        if other is None or file.modification_time_us >= other.modification_time_us:
+            newest[file.path] = file
+    return sorted(newest.values(), key=lambda file: key_bytes(file.path))

@@ -1,0 +1,118 @@
+"""What did finding files come to?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.discovery.listing.directory import ListingReport
+    from airflow_cloudfiles.engine.discovery.queues.notifications import NotificationReport
+    from airflow_cloudfiles.engine.files import Offset
+    from airflow_cloudfiles.engine.intake.recorder import Recorded
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """What one discovery recorded.
+
+    Attributes:
+        listed: How many files were listed.
+        files: How many files were new, and are to be ingested.
+        bytes: The size of the new ones.
+        first_entry: First entry of the file log that holds new files; `None` for none.
+        last_entry: Last of these entries (inclusive).
+        sample: The first new paths, at most five.
+        existing: How many files were there before the first start and are never ingested
+            (`cloudFiles.includeExistingFiles=false`).
+        by: How many of the new files each way found: `listing`, `notification`, `backfill`.
+        listing: What the listing did; `None` when there was none.
+        notifications: What the queue gave; `None` without notifications.
+    """
+
+    listed: int
+    files: int
+    bytes: int
+    first_entry: int | None
+    last_entry: int | None
+    sample: tuple[str, ...]
+    existing: int = 0
+    by: dict[str, int] = field(default_factory=dict)
+    listing: ListingReport | None = None
+    notifications: NotificationReport | None = None
+
+    @classmethod
+    def of(
+        cls,
+        recorded: Recorded,
+        listing: ListingReport | None,
+        notifications: NotificationReport | None,
+    ) -> Discovered:
+        """Put the parts of a result together."""
+        return cls(
+            listed=listing.listed if listing else 0,
+            files=recorded.files,
+            bytes=recorded.bytes,
+            first_entry=recorded.first_entry,
+            last_entry=recorded.last_entry,
+            sample=tuple(recorded.sample),
+            existing=recorded.existing,
+            by=dict(recorded.by),
+            listing=listing,
+            notifications=notifications,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As reports hold it."""
+        return {
+            "listed": self.listed,
+            "new_files": self.files,
+            "new_bytes": self.bytes,
+            "existing_files": self.existing,
+            "found_by": self.by,
+            "sample": list(self.sample),
+            "listing": self.listing.to_json() if self.listing else None,
+            "notifications": self.notifications.to_json() if self.notifications else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What is recorded and not yet committed.
+
+    Attributes:
+        files: How many files.
+        bytes: Their size.
+        first_entry: Entry of the file log with the first of them; `None` for none.
+        last_entry: Entry with the last of them (inclusive).
+        sample: The first paths, at most five.
+    """
+
+    files: int
+    bytes: int
+    first_entry: int | None
+    last_entry: int | None
+    sample: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """What there is to ingest, as far as a doorbell has to know; false when there is nothing.
+
+    Attributes:
+        head: Position behind everything that is recorded.
+        recorded: Whether something is recorded and not committed.
+        unrecorded: Whether a listing has a file that is not recorded.
+        messages: About how many messages wait in the queue.
+        newest_us: Where nobody counts them: when the newest one that was looked at was sent, in
+            microseconds since 1970.
+    """
+
+    head: Offset
+    recorded: bool = False
+    unrecorded: bool = False
+    messages: int = 0
+    newest_us: int = 0
+
+    def __bool__(self) -> bool:
+        return self.recorded or self.unrecorded or self.messages > 0

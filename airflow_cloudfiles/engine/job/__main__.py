@@ -1,0 +1,43 @@
+"""`python -m airflow_cloudfiles.engine.job <state> <run id>`: carry out one run.
+
+The same file is what `spark-submit` submits. It exits with 0 when the run succeeded, else with 1;
+either way the report is beside the state.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+_ARGUMENTS = 3
+
+
+def main(arguments: list[str]) -> int:
+    """Read the specification that the arguments name, carry it out, say how it went."""
+    if len(arguments) != _ARGUMENTS:
+        print("usage: python -m airflow_cloudfiles.engine.job STATE_URI RUN_ID", file=sys.stderr)  # noqa: T201
+        return 2
+    logging.basicConfig(
+        level=os.environ.get("CLOUDFILES_LOG_LEVEL", "INFO"),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    if not __package__:
+        # spark-submit runs this file as a script, with this room's folder in front of everything.
+        sys.path.pop(0)
+    from airflow_cloudfiles.engine import crashpoints  # noqa: PLC0415
+    from airflow_cloudfiles.engine.job import run as job  # noqa: PLC0415
+    from airflow_cloudfiles.engine.job.spec import RUNS_PREFIX, JobSpec  # noqa: PLC0415
+    from airflow_cloudfiles.engine.storage import open_store  # noqa: PLC0415
+
+    crashpoints.be_the_driver()
+    state, run_id = arguments[1:]
+    spec = JobSpec.from_json(open_store(state).get(f"{RUNS_PREFIX}/{run_id}.json"))
+    report = job.run(spec)
+    return 0 if report["outcome"] == "succeeded" else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,180 @@
+"""What is one run asked to do?
+
+A job specification travels from whoever asks (an operator, a test) to the Spark driver as JSON in
+the state (`_runs/<run id>.json`), so that it reaches a driver on another machine and never passes
+a command line. It holds no credentials.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.options.names import OF_SINK
+from airflow_cloudfiles.engine.options.values import Values
+
+RUNS_PREFIX = "_runs"
+REPORTS_PREFIX = "_reports"
+SPEC_VERSION = 1
+_OF_SINK = frozenset(name.lower() for name in OF_SINK)
+_WIDENING = "addnewcolumnswithtypewidening"
+_SECRET = re.compile(
+    r"(?i)secret|password|passphrase|token|access[.]?key|credential[.]?file"  # as Spark redacts
+    r"|account[.]key|azure[.]sas[.]|private[.]key|encryption[.]key$"  # what Hadoop's stores read
+)
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=+-]{0,199}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """One run.
+
+    Attributes:
+        kind: `ingest` files into the target, `infer` the schema and write the schema log,
+            `promote` fields of the rescued data of the target, or `replay` batches it has lost.
+        source: Folder the files land in.
+        format: `cloudFiles.format`.
+        checkpoint_location: State of the stream.
+        run_id: Names the run's report; letters, digits and `_.=+-`, at most 200.
+        schema_location: Where `_schemas/` is; default is the checkpoint location.
+        target: The Delta table; needed to ingest.
+        options: `cloudFiles.*` and format options, and those of the sink (`sink_options`).
+        batch: The sensor's reference to a batch: ingest the file log up to its `last_entry` and
+            discover nothing. `None`: discover first, then ingest all that is outstanding.
+        spark_conf: Spark configuration of the run.
+        promote: Of `promote`: dotted paths of fields, each with a type in DDL or `None`.
+        replay: Of `replay`: which batches, and what to do with them (`engine.stream.replay`).
+        infer_again: Of `infer`: also where there is a schema; what differs is a new version.
+    """
+
+    kind: Literal["ingest", "infer", "promote", "replay"]
+    source: str
+    format: str
+    checkpoint_location: str
+    run_id: str
+    schema_location: str | None = None
+    target: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    batch: Mapping[str, Any] | None = None
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    promote: Mapping[str, str | None] = field(default_factory=dict)
+    replay: Mapping[str, Any] = field(default_factory=dict)
+    infer_again: bool = False
+
+    def __post_init__(self) -> None:
+        if not _RUN_ID.fullmatch(self.run_id):
+            raise OptionError(
+                f"run_id must be 1 to 200 letters, digits or _.=+-, got {self.run_id!r}."
+            )
+        _refuse_internal(self.options)
+        refuse_secrets(self.spark_conf)
+        if self.kind != "infer" and not self.target:
+            raise OptionError(f"target is required to {self.kind}: the folder of a Delta table.")
+
+    @property
+    def report_key(self) -> str:
+        """Where below the state the run's report is."""
+        return f"{REPORTS_PREFIX}/{self.run_id}.json"
+
+    @property
+    def spec_key(self) -> str:
+        """Where below the state this specification is."""
+        return f"{RUNS_PREFIX}/{self.run_id}.json"
+
+    def to_json(self) -> str:
+        """As it is stored."""
+        return json.dumps({"version": SPEC_VERSION, **asdict(self)}, indent=1, ensure_ascii=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> JobSpec:
+        """Read what `to_json` wrote.
+
+        Raises:
+            OptionError: It was written by a newer version of this package.
+        """
+        loaded: dict[str, Any] = json.loads(text)
+        version = loaded.pop("version", None)
+        if version != SPEC_VERSION:
+            raise OptionError(
+                f"The job was written in version {version}, this package reads {SPEC_VERSION}. "
+                "Install the same version of airflow-provider-cloudfiles on the Spark side."
+            )
+        return cls(**loaded)
+
+    def source_options(self) -> dict[str, str]:
+        """The options of the source, without those of the sink."""
+        options = {key: _text(value) for key, value in self.options.items()}
+        for key in list(options):
+            if key.lower() in _OF_SINK:
+                del options[key]
+        given = {key.lower() for key in options}
+        for key, value in (
+            ("cloudFiles.format", self.format),
+            ("checkpointLocation", self.checkpoint_location),
+            ("cloudFiles.schemaLocation", self.schema_location or self.checkpoint_location),
+        ):
+            if key.lower() in given and _lower(options)[key.lower()] != value:
+                raise OptionError(
+                    f"{key} is given as an option and as an argument, with different values. "
+                    "Give the argument only."
+                )
+            options = {k: v for k, v in options.items() if k.lower() != key.lower()}
+            options[key] = value
+        if _lower(self.spark_conf).get("spark.sql.casesensitive", "").lower() == "true":
+            options["cloudFiles.internal.caseSensitive"] = "true"
+        if self.target:
+            options["cloudFiles.internal.exclude"] = self.target
+        if self.batch is not None:
+            options["cloudFiles.internal.upToEntry"] = str(int(self.batch["last_entry"]))
+        return options
+
+    def sink_options(self) -> dict[str, str]:
+        """The options of the sink, with the defaults of a job.
+
+        New columns are added to the target unless `mergeSchema=false`. The target is rewritten for
+        wider columns if the stream's mode widens them, unless `typeWidening=false`.
+        """
+        given = _lower(self.options)
+        widens = given.get("cloudfiles.schemaevolutionmode", "").lower() == _WIDENING
+        defaults = {"mergeschema": "true", "typewidening": str(widens).lower()}
+        given = {**defaults, **given}
+        return {name: given[name.lower()] for name in OF_SINK if name.lower() in given}
+
+    @property
+    def merge_schema(self) -> bool:
+        """Whether new columns are added to the target; true unless `mergeSchema=false`."""
+        return Values(_lower(self.sink_options())).boolean("mergeSchema", default=True)
+
+
+def _refuse_internal(options: Mapping[str, str]) -> None:
+    """Refuse options that only this package sets, such as where rows are read as splits."""
+    for key in options:
+        if key.lower().startswith("cloudfiles.internal."):
+            raise OptionError(f"{key} is set by this package itself; remove it.")
+
+
+def refuse_secrets(conf: Mapping[str, str]) -> None:
+    """Refuse Spark configuration that holds a credential: it is stored and shown in many places.
+
+    Raises:
+        OptionError: A key looks like one of a secret.
+    """
+    for key in conf:
+        if _SECRET.search(key):
+            raise OptionError(
+                f"The Spark configuration {key} looks like a credential, which would be written "
+                "into state and command lines. Give it to Spark's environment instead (an instance "
+                "profile, workload identity, or spark-defaults.conf)."
+            )
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _lower(options: Mapping[str, object]) -> dict[str, str]:
+    return {key.lower(): _text(value) for key, value in options.items()}

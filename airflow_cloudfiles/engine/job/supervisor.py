@@ -1,0 +1,83 @@
+"""Who ends Spark when the one who asked for it is gone?
+
+`python -m airflow_cloudfiles.engine.job.supervisor -- COMMAND ...` runs a command in a process
+group of its own and watches its own standard input, which the parent holds open. When that ends,
+because the parent closed it or was killed in whatever way, the whole group is terminated, and
+killed if it does not go. Otherwise it exits with the command's exit code.
+
+It works on every POSIX system and for every parent, since the kernel closes the pipe of a process
+that is killed with SIGKILL too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+GRACE_SECONDS = 10.0
+"""How long the command may take to end by itself before it is killed."""
+
+
+def run(command: Sequence[str]) -> int:
+    """Run a command until it ends, or until standard input does.
+
+    Returns:
+        The exit code of the command; 128 + the signal's number when a signal ended it.
+    """
+    child = subprocess.Popen(list(command), stdin=subprocess.DEVNULL, start_new_session=True)
+    watcher = threading.Thread(target=_watch, args=(child,), daemon=True)
+    watcher.start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: _end(child))
+    code = child.wait()
+    # Whatever the command started and left behind (a JVM, Python workers) goes with it.
+    _signal(child.pid, signal.SIGKILL)
+    return code if code >= 0 else 128 - code
+
+
+def _watch(child: subprocess.Popen[bytes]) -> None:
+    """Block until the parent's end of standard input is closed, then end the group."""
+    with contextlib.suppress(OSError, ValueError):
+        while os.read(sys.stdin.fileno(), 4096):
+            continue
+    _end(child)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Ask the group to end, and kill it when it does not."""
+    _signal(child.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(GRACE_SECONDS)
+    for pid in (*_descendants(child.pid), child.pid):
+        _signal(pid, signal.SIGKILL)
+
+
+def _signal(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def _descendants(root: int) -> list[int]:
+    """Processes below one, which may have made groups of their own (Spark's Python daemon does)."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            text = entry.read_text(encoding="utf-8", errors="replace")
+            parents[int(entry.parent.name)] = int(text.rpartition(")")[2].split()[1])
+    found: list[int] = []
+    wave = {root}
+    while wave:
+        wave = {pid for pid, parent in parents.items() if parent in wave}
+        found.extend(wave)
+    return found
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    sys.exit(run(arguments[1:] if arguments[:1] == ["--"] else arguments))

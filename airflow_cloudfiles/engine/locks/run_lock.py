@@ -1,0 +1,173 @@
+"""Is another run working on this checkpoint?
+
+One run at a time may plan and write. The lock is on `_source/run.lock` (and one on
+`_source/job.lock` for jobs, taken before Spark starts). On a disk it is a file lock, which the
+operating system frees when the run ends, even by SIGKILL; so there is nothing to clean up and no
+time-out to tune. In an object store it is a `Lease`. The logs below the checkpoint are safe without
+it (they are put-if-absent); the lock keeps two runs from doing the same work, and Spark's
+checkpoint from two writers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from airflow_cloudfiles.engine.errors import StateLockedError
+from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.locks.file_lock import FileLock
+from airflow_cloudfiles.engine.locks.lease import LEASE_SECONDS, Lease
+from airflow_cloudfiles.engine.storage.local import LocalStore
+from airflow_cloudfiles.engine.storage.memory import MemoryStore
+from airflow_cloudfiles.engine.storage.outage import reaching_state
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+KEY = "_source/run.lock"
+"""Held by the process that plans the micro-batches of a query, as long as the query runs."""
+
+JOB_KEY = "_source/job.lock"
+"""Held by the driver of a job from before it starts Spark: a second job is told at once, and Spark
+never sees two queries begin on one checkpoint."""
+
+_POLL_SECONDS = 0.1
+_POLL_LEASE_SECONDS = 1.0
+_LEASE_PATIENCE = 1.5
+"""How many times the length of a lease a run waits that may wait at all."""
+
+
+class RunLock:
+    """The right to run on a checkpoint location; a context manager.
+
+    For a state in memory it keeps apart the runs of this process.
+
+    Args:
+        state: The checkpoint location.
+        key: Which of the two locks.
+        lease_seconds: In an object store: after which time a silent holder is gone.
+    """
+
+    _held_in_memory: ClassVar[set[str]] = set()
+    _memory_guard: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(
+        self, state: ObjectStore, key: str = KEY, *, lease_seconds: float = LEASE_SECONDS
+    ) -> None:
+        self._state = state
+        self._name = f"{state.uri}/{key}"
+        self._file: FileLock | None = None
+        self._lease: Lease | None = None
+        self._lease_seconds = lease_seconds
+        self._is_held = False
+        if isinstance(state, LocalStore):
+            with reaching_state(state):
+                state.make_folder(key)
+            self._file = FileLock(state.local_path(key))
+        elif not isinstance(state, MemoryStore):
+            self._lease = Lease(state, key, _note(), lease_seconds=lease_seconds)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this run has the lock; a lease can be lost."""
+        return self._is_held and (self._lease is None or self._lease.is_held)
+
+    def acquire(self, timeout_seconds: float = 0.0) -> None:
+        """Take the lock, waiting for the run that has it.
+
+        Args:
+            timeout_seconds: How long to wait. In an object store, who waits at all waits long
+                enough to see that a killed run is gone.
+
+        Raises:
+            StateLockedError: Another run still has it; says which.
+            StateUnreachableError: The store cannot be reached.
+            StateError: It refuses this identity.
+        """
+        poll_seconds = _POLL_SECONDS
+        if self._lease is not None and timeout_seconds > 0:
+            timeout_seconds = max(timeout_seconds, self._lease_seconds * _LEASE_PATIENCE)
+            poll_seconds = min(_POLL_LEASE_SECONDS, self._lease_seconds / 10)
+        deadline = time.monotonic() + timeout_seconds
+        while not self._try_acquire():
+            if time.monotonic() >= deadline:
+                raise self._locked()
+            time.sleep(poll_seconds)
+
+    def release(self) -> None:
+        """Free the lock; freeing it twice does nothing."""
+        if not self._is_held:
+            return
+        self._is_held = False
+        if self._file is not None:
+            self._file.release()
+        elif self._lease is not None:
+            self._lease.release()
+        else:
+            with self._memory_guard:
+                self._held_in_memory.discard(self._name)
+
+    def __enter__(self) -> Self:
+        """Take the lock unless `acquire` did."""
+        if not self._is_held:
+            self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Free the lock."""
+        self.release()
+
+    def _try_acquire(self) -> bool:
+        if self._is_held:
+            return False
+        if self._file is not None:
+            with reaching_state(self._state):
+                self._is_held = self._file.try_acquire()
+                if self._is_held:
+                    self._file.write_note(json.dumps(_note()).encode("ascii") + b"\n")
+            return self._is_held
+        if self._lease is not None:
+            with reaching_state(self._state):
+                self._is_held = self._lease.try_acquire()
+            return self._is_held
+        with self._memory_guard:
+            self._is_held = self._name not in self._held_in_memory
+            self._held_in_memory.add(self._name)
+        return self._is_held
+
+    def _locked(self) -> StateLockedError:
+        place = self._file or self._lease
+        holder = _holder(place.read_note() if place else b"")
+        return StateLockedError(
+            f"Another run is working on the checkpoint location {printable_path(self._state.uri)}: "
+            f"{holder}. Wait until it has ended, or stop it; the lock is freed by itself."
+        )
+
+
+def _note() -> dict[str, Any]:
+    """Say who this process is."""
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
+
+
+def _holder(note: bytes) -> str:
+    """Put a note into words; a note that is just being written tells nothing."""
+    try:
+        match json.loads(note):
+            case {"pid": int(pid), "host": str(host), "since": str(since)}:
+                return f"process {pid} on {host}, since {since}"
+    except ValueError:
+        return "a process that did not say who it is"
+    return "a process that did not say who it is"

@@ -1,0 +1,36 @@
+"""Which options belong to which format?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from airflow_cloudfiles.engine.options.formats.avro import AvroOptions
+from airflow_cloudfiles.engine.options.formats.base import FormatOptions
+from airflow_cloudfiles.engine.options.formats.binary import BinaryOptions
+from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
+from airflow_cloudfiles.engine.options.formats.json import JsonOptions
+from airflow_cloudfiles.engine.options.formats.orc import OrcOptions
+from airflow_cloudfiles.engine.options.formats.parquet import ParquetOptions
+from airflow_cloudfiles.engine.options.formats.text import TextOptions
+from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
+
+FORMATS: Mapping[str, type[FormatOptions]] = {
+    "avro": AvroOptions,
+    "binaryFile": BinaryOptions,
+    "csv": CsvOptions,
+    "json": JsonOptions,
+    "orc": OrcOptions,
+    "parquet": ParquetOptions,
+    "text": TextOptions,
+    "xml": XmlOptions,
+}
+"""The option class of each format, by the name in `cloudFiles.format`."""
+
+
+def formats_of(name: str) -> list[str]:
+    """The formats that have an option, by its name in lower case."""
+    return [
+        format_name
+        for format_name, options in FORMATS.items()
+        if name in {each.lower() for each in options.NAMES}
+    ]

@@ -1,0 +1,225 @@
+"""Which rows of a batch get a promoted value, and what is left of their rescued data?
+
+A row gets a value where its column is null, its rescued data has the field, and the value fits the
+column's type, or a part of it does. What fits leaves the rescued data in the same moment; what
+does not, and every other row, stays as it was. So doing it again changes nothing more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import DataType  # noqa: TC002 - a field of a dataclass
+
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.promotion.columns import path_text
+from airflow_cloudfiles.engine.promotion.rescued_json import find, replace
+from airflow_cloudfiles.engine.promotion.values import Converter
+
+Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+"""Positions of rows in a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromotedField:
+    """A field that becomes a column.
+
+    Attributes:
+        path: The field as rescued data has it, from the outside in.
+        column: The column, or the field inside one, as the table spells it.
+        kind: Its type.
+    """
+
+    path: tuple[str, ...]
+    column: tuple[str, ...]
+    kind: DataType
+
+    @property
+    def name(self) -> str:
+        """The path as people write it."""
+        return path_text(self.path)
+
+
+@dataclass(slots=True)
+class Found:
+    """What was found in rows, by the name of the field.
+
+    Attributes:
+        promoted: Values that went into the column.
+        partly: Those of them that left something behind.
+        unfit: Values that do not fit the column's type.
+        occupied: Values whose row has one in the column.
+        rows: Rows that changed.
+    """
+
+    promoted: Counter[str] = field(default_factory=Counter)
+    partly: Counter[str] = field(default_factory=Counter)
+    unfit: Counter[str] = field(default_factory=Counter)
+    occupied: Counter[str] = field(default_factory=Counter)
+    rows: int = 0
+
+    def add(self, other: Found) -> None:
+        """Count what was found elsewhere, too."""
+        self.promoted += other.promoted
+        self.partly += other.partly
+        self.unfit += other.unfit
+        self.occupied += other.occupied
+        self.rows += other.rows
+
+
+class Promoter:
+    """Promotes fields in batches of one table.
+
+    Args:
+        fields: What is promoted; none is inside another.
+        rescued_column: Where rescued data is.
+        reading: As `reading_options` gives them.
+        stream: The options of the stream.
+
+    Attributes:
+        fields: What is promoted.
+        rescued_column: Where rescued data is.
+        columns: The columns of the table that are looked at or changed.
+    """
+
+    def __init__(
+        self,
+        fields: Sequence[PromotedField],
+        rescued_column: str,
+        reading: CloudFilesOptions,
+        stream: CloudFilesOptions,
+    ) -> None:
+        self.fields = tuple(fields)
+        self.rescued_column = rescued_column
+        self._converters = [Converter(each.kind, reading, stream) for each in fields]
+        self._case_sensitive = reading.reader_case_sensitive
+        self.columns = (*{each.column[0]: None for each in fields}, rescued_column)
+
+    def apply(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Found]:
+        """Promote what can be.
+
+        Args:
+            batch: Rows with at least `columns`.
+
+        Returns:
+            The rows, in their order, and what was found in them.
+        """
+        rescued = batch.column(self.rescued_column)
+        paths = [each.path for each in self.fields]
+        rows = hits(rescued, paths, case_sensitive=self._case_sensitive)
+        work = _Work(batch, rows, [each.encode() for each in rescued.take(rows).to_pylist()])
+        for each, converter in zip(self.fields, self._converters, strict=True):
+            self._promote(work, each, converter)
+        work.found.rows = len(work.changed)
+        if not work.changed:
+            return batch, work.found
+        places = sorted(work.changed)
+        texts = (work.texts[place] for place in places)
+        after = pa.array([text and text.decode() for text in texts], rescued.type)
+        work.fill((self.rescued_column,), places, after)
+        return work.batch, work.found
+
+    def _promote(self, work: _Work, promoted: PromotedField, converter: Converter) -> None:
+        """Promote one field."""
+        values: dict[int, bytes] = {}
+        for place, text in enumerate(work.texts):
+            value = text and find(text, promoted.path, case_sensitive=self._case_sensitive)
+            if value:
+                values[place] = value
+        is_null = _is_null(work.batch.column(promoted.column[0]), promoted.column[1:])
+        free = [place for place in values if is_null[work.rows[place]]]
+        array, left = converter.read([values[place] for place in free])
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+        taken = [k for k in range(len(free)) if valid[k] or left[k] is None]
+        for k in taken:
+            work.texts[free[k]] = replace(
+                work.texts[free[k]] or b"{}",
+                promoted.path,
+                left[k],
+                case_sensitive=self._case_sensitive,
+            )
+        if taken:
+            work.changed.update(free[k] for k in taken)
+            work.fill(promoted.column, [free[k] for k in taken], array.take(pa.array(taken)))
+        found, name = work.found, promoted.name
+        found.occupied[name] += len(values) - len(free)
+        found.unfit[name] += len(free) - len(taken)
+        found.promoted[name] += len(taken)
+        found.partly[name] += sum(left[k] is not None for k in taken)
+
+
+@dataclass(slots=True)
+class _Work:
+    """A batch that is being promoted.
+
+    Attributes:
+        batch: As it is by now, but for the rescued data.
+        rows: Rows whose rescued data may have one of the fields.
+        texts: Their rescued data, as it is by now.
+        changed: Places in `texts` that have changed.
+        found: What was found.
+    """
+
+    batch: pa.RecordBatch
+    rows: Rows
+    texts: list[bytes | None]
+    changed: set[int] = field(default_factory=set)
+    found: Found = field(default_factory=Found)
+
+    def fill(self, column: tuple[str, ...], places: Sequence[int], values: pa.Array) -> None:
+        """Put values into a column, or inside one; `places` are those of `texts`."""
+        index = self.batch.schema.get_field_index(column[0])
+        arrays = list(self.batch.columns)
+        arrays[index] = _filled(arrays[index], column[1:], self.rows[list(places)], values)
+        self.batch = pa.RecordBatch.from_arrays(arrays, schema=self.batch.schema)
+
+
+def values_of(rescued: pa.Array, path: tuple[str, ...], *, case_sensitive: bool) -> list[bytes]:
+    """The values of one field in rescued data."""
+    texts = rescued.take(hits(rescued, [path], case_sensitive=case_sensitive)).to_pylist()
+    found = (find(text.encode(), path, case_sensitive=case_sensitive) for text in texts)
+    return [value for value in found if value is not None]
+
+
+def hits(rescued: pa.Array, paths: Sequence[tuple[str, ...]], *, case_sensitive: bool) -> Rows:
+    """Rows whose rescued data may have one of some fields: all that do, and few others."""
+    mask = np.zeros(len(rescued), np.bool_)
+    for path in paths:
+        name = path[-1]
+        if name.isascii() and name.isprintable() and not set(name) & set('"\\/'):
+            plain = pc.match_substring(rescued, json.dumps(name), ignore_case=not case_sensitive)
+            has = pc.or_(plain, pc.match_substring(rescued, r"\u"))  # no letter must be plain
+        else:  # there are several ways to write such a name in JSON
+            has = rescued.is_valid()
+        mask |= has.fill_null(False).to_numpy(zero_copy_only=False)
+    return np.flatnonzero(mask)
+
+
+def _is_null(column: pa.Array, inside: tuple[str, ...]) -> np.ndarray[tuple[int], np.dtype[Any]]:
+    """Where a column, or a field inside it, has no value."""
+    for name in inside:
+        column = column.flatten()[column.type.get_field_index(name)]
+    found: np.ndarray[tuple[int], np.dtype[Any]] = column.is_null().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _filled(column: pa.Array, inside: tuple[str, ...], rows: Rows, values: pa.Array) -> pa.Array:
+    """A column with other values in some rows, at a place inside it."""
+    if not inside:
+        order = np.arange(len(column))
+        order[rows] = len(column) + np.arange(len(rows))
+        return pa.concat_arrays([column, values.cast(column.type)]).take(pa.array(order))
+    children = column.flatten()
+    place = column.type.get_field_index(inside[0])
+    children[place] = _filled(children[place], inside[1:], rows, values)
+    is_null = column.is_null().to_numpy(zero_copy_only=False).copy()
+    is_null[rows] = False  # what was no struct is one now
+    fields = [column.type.field(index) for index in range(column.type.num_fields)]
+    return pa.StructArray.from_arrays(children, fields=fields, mask=pa.array(is_null))

@@ -1,0 +1,156 @@
+"""In which encoding is a text?
+
+What comes out is UTF-8 without a byte order mark. A text that is said to be UTF-8, which is the
+default, is UTF-16 or UTF-32 if it begins with the mark of one of these. Otherwise UTF-8 passes as
+it is: what is invalid in it is the business of the format, record by record. In any other encoding
+a byte that means nothing makes the file unreadable: a sign put in its place would be a silent loss.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+from typing import IO, Final
+
+from airflow_cloudfiles.engine.errors import FileUnreadableError
+from airflow_cloudfiles.engine.options.formats.charsets import UTF8
+
+_MARKS: Final = (
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # begins as the mark of UTF-16 does
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+    (codecs.BOM_UTF8, UTF8),
+)
+_LONGEST_MARK: Final = 4
+_CHUNK_BYTES: Final = 2**18
+_BUFFER_BYTES: Final = 2**20
+_UNMARKED: Final = {"utf-16": "utf-16-be", "utf-32": "utf-32-be"}
+"""What a text without a mark is in, as in Java."""
+
+
+def in_utf8(stream: IO[bytes], encoding: str, uri: str) -> IO[bytes]:
+    """Give a text in UTF-8, as it is read.
+
+    Args:
+        stream: The text, decompressed, from its beginning.
+        encoding: What the user named, as `charsets.codec_of` gives it.
+        uri: The file, for errors.
+
+    Returns:
+        The text; reading it raises `FileUnreadableError` where it is not in its encoding.
+    """
+    head = _read_fully(stream, _LONGEST_MARK)
+    codec, mark = _codec_of(head, encoding)
+    rest = head[mark:]
+    if codec == UTF8:
+        raw: io.RawIOBase = _Rejoined(rest, stream)
+    else:
+        raw = _Decoded(rest, stream, codec, uri, mark)
+    return io.BufferedReader(raw, _BUFFER_BYTES)
+
+
+def without_mark(chunk: bytes, uri: str) -> bytes:
+    """Take the mark of UTF-8 off the first bytes of a text of which only a part is read.
+
+    Raises:
+        FileUnreadableError: It has the mark of another encoding, which cannot be cut.
+    """
+    codec, mark = _codec_of(chunk[:_LONGEST_MARK], UTF8)
+    if codec != UTF8:
+        raise FileUnreadableError(
+            f"{uri} is in {codec.upper()}, as its first bytes say, and too large to be read by "
+            f"one task as UTF-8. Set encoding={codec.upper()}, or write it in UTF-8."
+        )
+    return chunk[mark:]
+
+
+def _codec_of(head: bytes, encoding: str) -> tuple[str, int]:
+    """The codec of a text, and the length of its mark."""
+    codec = UTF8 if encoding.lower() in {"utf-8", "utf8", "utf-8-sig"} else encoding
+    for mark, of_mark in _MARKS:
+        # A mark counts where the name allows for it, and everywhere in what is said to be UTF-8.
+        if head.startswith(mark) and (codec == UTF8 or of_mark.startswith(codec)):
+            return of_mark, len(mark)
+    return _UNMARKED.get(codec, codec), 0
+
+
+def _read_fully(stream: IO[bytes], size: int) -> bytes:
+    """The next bytes, fewer only at the end."""
+    content = b""
+    while len(content) < size and (more := stream.read(size - len(content))):
+        content += more
+    return content
+
+
+class _Rejoined(io.RawIOBase):
+    """A stream of which the first bytes were looked at."""
+
+    def __init__(self, first: bytes, stream: IO[bytes]) -> None:
+        super().__init__()
+        self._first, self._stream = first, stream
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fill the buffer, at least in part, unless everything was read."""
+        if self._first:
+            content, self._first = self._first[: len(buffer)], self._first[len(buffer) :]
+        else:
+            content = self._stream.read(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+
+class _Decoded(io.RawIOBase):
+    """A text in another encoding, turned into UTF-8.
+
+    Args:
+        first: The first bytes, without the mark.
+        stream: The others.
+        codec: Of the text.
+        uri: The file, for errors.
+        position: How many bytes the mark had.
+    """
+
+    def __init__(
+        self, first: bytes, stream: IO[bytes], codec: str, uri: str, position: int
+    ) -> None:
+        super().__init__()
+        self._first, self._stream = first, stream
+        self._codec, self._uri = codec, uri
+        self._decoder = codecs.getincrementaldecoder(codec)("strict")
+        self._position = position
+        self._text = memoryview(b"")
+        self._ended = False
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fill the buffer, at least in part, unless everything was read."""
+        while not self._text and not self._ended:
+            self._text = memoryview(self._more())
+        count = min(len(buffer), len(self._text))
+        buffer[:count] = self._text[:count]
+        self._text = self._text[count:]
+        return count
+
+    def _more(self) -> bytes:
+        chunk, self._first = self._first or self._stream.read(_CHUNK_BYTES), b""
+        self._ended = not chunk
+        held = len(self._decoder.getstate()[0])
+        try:
+            text = self._decoder.decode(chunk, final=self._ended)
+            self._position += len(chunk)
+            return text.encode()
+        except UnicodeError as error:
+            start = error.start if isinstance(error, UnicodeDecodeError) else 0
+            raise FileUnreadableError(
+                f"{self._uri} is not in {self._codec.upper()}: byte {self._position - held + start}"
+                f" cannot be read ({getattr(error, 'reason', error)}). Set encoding to what the "
+                "file is in, or write it anew."
+            ) from error

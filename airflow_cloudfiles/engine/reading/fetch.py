@@ -1,0 +1,299 @@
+"""How do the files of a split get here?
+
+Opens each file for the format that reads it. A file that changed since it was discovered is read in
+its present version if that can be done consistently, and refused otherwise; where every version of
+a file is an entry of its own, it is left to the entry of that version.
+
+Where the store has etags, a small file costs one request: the read itself asks for the version that
+was discovered. A local file is looked at before and after.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from airflow_cloudfiles.engine.errors import (
+    FileChangedError,
+    FileMissingError,
+    FileUnreachableError,
+    FileUnreadableError,
+)
+from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.formats.base import OpenedFile
+from airflow_cloudfiles.engine.formats.registry import RANDOM_ACCESS
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.reading import opened
+from airflow_cloudfiles.engine.reading.splits import FileRange, pack
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
+from airflow_cloudfiles.engine.storage.base import ObjectChangedError
+from airflow_cloudfiles.engine.storage.outage import is_transient
+
+_log = logging.getLogger(__name__)
+
+FirstRead = Callable[[], bytes]
+FirstLook = Callable[[int], tuple[int, int]]
+"""What is read first of a file of some size: where it begins, and how long it is."""
+Superseded = Callable[[FileEntry], None]
+"""What is told of a file's version that is newer than the one that was discovered."""
+END_BYTES = 2**16
+"""Where a format keeps its schema at one end of its files, it is mostly within so many bytes."""
+HEADS = 16
+"""Files that are looked at side by side before they are cut."""
+_Made = TypeVar("_Made")
+
+
+@dataclass(slots=True)
+class FetchCounts:
+    """What was fetched so far."""
+
+    files: int = 0
+    bytes: int = 0
+    missing_files: int = 0
+    changed_files: int = 0
+    superseded_files: int = 0
+    corrupt_files: int = 0
+
+
+def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
+    store: ObjectStore,
+    part: FileRange,
+    counts: FetchCounts,
+    use: Callable[[OpenedFile], Iterator[_Made]],
+    *,
+    ignore_missing: bool,
+    ignore_corrupt: bool = False,
+    first: FirstRead | None = None,
+    look: FirstLook | None = None,
+    was_refused: Callable[[FileEntry], bool] | None = None,
+    superseded: Superseded | None = None,
+) -> Iterator[_Made]:
+    """Open one part of a file and give what is made of it.
+
+    Args:
+        store: The source.
+        part: What to read.
+        counts: Added to.
+        use: Reads the file.
+        ignore_missing: Whether a file that is gone is skipped.
+        ignore_corrupt: Whether a file that `use` finds unreadable is given up; what was made of it
+            before is kept.
+        first: Gives what is read first if it was fetched ahead (`first_read`).
+        look: What is read first; default is the beginning.
+        was_refused: Whether a file that is gone was refused before, so that its user has removed
+            it as the error said; it is skipped, too.
+        superseded: Told of the version that is there when it is not the one that was discovered;
+            then nothing is read. `None`: the version that is there is read.
+
+    Raises:
+        FileMissingError: The file is gone, `ignore_missing` is false and it was not refused.
+        FileChangedError: The file was overwritten while it was read, or since a large file was
+            cut into ranges. Nothing of it was committed; trying again reads the new version.
+        FileUnreachableError: Its storage does not answer.
+        FileUnreadableError: Permission, I/O, or damaged content.
+    """
+    try:
+        yield from _counted(store, part, counts, use, first, look or beginning, superseded)
+    except ObjectChangedError as error:
+        raise _overwritten(store, part) from error
+    except (ObjectNotFoundError, FileNotFoundError) as error:
+        reason = _why_skipped(part.file, was_refused, ignore_missing=ignore_missing)
+        if reason is None:
+            raise FileMissingError(
+                f"{store.child_uri(part.file.path)} was discovered but is gone. Put it back, or "
+                "set ignoreMissingFiles=true to go on without it."
+            ) from error
+        _log.warning("Skipped %s: %s", store.child_uri(part.file.path), reason)
+        counts.missing_files += int(part.start == 0)
+    except FileUnreadableError as error:
+        if not ignore_corrupt:
+            raise
+        _log.warning("Given up, because ignoreCorruptFiles is true: %s", error)
+        counts.corrupt_files += 1
+    except OSError as error:
+        if is_transient(error):
+            raise FileUnreachableError(
+                f"{store.child_uri(part.file.path)} cannot be reached: {error}. Nothing of it was "
+                "committed: run again when its storage answers."
+            ) from error
+        reason = error.strerror or str(error)
+        raise FileUnreadableError(
+            f"{store.child_uri(part.file.path)} cannot be read: {reason}. Mend its permissions or "
+            "its content and run again, or remove it and set ignoreMissingFiles=true."
+        ) from error
+
+
+def _why_skipped(
+    file: FileEntry, was_refused: Callable[[FileEntry], bool] | None, *, ignore_missing: bool
+) -> str | None:
+    """Why the stream goes on without a file that is gone; `None` when it does not."""
+    if was_refused is not None and was_refused(file):
+        return "it was refused for its new fields, and is removed"
+    return "it is gone (ignoreMissingFiles)" if ignore_missing else None
+
+
+def _counted(  # noqa: PLR0913, PLR0917 - private
+    store: ObjectStore,
+    part: FileRange,
+    counts: FetchCounts,
+    use: Callable[[OpenedFile], Iterator[_Made]],
+    first: FirstRead | None,
+    look: FirstLook,
+    superseded: Superseded | None,
+) -> Iterator[_Made]:
+    """Read a part in the version that was discovered, else in the present one, or not."""
+    try:
+        found, known = _first_of(store, part, first, look)
+    except ObjectChangedError:
+        found, known = _found(store, part.file.path), None
+    is_other = _version(found) != _version(part.file)
+    if is_other and part.is_whole and superseded is not None:
+        superseded(found)
+        _log.warning("Left to its newer version: %s", store.child_uri(part.file.path))
+        counts.superseded_files += 1
+        return
+    if is_other:
+        _accept_change(store, part, found, counts)
+    try:
+        yield from use(opened.StoreFile(store, found, known, look(found.size)[0] if known else 0))
+    except FileUnreadableError:
+        if not found.etag:  # unreadable perhaps because it was being overwritten
+            _refuse_overwritten(store, part, found)
+        raise
+    if part.start == 0:
+        counts.files += 1
+    counts.bytes += part.size if not part.is_whole else found.size
+    if not found.etag:
+        _refuse_overwritten(store, part, found)
+
+
+def _first_of(
+    store: ObjectStore, part: FileRange, first: FirstRead | None, look: FirstLook
+) -> tuple[FileEntry, bytes | None]:
+    """The version that is there, and what is read first where one request gives both.
+
+    Raises:
+        ObjectChangedError: It is not the version that was discovered.
+    """
+    if part.file.etag and not part.is_whole:
+        return part.file, None  # every request asks for the version that was cut
+    if part.file.etag:
+        return part.file, first_read(store, part.file, look) if first is None else first()
+    return _found(store, part.file.path), None
+
+
+def first_read(store: ObjectStore, file: FileEntry, look: FirstLook) -> bytes:
+    """Read what is read first of a file, in the version that was discovered.
+
+    Raises:
+        ObjectChangedError: It is another version by now.
+        ObjectNotFoundError: It is gone.
+    """
+    return opened.piece(store, file, *look(file.size))
+
+
+def first_look(options: CloudFilesOptions, *, schema_only: bool = False) -> FirstLook:
+    """What is read first of the files of a format: all of a small one, where its rows are wanted.
+
+    Args:
+        options: The options of the source.
+        schema_only: Whether only the schema is wanted, which some formats keep in one place.
+    """
+    if options.format in RANDOM_ACCESS:
+        return _end if schema_only else _all_or_end
+    return _header if schema_only and options.format == "avro" else beginning
+
+
+def beginning(size: int) -> tuple[int, int]:
+    """A small file as a whole; the beginning of a large one."""
+    return 0, min(size, opened.BLOCK_BYTES)
+
+
+def _all_or_end(size: int) -> tuple[int, int]:
+    return (0, size) if size <= opened.BLOCK_BYTES else _end(size)
+
+
+def _end(size: int) -> tuple[int, int]:
+    return max(0, size - END_BYTES), min(size, END_BYTES)
+
+
+def _header(size: int) -> tuple[int, int]:
+    return 0, min(size, END_BYTES)
+
+
+def packed(
+    store: ObjectStore, files: Sequence[FileEntry], *, parallelism: int, can_cut: bool
+) -> list[tuple[FileRange, ...]]:
+    """Cut files into splits (`pack`), but none that is another version by now: it is read whole.
+
+    Cut by the size it had, it would be refused at every try, and its batch is planned for ever.
+    """
+    found = pack(files, parallelism=parallelism, can_cut=can_cut)
+    cut = dict.fromkeys(part.file for ranges in found for part in ranges if not part.is_whole)
+    if not cut:
+        return found
+    with ThreadPoolExecutor(HEADS, thread_name_prefix="cloudfiles-head") as pool:
+        is_same = pool.map(partial(_is_same, store), cut)
+        changed = frozenset(file for file, same in zip(cut, is_same, strict=True) if not same)
+    if not changed:
+        return found
+    return pack(files, parallelism=parallelism, can_cut=can_cut, whole=changed)
+
+
+def _is_same(store: ObjectStore, file: FileEntry) -> bool:
+    """Whether a file is the version that was discovered, as far as its store tells."""
+    try:
+        found = store.head(file.path)
+    except OSError:  # reading it will say what is wrong
+        return True
+    return found is None or _version(found) == _version(file)
+
+
+def _found(store: ObjectStore, path: str) -> FileEntry:
+    """The file as it is now."""
+    found = store.head(path)
+    if found is None:
+        raise ObjectNotFoundError(path)
+    return found
+
+
+def _version(file: FileEntry) -> tuple[int, int | str]:
+    return (file.size, file.etag or file.modification_time_us)
+
+
+def _refuse_overwritten(store: ObjectStore, part: FileRange, found: FileEntry) -> None:
+    """A file that is another after reading than before may have given a mixture."""
+    after = store.head(part.file.path)
+    if after is not None and _version(after) != _version(found):
+        raise _overwritten(store, part)
+
+
+def _overwritten(store: ObjectStore, part: FileRange) -> FileChangedError:
+    return FileChangedError(
+        f"{store.child_uri(part.file.path)} was overwritten while it was being read. Nothing "
+        "of it was committed: run again. Write files under another name and rename them when "
+        "they are complete."
+    )
+
+
+def _accept_change(
+    store: ObjectStore, part: FileRange, found: FileEntry, counts: FetchCounts
+) -> None:
+    """Go on with a file that is not the version that was discovered, if it is read as a whole."""
+    uri = store.child_uri(part.file.path)
+    if not part.is_whole:
+        raise FileChangedError(
+            f"{uri} changed after it was cut into ranges ({part.file.size} bytes then, "
+            f"{found.size} now). Nothing of it was committed: run again."
+        )
+    _log.warning(
+        "%s changed since it was discovered (%s bytes then, %s now); its present content is read",
+        uri,
+        part.file.size,
+        found.size,
+    )
+    counts.changed_files += 1

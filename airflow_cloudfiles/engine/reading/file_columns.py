@@ -1,0 +1,158 @@
+"""Where do the columns of one file come from: from its records, or from its path?
+
+The partition columns of a stream come from every path. With a given schema and no
+`cloudFiles.partitionColumns`, a column of it is a partition column for those files whose path has
+a key of its name, as in Spark's file sources; in other files it is a field of the records (decision
+50). So files of one split may need different readers, which are made once each.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
+
+from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
+from airflow_cloudfiles.engine.formats.base import BadRecord, BlockReader, FileReader, ReadCounts
+from airflow_cloudfiles.engine.formats.registry import open_reader
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.reading.splits import BatchContext
+from airflow_cloudfiles.engine.schema.log import full_schema, in_order
+from airflow_cloudfiles.engine.schema.partitions import misfits, partition_arrays, path_partitions
+from airflow_cloudfiles.engine.types import fold, to_arrow
+
+
+@dataclass(frozen=True, slots=True)
+class FileColumns:
+    """What reads the files whose paths have the same columns.
+
+    Attributes:
+        reader: Reads the other columns, and the rescued data column if any.
+        partitions: The columns that come from the path.
+    """
+
+    reader: BlockReader | FileReader
+    partitions: StructType
+
+
+class ColumnSources:
+    """The columns of a stream, file by file.
+
+    Args:
+        context: Schema and options of the micro-batch.
+
+    Attributes:
+        arrow_schema: Of the rows of every file.
+    """
+
+    def __init__(self, context: BatchContext) -> None:
+        options = context.options
+        self._options = options
+        self._partitions = _schema(context.partition_schema)
+        self._data = _schema(context.data_schema)
+        found_in_paths = options.has_schema and options.partition_columns is None
+        self._may_be_in_paths = {
+            fold(column.name): column
+            for column in self._data.fields
+            if found_in_paths and _may_be_in_path(column, options)
+        }
+        self._known: dict[frozenset[str], FileColumns] = {}
+        natural = full_schema(self._data, self._partitions, options.rescued_data_column)
+        self.arrow_schema: pa.Schema = to_arrow(in_order(natural, context.column_order))
+
+    def of(self, path: str) -> FileColumns:
+        """What reads a file.
+
+        Raises:
+            IncompatibleSchemaError: A column has a type that the format cannot be read into.
+        """
+        keys = {fold(key) for key, _ in path_partitions(path)} if self._may_be_in_paths else set()
+        names = frozenset(keys & self._may_be_in_paths.keys())
+        if names not in self._known:
+            self._known[names] = self._without(names)
+        return self._known[names]
+
+    def rows(self, batch: pa.RecordBatch, path: str, file_uri: str) -> pa.RecordBatch:
+        """Put the columns of a file together, from its records and its path.
+
+        Raises:
+            IncompatibleSchemaError: A value in the path does not fit its column, and there is no
+                rescued data column to take it.
+        """
+        partitions = self.of(path).partitions
+        if not partitions.fields and batch.schema.names == self.arrow_schema.names:
+            return batch
+        found = dict(zip(batch.schema.names, batch.columns, strict=True))
+        found |= dict(
+            zip(partitions.names, partition_arrays(path, partitions, batch.num_rows), strict=True)
+        )
+        lost = misfits(path, partitions)
+        rescued = self._options.rescued_data_column
+        if lost and rescued is None:
+            raise _misfit(lost, partitions, file_uri)
+        if lost:
+            found[rescued] = _rescued(found[rescued], lost, file_uri)
+        arrays = [found[name] for name in self.arrow_schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
+
+    def counts(self) -> ReadCounts:
+        """What all readers have read so far."""
+        total = ReadCounts()
+        for each in self._known.values():
+            counted = each.reader.counts
+            total.rows += counted.rows
+            total.rescued_rows += counted.rescued_rows
+            total.corrupt_records += counted.corrupt_records
+            total.dropped_records += counted.dropped_records
+        return total
+
+    def take_bad_records(self) -> list[BadRecord]:
+        """What goes to `badRecordsPath`, once."""
+        taken = [record for each in self._known.values() for record in each.reader.bad_records]
+        for each in self._known.values():
+            each.reader.bad_records.clear()
+        return taken
+
+    def _without(self, names: frozenset[str]) -> FileColumns:
+        """The reader of files whose paths have some of the data columns."""
+        fields = self._data.fields
+        own = StructType([each for each in fields if fold(each.name) not in names])
+        in_path = [each for each in fields if fold(each.name) in names]
+        partitions = StructType([*self._partitions.fields, *in_path])
+        options = replace(self._options, path_columns=tuple(partitions.names))
+        return FileColumns(open_reader(own, options), partitions)
+
+
+def _may_be_in_path(column: StructField, options: CloudFilesOptions) -> bool:
+    own = (options.corrupt_record_column, options.rescued_data_column)
+    return column.name not in own and not _is_nested(column.dataType)
+
+
+def _is_nested(kind: DataType) -> bool:
+    return isinstance(kind, StructType | ArrayType | MapType | VariantType)
+
+
+def _misfit(lost: dict[str, str], partitions: StructType, file_uri: str) -> Exception:
+    name, text = next(iter(lost.items()))
+    return IncompatibleSchemaError(
+        f"{file_uri}: the path has {name}={text}, which does not fit column {name} of type "
+        f"{partitions[name].dataType.simpleString()}, and there is no rescued data column to take "
+        "it. Give the column another type, set rescuedDataColumn, or move the file."
+    )
+
+
+def _rescued(column: pa.Array, lost: dict[str, str], file_uri: str) -> pa.Array:
+    """Add partition values that do not fit their type to the rescued data of every row."""
+    inner = json.dumps(lost)[1:-1]
+    alone = f"{{{inner}, {json.dumps({'_file_path': file_uri})[1:]}"
+    texts = [
+        alone if text is None else f"{{{inner}, {text.removeprefix('{')}"
+        for text in column.to_pylist()
+    ]
+    return pa.array(texts, type=column.type)
+
+
+def _schema(text: str) -> StructType:
+    return StructType.fromJson(json.loads(text))

@@ -1,0 +1,329 @@
+"""What does a format get of one file?
+
+`StoreFile` is the `OpenedFile` of `formats.base` over an object store: one version of one file,
+whose bytes are fetched when they are asked for. Blocks are cut at the ends of lines; what is
+compressed is decompressed, and what is in another encoding is turned into UTF-8.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, cast
+
+from airflow_cloudfiles.engine.errors import FileUnreadableError
+from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.formats.recognize import MARK_BYTES, refuse_binary
+from airflow_cloudfiles.engine.options.formats.charsets import overlaps_itself
+from airflow_cloudfiles.engine.reading.compression import (
+    DAMAGED,
+    damaged,
+    decompressed,
+    refuse_compressed,
+)
+from airflow_cloudfiles.engine.reading.encodings import in_utf8, without_mark
+from airflow_cloudfiles.engine.storage import ObjectStore
+from airflow_cloudfiles.engine.storage.local import LocalStore
+
+BLOCK_BYTES = 16 * 2**20
+"""Blocks a large file is read in: large enough to vectorise, small enough for memory."""
+MAX_RECORD_BYTES = 1 * 2**30
+"""A line longer than this is refused: it would not fit the columns it goes to."""
+_NEWLINE = b"\n"
+
+
+class StoreFile:
+    """One version of one file.
+
+    Args:
+        store: Where it is.
+        entry: The version that is read.
+        first: The bytes that are there already, at most `BLOCK_BYTES`, if any are.
+        at: Where these begin in the file.
+    """
+
+    def __init__(
+        self, store: ObjectStore, entry: FileEntry, first: bytes | None = None, at: int = 0
+    ) -> None:
+        self._store = store
+        self.entry = entry
+        self.uri = store.child_uri(entry.path)
+        self._first = _Chunk(at, first or b"")
+        self._head = None if at else first
+
+    def stream(self) -> IO[bytes]:
+        """The whole file from its beginning, decompressed, to be read once."""
+        head = self._beginning()
+        return decompressed(self._raw(head), head, self.uri)
+
+    def text_stream(self, encoding: str = "utf-8") -> IO[bytes]:
+        """`stream()` in UTF-8 without a byte order mark."""
+        stream = self.stream()
+        refuse_binary(self._beginning(), self.uri)
+        return in_utf8(stream, encoding, self.uri)
+
+    def random_access(self) -> IO[bytes]:
+        """The file's own bytes, seekable."""
+        if self._head is not None and len(self._head) == self.entry.size:
+            return io.BytesIO(self._head)
+        if isinstance(self._store, LocalStore):
+            return open(self._store.local_path(self.entry.path), "rb")  # noqa: PTH123
+        return cast("IO[bytes]", _StoreBytes(self._store, self.entry, self._first))
+
+    def blocks(
+        self,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        encoding: str = "utf-8",
+        separator: bytes | None = None,
+    ) -> Iterator[bytes]:
+        """Blocks of complete lines: those that start in `[start, end)`.
+
+        Raises:
+            FileUnreadableError: Damaged, in another encoding, or with an endless line.
+        """
+        ends_with = separator or _NEWLINE
+        if start == 0 and end is None:
+            return self._blocks_of_all(encoding, ends_with)
+        return self._blocks_of_range(start, self.entry.size if end is None else end, ends_with)
+
+    def _beginning(self) -> bytes:
+        if self._head is None:
+            self._head = piece(self._store, self.entry, 0, min(self.entry.size, BLOCK_BYTES))
+            self._first = _Chunk(0, self._head)
+        return self._head
+
+    def _raw(self, head: bytes) -> IO[bytes]:
+        if len(head) == self.entry.size:
+            return io.BytesIO(head)
+        source = _StoreBytes(self._store, self.entry, _Chunk(0, head), reads_ahead=True)
+        return io.BufferedReader(source, 2**20)
+
+    def _blocks_of_all(self, encoding: str, separator: bytes) -> Iterator[bytes]:
+        stream = self._guarded_text(encoding)
+        lines = _Lines(separator, self.uri)
+        while chunk := self._chunk_of(stream):
+            if complete := lines.add(chunk):
+                yield complete
+        if rest := lines.rest():
+            yield rest
+
+    def _guarded_text(self, encoding: str) -> IO[bytes]:
+        try:
+            return self.text_stream(encoding)
+        except DAMAGED as error:
+            raise damaged(self.uri, error) from error
+
+    def _chunk_of(self, stream: IO[bytes]) -> bytes:
+        try:
+            return stream.read(BLOCK_BYTES)
+        except DAMAGED as error:
+            raise damaged(self.uri, error) from error
+
+    def _blocks_of_range(self, start: int, end: int, separator: bytes) -> Iterator[bytes]:
+        """Blocks of the lines that start within `[start, end)` of an uncompressed file.
+
+        A line belongs to the range its first byte is in: a range skips to the first line start (it
+        looks at the bytes before its own first to see whether that is one) and reads past its end
+        to finish its last line.
+        """
+        if start:  # with `ignoreCorruptFiles`, other parts do not hear of what the first one finds
+            self._refuse_uncuttable(self._read(0, min(MARK_BYTES, self.entry.size)))
+        position = self._after_line(start - len(separator), separator) if start else 0
+        lines = _Lines(separator, self.uri)
+        while position < end:
+            chunk = self._read(position, min(BLOCK_BYTES, end - position))
+            if not chunk:
+                break
+            at, position = position, position + len(chunk)
+            complete = lines.add(chunk if at else self._refuse_uncuttable(chunk))
+            if complete:
+                yield complete
+        if lines.held:
+            tail_end = self._after_line(end - min(lines.held, len(separator) - 1), separator)
+            lines.refuse_huge(tail_end - end)
+            yield lines.rest() + self._read(end, tail_end - end)
+
+    def _refuse_uncuttable(self, chunk: bytes) -> bytes:
+        """The first bytes, without a mark; refused where parts of the file mean nothing."""
+        refuse_compressed(chunk, self.uri)
+        refuse_binary(chunk, self.uri)
+        return without_mark(chunk, self.uri)
+
+    def _after_line(self, position: int, separator: bytes) -> int:
+        """Position after the first line end at or behind `position`; the size if there is none."""
+        position = max(0, position)
+        while position < self.entry.size:
+            chunk = self._read(position, min(2**16, self.entry.size - position))
+            found = chunk.find(separator)
+            if found >= 0:
+                return position + found + len(separator)
+            if len(chunk) < len(separator):
+                return self.entry.size
+            position += len(chunk) - len(separator) + 1
+        return self.entry.size
+
+    def _read(self, start: int, length: int) -> bytes:
+        return piece(self._store, self.entry, start, length) if length else b""
+
+
+class _Lines:
+    """Puts chunks together so that they end where lines end."""
+
+    def __init__(self, separator: bytes, uri: str) -> None:
+        self._separator = separator
+        self._uri = uri
+        self._rest: list[bytes] = []
+        self.held = 0
+
+    def add(self, chunk: bytes) -> bytes:
+        """Take a chunk; returns the lines that are complete now."""
+        overlap = len(self._separator) - 1
+        if overlap and self._rest:  # the separator may begin in what is held
+            chunk, self._rest, self.held = b"".join([*self._rest, chunk]), [], 0
+        cut = self._last_end(chunk)
+        if not cut:
+            self._hold(chunk)
+            return b""
+        complete = b"".join([*self._rest, chunk[:cut]])
+        self._rest, self.held = [], 0
+        self._hold(chunk[cut:])
+        return complete
+
+    def _last_end(self, chunk: bytes) -> int:
+        """Where the last separator ends, as they are found from the first line on; 0: nowhere."""
+        if overlaps_itself(self._separator):
+            return len(chunk) - len(chunk.split(self._separator)[-1])
+        found = chunk.rfind(self._separator)
+        return 0 if found < 0 else found + len(self._separator)
+
+    def rest(self) -> bytes:
+        """What is left without a line end."""
+        return b"".join(self._rest)
+
+    def refuse_huge(self, more: int = 0) -> None:
+        """Raise if the line that is held is too long."""
+        if self.held + more > MAX_RECORD_BYTES:
+            raise FileUnreadableError(
+                f"{self._uri} has a line of more than {MAX_RECORD_BYTES} bytes, which is the "
+                "largest record that can be read. Has it one record a line?"
+            )
+
+    def _hold(self, chunk: bytes) -> None:
+        if chunk:
+            self._rest.append(chunk)
+            self.held += len(chunk)
+            self.refuse_huge()
+
+
+def piece(store: ObjectStore, file: FileEntry, start: int, length: int) -> bytes:
+    """Read a piece of a version of a file.
+
+    Of a version that has an etag, another length is no end of the file. A local file is looked at
+    when it was read; it may have become shorter.
+
+    Raises:
+        ObjectChangedError: It is another version by now.
+        ObjectNotFoundError: It is gone.
+        ConnectionError: The answer broke off.
+    """
+    content = store.get_range(file.path, start, length, etag=file.etag or None)
+    if file.etag and len(content) != length:
+        raise ConnectionError(
+            f"the answer broke off or is not what was asked for ({len(content)} bytes instead of "
+            f"{length})"
+        )
+    return content
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Some bytes of a file, and where they begin."""
+
+    at: int
+    data: bytes
+
+    def from_position(self, position: int, most: int) -> bytes:
+        """At most so many of these bytes from a position in the file; none if it is elsewhere."""
+        begin = position - self.at
+        if not 0 <= begin < len(self.data):
+            return b""
+        return self.data[begin : begin + most]
+
+
+class _StoreBytes(io.RawIOBase):
+    """A file of a store, read by ranges of at most `BLOCK_BYTES`.
+
+    What is asked for is asked of the store, neither more nor in smaller pieces: formats that go
+    from place to place in a file know best how much they need.
+
+    Args:
+        store: Where it is.
+        file: The version that is read.
+        first: What is there already.
+        reads_ahead: Whether it is read from its beginning to its end: `BLOCK_BYTES` at a time.
+    """
+
+    def __init__(
+        self, store: ObjectStore, file: FileEntry, first: _Chunk, *, reads_ahead: bool = False
+    ) -> None:
+        super().__init__()
+        self._store, self._file = store, file
+        self._first, self._reads_ahead = first, reads_ahead
+        self._chunk = first
+        self._position = 0
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def seekable(self) -> bool:
+        """Always."""
+        return True
+
+    def tell(self) -> int:
+        """Where the next byte is read."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to another position."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read so many bytes; less only at the end of the file."""
+        left = max(0, self._file.size - self._position)
+        wanted = left if size is None or size < 0 else min(size, left)
+        parts = []
+        while wanted and (part := self._next(wanted)):
+            parts.append(part)
+            wanted -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def readall(self) -> bytes:
+        """Read all that is left."""
+        return self.read()
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fill the buffer, at least in part, unless everything was read."""
+        content = self._next(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+    def _next(self, most: int) -> bytes:
+        """At most so many bytes from the present position, with one request at most."""
+        found = self._chunk.from_position(self._position, most)
+        found = found or self._first.from_position(self._position, most)
+        if not found:
+            asked = BLOCK_BYTES if self._reads_ahead else min(most, BLOCK_BYTES)
+            wanted = min(asked, max(0, self._file.size - self._position))
+            if not wanted:
+                return b""
+            content = piece(self._store, self._file, self._position, wanted)
+            self._chunk = _Chunk(self._position, content)
+            found = self._chunk.from_position(self._position, most)
+        self._position += len(found)
+        return found

@@ -1,0 +1,233 @@
+"""How does a split become rows?
+
+Runs in a task: opens the files of a split, has their format parse them, adds the columns that are
+in their paths (`file_columns`), and hands out Arrow record batches with exactly the stream's
+schema. Lines of small files are parsed together; small batches are put together. A field that the
+schema does not have ends the task (see `schema_change`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import cast
+
+import pyarrow as pa
+
+from airflow_cloudfiles.engine.casing import compare_case
+from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.formats.base import (
+    BlockReader,
+    FileReader,
+    OpenedFile,
+    Piece,
+    UnknownFields,
+)
+from airflow_cloudfiles.engine.formats.registry import line_blocks
+from airflow_cloudfiles.engine.ledger.overwritten import note_overwritten
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.reading.bad_records import BadRecordWriter
+from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, first_look
+from airflow_cloudfiles.engine.reading.file_columns import ColumnSources
+from airflow_cloudfiles.engine.reading.opened import BLOCK_BYTES
+from airflow_cloudfiles.engine.reading.prefetch import fetched_ahead
+from airflow_cloudfiles.engine.reading.splits import FileRange, Split
+from airflow_cloudfiles.engine.state import refused
+from airflow_cloudfiles.engine.storage import ObjectStore, open_store
+from airflow_cloudfiles.engine.stream import schema_change
+
+SMALL_BATCH_BYTES = 4 * 2**20
+"""Batches are put together up to about this size."""
+SMALL_BATCHES = 1000
+"""And up to this many."""
+
+
+@dataclass(slots=True)
+class SplitCounts:
+    """What reading a split amounted to."""
+
+    fetched: FetchCounts = field(default_factory=FetchCounts)
+    rows: int = 0
+    rescued_rows: int = 0
+    corrupt_records: int = 0
+    dropped_records: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Complete lines of one file."""
+
+    file: FileEntry
+    uri: str
+    data: bytes
+
+
+class SplitReader:
+    """Reads one split; use once."""
+
+    def __init__(self, split: Split) -> None:
+        context = split.context
+        compare_case(sensitive=context.options.case_sensitive)
+        self._split = split
+        self._store: ObjectStore = open_store(context.source_uri)
+        self._options = context.options
+        self._columns = ColumnSources(context)
+        self._bad_records = BadRecordWriter(split)
+        self._superseded = self._note if context.options.discovery.allow_overwrites else None
+        self.arrow_schema: pa.Schema = self._columns.arrow_schema
+        self.counts = SplitCounts()
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the split.
+
+        Raises:
+            UnknownFieldException: A record has a new field, in the modes that fail on it. In
+                the modes that add columns the schema log holds the evolved schema by then.
+            ReadError: A file cannot be read (see `fetch`), or a record is not valid (`FAILFAST`).
+        """
+        try:
+            for batch in _together(self._batches()):
+                self._put_bad_records_apart()
+                self._widen_for(batch)
+                yield batch
+        except UnknownFields as found:
+            raise schema_change.react(self._split.context, found.fields, found.file_uri) from None
+        self._put_bad_records_apart()
+        self._bad_records.finish()
+        counted = self._columns.counts()
+        self.counts.rows = counted.rows
+        self.counts.rescued_rows = counted.rescued_rows
+        self.counts.corrupt_records = counted.corrupt_records
+        self.counts.dropped_records = counted.dropped_records
+
+    def _widen_for(self, batch: pa.RecordBatch) -> None:
+        """Fail when rescued values ask for wider types and the schema log has them now."""
+        if not schema_change.widens(self._options):
+            return
+        rescued = batch.column(self._options.rescued_data_column).drop_null()
+        error = schema_change.widened(self._split.context, rescued.to_pylist())
+        if error is not None:
+            raise error
+
+    def _put_bad_records_apart(self) -> None:
+        taken = self._columns.take_bad_records()
+        if taken:
+            self._bad_records.write(taken)
+
+    def _note(self, found: FileEntry) -> None:
+        """See to it that the version that is there becomes an entry, before the batch is done."""
+        note_overwritten(open_store(self._split.context.state_uri), found)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        if not self._split.ranges:
+            return iter(())
+        first = self._columns.of(self._split.ranges[0].file.path)
+        # All readers of a format are of one kind.
+        return self._from_files() if isinstance(first.reader, FileReader) else self._from_lines()
+
+    # File by file -------------------------------------------------------------------------
+
+    def _from_files(self) -> Iterator[pa.RecordBatch]:
+        look = first_look(self._options)
+        parts = fetched_ahead(self._store, self._split.ranges, look)
+        with closing(parts):
+            for part, first in parts:
+                reader = cast("FileReader", self._columns.of(part.file.path).reader)
+                batches = fetch(
+                    self._store,
+                    part,
+                    self.counts.fetched,
+                    partial(_rows_of, reader, part),
+                    ignore_missing=self._options.ignore_missing_files,
+                    ignore_corrupt=self._options.ignore_corrupt_files,
+                    was_refused=self._was_refused,
+                    first=first,
+                    superseded=self._superseded,
+                    look=look,
+                )
+                for batch in batches:
+                    yield self._rows(batch, part.file.path)
+
+    # Lines of many files ------------------------------------------------------------------
+
+    def _from_lines(self) -> Iterator[pa.RecordBatch]:
+        for blocks in self._packed():
+            path = blocks[0].file.path
+            reader = cast("BlockReader", self._columns.of(path).reader)
+            pieces = [Piece(block.uri, block.data) for block in blocks]
+            yield self._rows(reader.read(pieces), path)
+
+    def _packed(self) -> Iterator[list[_Block]]:
+        """Blocks in groups of about `BLOCK_BYTES`; with partition columns, one file a group."""
+        group: list[_Block] = []
+        size = 0
+        for block in self._blocks():
+            apart = bool(group) and not self._are_alike(group[-1].file, block.file)
+            if group and (size + len(block.data) > BLOCK_BYTES or apart):
+                yield group
+                group, size = [], 0
+            group.append(block)
+            size += len(block.data)
+        if group:
+            yield group
+
+    def _are_alike(self, one: FileEntry, other: FileEntry) -> bool:
+        """Whether lines of two files may be read together: no column is in their paths."""
+        if one == other:
+            return True
+        columns = self._columns.of(one.path)
+        return columns is self._columns.of(other.path) and not columns.partitions.fields
+
+    def _blocks(self) -> Iterator[_Block]:
+        parts = fetched_ahead(self._store, self._split.ranges)
+        with closing(parts):
+            for part, first in parts:
+                yield from fetch(
+                    self._store,
+                    part,
+                    self.counts.fetched,
+                    partial(_lines_of, self._options, part),
+                    ignore_missing=self._options.ignore_missing_files,
+                    ignore_corrupt=self._options.ignore_corrupt_files,
+                    was_refused=self._was_refused,
+                    first=first,
+                    superseded=self._superseded,
+                )
+
+    def _was_refused(self, file: FileEntry) -> bool:
+        return refused.was_refused(self._split.context.state_uri, file)
+
+    def _rows(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
+        return self._columns.rows(batch, path, self._store.child_uri(path))
+
+
+def _rows_of(reader: FileReader, part: FileRange, file: OpenedFile) -> Iterator[pa.RecordBatch]:
+    return reader.read_file(file, part.start, part.end)
+
+
+def _lines_of(options: CloudFilesOptions, part: FileRange, file: OpenedFile) -> Iterator[_Block]:
+    for data in line_blocks(file, options, part.start, part.end):
+        yield _Block(part.file, file.uri, data)
+
+
+def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Put small batches together: each costs the same in Spark and in the table's files."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        grown = size + batch.nbytes
+        if waiting and (grown > SMALL_BATCH_BYTES or len(waiting) >= SMALL_BATCHES):
+            yield _one(waiting)
+            waiting, grown = [], batch.nbytes
+        waiting.append(batch)
+        size = grown
+    if waiting:
+        yield _one(waiting)
+
+
+def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

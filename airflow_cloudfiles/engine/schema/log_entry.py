@@ -1,0 +1,180 @@
+"""What is in an entry of the schema log?
+
+The bytes of a version, read and written without Spark: `log` turns them into types for the
+stream, `history` shows them to people. An entry's body is JSON:
+
+- `source`: the source that the log belongs to;
+- `reason`: why the version was written, for people: `change`, `by`, and what belongs to the change;
+- `pin`: there when the stream is to stay at this version; `newFields` says what a field does that
+  it lacks (`rescue` or `fail`);
+- `options`: the options that it was inferred with, to be compared with those of a later start;
+- `dataSchemaJson` and `partitionSchemaJson`: the columns, in Spark's schema JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import getpass
+import json
+import os
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from airflow_cloudfiles.engine.errors import CorruptedStateError, StateConflictError
+from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+PREFIX = "_schemas"
+FORMAT_VERSION = 1
+
+NewFields = Literal["rescue", "fail"]
+NEW_FIELDS: tuple[NewFields, ...] = get_args(NewFields)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaEntry:
+    """One version as it is stored.
+
+    Attributes:
+        version: Its number, from 0.
+        created: When it was written: ISO 8601, UTC.
+        source: URI of the source.
+        reason: Why, for people.
+        pin: What a new field does while the stream is to stay at this version; `None` when the
+            schema may evolve.
+        data_schema: Columns found in the records, in Spark's schema JSON.
+        partition_schema: Columns found in the paths, in Spark's schema JSON.
+        options: The options that the columns were inferred with; `None` when it does not say, and
+            before it is written: `append_entry` takes those of the version before then.
+    """
+
+    version: int
+    created: str
+    source: str
+    reason: Mapping[str, Any]
+    pin: NewFields | None
+    data_schema: Mapping[str, Any]
+    partition_schema: Mapping[str, Any]
+    options: Mapping[str, Any] | None = None
+
+    def to_body(self) -> bytes:
+        """The body of the log's entry."""
+        body = {"source": self.source, "reason": dict(self.reason)}
+        if self.pin is not None:
+            body["pin"] = {"newFields": self.pin}
+        if self.options is not None:
+            body["options"] = dict(self.options)
+        body |= {"dataSchemaJson": self.data_schema, "partitionSchemaJson": self.partition_schema}
+        return (json.dumps(body, indent=1, ensure_ascii=True) + "\n").encode("ascii")
+
+
+def open_log(store: ObjectStore) -> NumberedLog:
+    """The schema log below a location."""
+    return NumberedLog(store, PREFIX, format_version=FORMAT_VERSION, width=0)
+
+
+def read_entry(log: NumberedLog, version: int) -> SchemaEntry:
+    """Read one version.
+
+    Raises:
+        IncompatibleStateError: A newer version of this package wrote it.
+        CorruptedStateError: There is no such version, or it is damaged.
+    """
+    entry = log.read(version)
+    try:
+        body = json.loads(entry.body)
+        pin = body["pin"]["newFields"] if "pin" in body else None
+        if pin is not None and pin not in NEW_FIELDS:
+            raise ValueError(f"it is pinned with newFields={pin!r}")  # noqa: TRY301 - told below
+        return SchemaEntry(
+            version,
+            str(entry.header.get("created")),
+            _of(str, body["source"]),
+            _of(dict, body["reason"]),
+            pin,
+            _struct(body["dataSchemaJson"]),
+            _struct(body["partitionSchemaJson"]),
+            _of(dict, body["options"]) if "options" in body else None,
+        )
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as failure:
+        raise not_a_version(log.name(version), failure) from failure
+
+
+def not_a_version(name: str, failure: Exception) -> CorruptedStateError:
+    """Say that an entry of the log is none."""
+    return CorruptedStateError(
+        f"{name} is not a schema version: {failure}. Restore the schema location from a backup, or "
+        "start the stream with a new one."
+    )
+
+
+def append_entry(log: NumberedLog, entry: SchemaEntry) -> bool:
+    """Write a version, unless another writer has its number.
+
+    Returns:
+        Whether the number is this version's now.
+
+    Raises:
+        StateConflictError: The version before it is pinned, and this one would evolve or unpin it
+            without saying so.
+    """
+    is_asked = entry.reason.get("change") in {"pinned", "unpinned", "rolledBack"}
+    if entry.version and not is_asked:
+        before = read_entry(log, entry.version - 1)
+        if entry.options is None:
+            entry = dataclasses.replace(entry, options=before.options)
+        if before.pin is not None:
+            raise StateConflictError(
+                f"The schema is pinned ({log.name(before.version)}), so no version is added to it. "
+                "To let it evolve again: cloudfiles schema unpin."
+            )
+    return log.append(entry.version, {}, entry.to_body())
+
+
+def author() -> str:
+    """Who writes: the Airflow task where there is one, else the user and the host."""
+    dag, task = os.environ.get("AIRFLOW_CTX_DAG_ID"), os.environ.get("AIRFLOW_CTX_TASK_ID")
+    if dag and task:
+        run = os.environ.get("AIRFLOW_CTX_DAG_RUN_ID")
+        return f"{dag}.{task}" + (f" ({run})" if run else "")
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container's user may have no name
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+def _of(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r} is not {kind.__name__}")
+    return value
+
+
+def _struct(value: Any) -> Any:
+    """Check that a value is a struct of Spark's schema JSON, all through."""
+    if _of(dict, value).get("type") != "struct":
+        raise ValueError("it has no schema that is a struct")
+    for field in _of(list, value["fields"]):
+        _of(str, field["name"])
+        _kind(field["type"])
+    return value
+
+
+def _kind(value: Any) -> None:
+    """Check that a value is a type of Spark's schema JSON."""
+    if isinstance(value, str):
+        return
+    if _of(dict, value).get("type") == "struct":
+        _struct(value)
+    elif value.get("type") == "array":
+        _kind(value["elementType"])
+    elif value.get("type") == "map":
+        _kind(value["keyType"])
+        _kind(value["valueType"])
+    else:
+        raise ValueError(f"{value.get('type')!r} is not a type")

@@ -1,0 +1,188 @@
+"""What if Spark's checkpoint is damaged?
+
+Spark syncs nothing that it writes there, so a power failure may leave any file of it empty or cut
+off, and Spark then refuses to start, for ever. But for a query whose only source is ours, and
+which keeps no state of its own, everything in it follows from the plan log: the offset of batch `b`
+is the end of plan `b`. So before a query starts:
+
+1. What Spark will read is looked at: the newest entry of `commits`, the newest two of `offsets`,
+   and `metadata`. If it is whole, nothing happens.
+2. `done` is the last batch that is known to be committed: by an entry of `commits` that is whole,
+   or because the offsets of the batch behind it are there.
+3. Offsets that Spark needs to go on behind `done`, and that are missing, are written from the plan
+   log. Entries that are not whole are removed: their batch is run again, with the same number and
+   the same files, and the sink of this package leaves out what its table has.
+
+Whatever cannot be proved in this way is refused, by name, and is left as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from airflow_cloudfiles.engine.errors import CorruptedStateError, StateError
+from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.locks.run_lock import RunLock
+from airflow_cloudfiles.engine.state import spark_checkpoint
+from airflow_cloudfiles.engine.state.plan_log import PlanLog
+from airflow_cloudfiles.engine.state.spark_checkpoint import COMMITS, METADATA, OFFSETS
+from airflow_cloudfiles.engine.storage import ObjectStore
+
+LOCK_PATIENCE_SECONDS = 20.0
+"""How long a damaged checkpoint waits for the run that may be using it."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Damage:
+    """What is wrong with a checkpoint, and what it is to become.
+
+    Attributes:
+        found: What is wrong, in words; empty when nothing is.
+        missing: Batches whose offsets are to be written.
+        removed: Files that are not whole and are not needed.
+        newest: The newest batch whose offsets are whole; -1 for none.
+        has_id: Whether `metadata` is as it must be.
+    """
+
+    found: list[str] = field(default_factory=list)
+    missing: list[int] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    newest: int = -1
+    has_id: bool = True
+
+
+def heal(spark: ObjectStore, state: ObjectStore | None, *, sources: int) -> None:
+    """Rebuild a damaged checkpoint of Spark from the plan log, before its query starts.
+
+    Args:
+        spark: Where Spark will read it: the checkpoint location, or its mirror.
+        state: Where the plan log is; `None` when it is not in the query's checkpoint location.
+        sources: How many streams the query reads.
+
+    Raises:
+        CorruptedStateError: It is damaged and cannot be rebuilt.
+        StateLockedError: It is damaged, and another run is using it.
+        StateError: It cannot be written.
+    """
+    if not _inspect(spark).found:
+        return
+    if state is None:
+        raise _refused(spark, _inspect(spark), "the stream's state is in another location")
+    lock = RunLock(state)
+    lock.acquire(timeout_seconds=LOCK_PATIENCE_SECONDS)
+    with lock:
+        damage = _inspect(spark)
+        if damage.found:
+            _refuse_unprovable(spark, damage, sources)
+            try:
+                _rebuild(spark, damage, PlanLog(state))
+            except OSError as failure:
+                name = printable_path(spark.uri)
+                msg = f"Spark's checkpoint in {name} is damaged and cannot be written: {failure}"
+                raise StateError(msg) from failure
+
+
+def _inspect(spark: ObjectStore) -> _Damage:
+    """Look at what Spark will read."""
+    damage = _Damage()
+    # In this order: a run that goes on meanwhile writes offsets before commits.
+    commits = spark_checkpoint.numbers(spark, COMMITS)
+    offsets = spark_checkpoint.numbers(spark, OFFSETS)
+    committed, torn_commits = _newest(
+        commits, lambda batch: spark_checkpoint.is_committed(spark, batch)
+    )
+    damage.newest, torn_offsets = _newest(offsets, lambda batch: _has_offsets(spark, batch))
+    done = max(committed, damage.newest - 1)
+    top = max(damage.newest, done)
+    needed = [batch for batch in (top - 1, top) if batch >= 0]
+    damage.missing = [batch for batch in needed if not _has_offsets(spark, batch)]
+    damage.removed = [f"{COMMITS}/{batch}" for batch in torn_commits]
+    damage.removed += [f"{OFFSETS}/{batch}" for batch in torn_offsets if batch not in needed]
+    damage.found = [f"{key} is cut off or damaged" for key in damage.removed]
+    damage.found += [
+        f"{OFFSETS}/{batch} is {'cut off or damaged' if batch in offsets else 'missing'}"
+        for batch in damage.missing
+    ]
+    _, damage.has_id = spark_checkpoint.query_id(spark)
+    if not damage.has_id:
+        is_there = spark.head(METADATA) is not None
+        if is_there or offsets or commits:
+            damage.found.append(f"{METADATA} is {'cut off or damaged' if is_there else 'missing'}")
+        else:
+            damage.has_id = True  # a new query
+    return damage
+
+
+def _newest(batches: list[int], is_whole: Callable[[int], bool]) -> tuple[int, list[int]]:
+    """The newest entry that is whole, and those behind it that are not."""
+    torn: list[int] = []
+    for batch in reversed(batches):
+        if is_whole(batch):
+            return batch, torn
+        torn.append(batch)
+    return -1, torn
+
+
+def _has_offsets(spark: ObjectStore, batch: int) -> bool:
+    return spark_checkpoint.read_offsets(spark, batch) is not None
+
+
+def _refuse_unprovable(spark: ObjectStore, damage: _Damage, sources: int) -> None:
+    """Refuse what does not follow from the plan log."""
+    found = spark_checkpoint.read_offsets(spark, damage.newest)
+    if sources != 1 or (found is not None and found.sources not in {1, None}):
+        raise _refused(spark, damage, "the query has several sources")
+    if next(spark.list("state/"), None) is not None:
+        raise _refused(spark, damage, "the query keeps state of its own (aggregations, joins)")
+    if found is not None and found.ours is None:
+        raise _refused(spark, damage, "its other entries are of a form that is not known here")
+
+
+def _rebuild(spark: ObjectStore, damage: _Damage, plans: PlanLog) -> None:
+    """Write what is missing, and then remove what is not whole."""
+    found = spark_checkpoint.read_offsets(spark, damage.newest)
+    planned = plans.get(damage.newest)
+    if found is not None and (planned is None or planned.end != found.ours):
+        raise _refused(spark, damage, f"{OFFSETS}/{damage.newest} is not what the plan log has")
+    ends = {batch: plans.get(batch) for batch in damage.missing}
+    lacks = next((batch for batch, plan in ends.items() if plan is None), None)
+    if lacks is not None:
+        raise _refused(spark, damage, f"the plan log has no batch {lacks}")
+    settings = found.settings if found is not None else _settings()
+    for batch, plan in ends.items():
+        if plan is not None:
+            content = spark_checkpoint.encode_offsets(settings, plan.end)
+            spark_checkpoint.replace(spark, f"{OFFSETS}/{batch}", content)
+    for key in damage.removed:
+        spark_checkpoint.remove(spark, key)
+    if not damage.has_id:
+        known, _ = spark_checkpoint.query_id(spark)
+        content = json.dumps({"id": known or str(uuid.uuid4())}, separators=(",", ":")).encode()
+        spark_checkpoint.replace(spark, METADATA, content)
+    _log.warning(
+        "Spark's checkpoint in %s was damaged (%s); it has been rebuilt from the plan log. Batches "
+        "of which it is not known whether they were committed are run again with the same files.",
+        printable_path(spark.uri),
+        "; ".join(damage.found),
+    )
+
+
+def _settings() -> str:
+    """Settings for a query without state: none; Spark takes those of its session."""
+    now_ms = time.time_ns() // 10**6
+    value = {"batchWatermarkMs": 0, "batchTimestampMs": now_ms, "conf": {}}
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _refused(spark: ObjectStore, damage: _Damage, why: str) -> CorruptedStateError:
+    return CorruptedStateError(
+        f"Spark's checkpoint in {printable_path(spark.uri)} is damaged: {'; '.join(damage.found)}. "
+        f"It cannot be rebuilt: {why}. Restore the checkpoint location as a whole, together with "
+        "the table, from a backup, or start with a new one (docs/how-to/recover.md)."
+    )

@@ -1,0 +1,465 @@
+"""How does a Spark session learn `format("cloudFiles")`?
+
+`register(spark)` adds the data source and the Delta sink, and four small things around PySpark's
+own reader and writer that Spark's Python data sources cannot do by themselves:
+
+1. `load()` raises our errors as themselves, not as a Java stack trace, and infers the first schema
+   version itself, with Spark's help when the sample is large.
+2. `load()` adds the rescued data column to a given schema in the modes that rescue what does not
+   fit, and passes on the sample limits that Databricks keeps in SQL configurations.
+3. `start()` tells the source the query's `checkpointLocation` (see `handoff`), and where no
+   `cloudFiles.schemaLocation` is given lets the checkpoint serve as one. Where Spark cannot reach
+   the location, it gets a local one that is mirrored there (see `checkpoint_mirror`). A checkpoint
+   that a power failure has damaged is rebuilt first (see `checkpoint_healing`).
+4. `awaitTermination()` raises `UnknownFieldException` (which is then also a
+   `StreamingQueryException`) instead of a text that contains the word.
+
+Other formats are not touched.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from pyspark.errors import StreamingQueryException
+from pyspark.errors.exceptions.base import PySparkException
+from pyspark.sql.types import StringType, StructField, StructType
+
+from airflow_cloudfiles.engine import errors
+from airflow_cloudfiles.engine.casing import comparing_case
+from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.spark import checkpoint_healing, checkpoint_mirror, handoff
+from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
+from airflow_cloudfiles.engine.spark.session_zone import zone_warning
+from airflow_cloudfiles.engine.spark.sink import STATE as SINK_STATE
+from airflow_cloudfiles.engine.spark.sink import DeltaDataSource, DeltaLakeDataSource
+from airflow_cloudfiles.engine.spark.source import CloudFilesDataSource
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.types import as_nullable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_cloudfiles.engine.spark.checkpoint_mirror import CheckpointMirror
+
+RECEIVE_SECONDS = 60.0
+"""How long `start()` waits for the planning process to take the checkpoint location."""
+_CHECKPOINT = "checkpointlocation"
+STATE_HANDOFF = "cloudFiles.internal.token"
+CASE_SENSITIVE = "cloudFiles.internal.caseSensitive"
+SAMPLE_CONFS = {
+    "spark.databricks.cloudFiles.schemaInference.sampleSize.numBytes": (
+        "cloudFiles.schemaInference.sampleSize.numBytes"
+    ),
+    "spark.databricks.cloudFiles.schemaInference.sampleSize.numFiles": (
+        "cloudFiles.schemaInference.sampleSize.numFiles"
+    ),
+}
+_OUR_SINKS = {DeltaLakeDataSource.name()}
+_DELTA_JAR_CLASS = "io.delta.sql.DeltaSparkSessionExtension"
+_log = logging.getLogger(__name__)
+
+
+def register(spark: SparkSession) -> None:
+    """Make `cloudFiles` and the jar-less Delta sink known to a Spark session.
+
+    Calling it again, or for another session, is harmless.
+
+    Args:
+        spark: A session of Spark 4.2 or later. Over Spark Connect the data sources work, but the
+            reader must be told the `checkpointLocation` too.
+    """
+    _use_this_python(spark)
+    spark.dataSource.register(CloudFilesDataSource)
+    spark.dataSource.register(DeltaLakeDataSource)
+    if not _has_delta_jar(spark):
+        spark.dataSource.register(DeltaDataSource)
+        _OUR_SINKS.add(DeltaDataSource.name())
+    _wrap_pyspark()
+
+
+def _use_this_python(spark: SparkSession) -> None:
+    """Let local workers run the Python that has this package, unless the user chose another.
+
+    Spark takes `python3` from the path, which in an environment that is not activated is another
+    one, and lacks this package.
+    """
+    context = getattr(spark, "sparkContext", None)
+    if context is None or not str(context.master).startswith("local"):
+        return
+    chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
+    if not chosen:
+        context.pythonExec = sys.executable
+
+
+def _has_delta_jar(spark: SparkSession) -> bool:
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is None:
+        return False
+    try:
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        loader.loadClass(_DELTA_JAR_CLASS)
+    except Exception as error:
+        if "ClassNotFoundException" in str(error):
+            return False
+        raise
+    return True
+
+
+@functools.cache
+def _wrap_pyspark() -> None:
+    """Wrap PySpark's classes once a process."""
+    from pyspark.sql.streaming.query import StreamingQuery  # noqa: PLC0415
+    from pyspark.sql.streaming.readwriter import (  # noqa: PLC0415
+        DataStreamReader,
+        DataStreamWriter,
+    )
+
+    for name in ("format", "schema", "option", "options"):
+        _wrap(DataStreamReader, name, _remember)
+    _wrap(DataStreamReader, "load", _load)
+    for name in _WRITER_CALLS:
+        if hasattr(DataStreamWriter, name):
+            _wrap(DataStreamWriter, name, _remember)
+    _wrap(DataStreamWriter, "start", _start)
+    _wrap(DataStreamWriter, "toTable", _start)
+    _wrap(StreamingQuery, "awaitTermination", _await)
+    _wrap(StreamingQuery, "processAllAvailable", _await)
+
+
+_WRITER_CALLS = (
+    "format",
+    "outputMode",
+    "option",
+    "options",
+    "partitionBy",
+    "clusterBy",
+    "queryName",
+    "trigger",
+    "foreach",
+    "foreachBatch",
+)
+
+
+def _wrap(owner: type, name: str, around: Callable[..., Any]) -> None:
+    """Put a function around a method; it gets the original, its name and the call."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return around(original, name, self, args, kwargs)
+
+    setattr(owner, name, wrapped)
+
+
+def _calls(builder: Any) -> list[tuple[str, tuple[Any, ...], dict[str, Any]]]:
+    """The calls made so far on a reader or writer, kept on the object itself."""
+    calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = builder.__dict__.setdefault(
+        "_cloudfiles_calls", []
+    )
+    return calls
+
+
+def _remember(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs: Any) -> Any:
+    result = original(self, *args, **kwargs)
+    _calls(self).append((name, args, kwargs))
+    return result
+
+
+def _options_of(builder: Any, extra: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The options set so far, keyed in lower case (Spark's rule), the last one winning."""
+    found: dict[str, Any] = {}
+    for name, args, kwargs in _calls(builder):
+        if name == "option":
+            pair = dict(zip(("key", "value"), args, strict=False)) | kwargs
+            found[str(pair["key"]).lower()] = pair["value"]
+        elif name == "options":
+            found.update({key.lower(): value for key, value in kwargs.items()})
+    found.update({key.lower(): value for key, value in (extra or {}).items()})
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _as_typed(builder: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Options under the names that the user typed, for messages."""
+    typed: dict[str, str] = {}
+    for name, args, kwargs in _calls(builder):
+        keys = [*args[:1], *([kwargs["key"]] if "key" in kwargs else [])]
+        names = kwargs if name == "options" else keys if name == "option" else ()
+        typed.update({str(key).lower(): str(key) for key in names})
+    return {typed.get(key, key): value for key, value in options.items()}
+
+
+def _last(builder: Any, name: str) -> Any:
+    """The argument of the last call of a one-argument method; `None` when never called."""
+    values = [[*args, *kwargs.values()][0] for n, args, kwargs in _calls(builder) if n == name]
+    return values[-1] if values else None
+
+
+def _load(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs: Any) -> Any:
+    """`DataStreamReader.load` for `cloudFiles`; other formats pass through."""
+    names = ("path", "format", "schema")
+    call = dict(zip(names, args, strict=False)) | kwargs
+    source = call.get("format") or _last(self, "format")
+    if not isinstance(source, str) or source.lower() != "cloudfiles":
+        return original(self, *args, **kwargs)
+    schema = call.pop("schema", None) or _last(self, "schema")
+    given = {key: value for key, value in call.items() if key not in names}
+    said = _options_of(self, given)
+    path = call.get("path") or said.get("path")
+    options = CloudFilesOptions.parse(
+        _as_typed(self, said), has_schema=schema is not None, path=path and str(path)
+    )
+    if schema is not None:
+        self.schema(_completed(schema, options))
+    for conf, option in SAMPLE_CONFS.items():
+        value = self._spark.conf.get(conf, None)
+        if value is not None and option.lower() not in said:
+            self.option(option, value)
+    self.option("cloudFiles.internal.parallelism", self._spark.sparkContext.defaultParallelism)
+    self.option(CASE_SENSITIVE, self._spark.conf.get("spark.sql.caseSensitive", "false"))
+    if schema is None and (options.schema_location or options.checkpoint_location):
+        _settle_first(self, given, options.path)
+    self.option(STATE_HANDOFF, handoff.new_token())
+    frame = _defined(original, self, call, options)
+    if options.schema_location is None and schema is None and options.checkpoint_location is None:
+        # Only this very frame, not one derived from it, can be defined again in `_start`.
+        frame._cloudfiles_reader = (self, call)  # noqa: SLF001
+    return frame
+
+
+def _defined(
+    original: Callable[..., Any], reader: Any, call: dict[str, Any], options: CloudFilesOptions
+) -> Any:
+    """Define the DataFrame; say so where its timestamps are not read in the session's zone."""
+    try:
+        frame = original(reader, **call)
+        # Spark resolves the source only when it is asked for the schema.
+        warning = zone_warning(frame.schema, options, reader._spark.conf.get(SESSION_ZONE, None))  # noqa: SLF001
+    except PySparkException as error:
+        raise (errors.from_text(str(error)) or error) from None
+    if warning is not None:
+        _log.warning("%s", warning)
+    return frame
+
+
+def _settle_first(reader: Any, given: dict[str, Any], path: str) -> None:
+    """Write the first schema version from here, where Spark can help to look at a large sample.
+
+    The source, which runs in a process of its own without a session, then finds it in the log.
+    """
+    from airflow_cloudfiles.engine.inference.workers import spark_crew  # noqa: PLC0415
+    from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
+
+    options = CloudFilesOptions.parse(_options_of(reader, given), path=path)
+    with comparing_case(sensitive=options.case_sensitive):
+        definition.settle_schema(options, crew=spark_crew(reader._spark))  # noqa: SLF001
+
+
+def _completed(schema: Any, options: CloudFilesOptions) -> StructType:
+    """A given schema with the rescued data column behind it, if it has none yet.
+
+    Nothing of it is `NOT NULL`, as in Spark's file sources: Spark would take its word for it, and
+    files may lack anything.
+    """
+    from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
+
+    if isinstance(schema, str):
+        schema = StructType.fromDDL(schema)
+    for warning in definition.in_vain(schema, options):
+        _log.warning("%s", warning)
+    column = options.rescued_data_column
+    fields = cast("StructType", as_nullable(schema)).fields
+    if column is None or column in schema.fieldNames():
+        return StructType(fields)
+    return StructType([*fields, StructField(column, StringType())])
+
+
+def _start(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs: Any) -> Any:
+    """`DataStreamWriter.start` and `toTable`: hand the checkpoint location over to the source."""
+    _refuse_partitions(self, kwargs)
+    tokens, told = tokens_of(self._df)
+    if not tokens and not told:
+        return original(self, *args, **kwargs)
+    named = ("path", "tableName", "format", "outputMode", "partitionBy", "queryName")
+    extra = {key: value for key, value in kwargs.items() if key not in named}
+    checkpoint = _options_of(self, extra).get(_CHECKPOINT)
+    if not tokens and not checkpoint:
+        return original(self, *args, **kwargs)
+    if not checkpoint:
+        raise OptionError(
+            "A cloudFiles stream needs .option('checkpointLocation', ...) on writeStream: that is "
+            "where it remembers which files it has read."
+        )
+    reader = getattr(self._df, "_cloudfiles_reader", None)
+    if reader is not None and tokens:
+        again = _defined_again(reader, self, str(checkpoint))
+        return getattr(again, name)(*args, **kwargs)
+    if len(tokens) > 1:
+        raise OptionError(
+            "A query with several cloudFiles sources must say where each keeps its state: give "
+            "each readStream an .option('checkpointLocation', ...) of its own."
+        )
+    # `toTable` takes a table's name where `start` takes a path.
+    target = (args[0] if args else kwargs.get("path")) if name == "start" else None
+    for_spark, mirror = checkpoint_mirror.for_spark(self._spark, str(checkpoint))
+    if for_spark != str(checkpoint):
+        kwargs = {key: value for key, value in kwargs.items() if key.lower() != _CHECKPOINT}
+        # Not `self.option`, which would be remembered: the writer may be started again.
+        self._jwrite = self._jwrite.option("checkpointLocation", for_spark)
+        self._jwrite = self._jwrite.option(SINK_STATE, str(checkpoint))
+    _heal_checkpoint(self._df, str(checkpoint), mirror)
+    if mirror is None and not tokens:
+        return original(self, *args, **kwargs)
+    locations = handoff.QueryLocations(
+        str(checkpoint),
+        None if target is None else str(target),
+        None if mirror is None else str(mirror.folder),
+    )
+    return _handed_over(
+        lambda: original(self, *args, **kwargs), (tokens or told)[0], locations, mirror
+    )
+
+
+def _heal_checkpoint(frame: DataFrame, checkpoint: str, mirror: CheckpointMirror | None) -> None:
+    """Rebuild, or refuse by name, what of Spark's checkpoint a power failure has damaged."""
+    state = open_store(checkpoint)
+    spark = state if mirror is None else open_store(str(mirror.folder))
+    try:
+        has_state = next(state.list("_source/plans/"), None) is not None
+        sources = _streaming_leaves(frame)
+        checkpoint_healing.heal(spark, state if has_state else None, sources=sources)
+    except BaseException:
+        if mirror is not None:
+            mirror.finish()
+        raise
+
+
+def _streaming_leaves(frame: DataFrame) -> int:
+    """How many streams a query reads."""
+    leaves = cast("Any", frame)._jdf.queryExecution().logical().collectLeaves()  # noqa: SLF001
+    return sum(bool(leaves.apply(index).isStreaming()) for index in range(leaves.size()))
+
+
+def _refuse_partitions(writer: Any, kwargs: dict[str, Any]) -> None:
+    """Spark does not tell a Python sink of partition columns, which would be silently forgotten."""
+    sink = str(kwargs.get("format") or _last(writer, "format") or "").lower()
+    asked = {name for name, _, _ in _calls(writer)} | {key for key in kwargs if kwargs[key]}
+    if sink in _OUR_SINKS and asked & {"partitionBy", "clusterBy"}:
+        raise OptionError(
+            f"The {sink} sink cannot write partitioned or clustered tables in this version. Leave "
+            "out partitionBy and clusterBy, or use Delta's own jars."
+        )
+
+
+def _handed_over(
+    start: Callable[[], Any],
+    token: str,
+    locations: handoff.QueryLocations,
+    mirror: CheckpointMirror | None,
+) -> Any:
+    """Start a query, and wait until its planning process knows where its state is."""
+    handoff.hand_over(token, locations)
+    try:
+        try:
+            query = start()
+        except BaseException:
+            if mirror is not None:
+                mirror.finish()
+            raise
+        if mirror is not None:
+            checkpoint_mirror.follow(query, mirror)
+        deadline = time.monotonic() + RECEIVE_SECONDS
+        while not handoff.is_received(token) and query.isActive and time.monotonic() < deadline:
+            time.sleep(0.01)
+    finally:
+        handoff.withdraw(token)
+    return query
+
+
+def _defined_again(reader: Any, writer: Any, checkpoint: str) -> Any:
+    """Define the DataFrame again with the checkpoint as its schema location, and start that.
+
+    The documentation's third example has no schema location; with it the stream evolves over
+    restarts like any other.
+    """
+    defining, call = reader
+    defining.option("cloudFiles.schemaLocation", checkpoint)
+    again = defining.load(**call).writeStream
+    for call, call_args, call_kwargs in _calls(writer):
+        getattr(again, call)(*call_args, **call_kwargs)
+    return again
+
+
+def tokens_of(frame: DataFrame) -> tuple[list[str], list[str]]:
+    """The hand-over tokens of the cloudFiles sources in a query.
+
+    Returns:
+        Those of the sources that were not told where their state is, and those of the others.
+    """
+    plan = getattr(frame, "_jdf", None)
+    if plan is None:
+        return [], []
+    leaves = plan.queryExecution().logical().collectLeaves()
+    tokens: list[str] = []
+    told: list[str] = []
+    for index in range(leaves.size()):
+        options = _leaf_options(leaves.apply(index))
+        token = options.get(STATE_HANDOFF.lower())
+        if token:
+            (told if options.get(_CHECKPOINT) else tokens).append(token)
+    return list(dict.fromkeys(tokens)), list(dict.fromkeys(told))
+
+
+def _leaf_options(leaf: Any) -> dict[str, str]:
+    """The reader options of a leaf of a logical plan, keyed in lower case."""
+    kind = leaf.getClass().getSimpleName()
+    if kind == "UnresolvedDataSource":  # Spark 4.3
+        entries = leaf.options()
+        iterator = entries.iterator()
+        pairs = []
+        while iterator.hasNext():
+            pair = iterator.next()
+            pairs.append((pair.productElement(0), pair.productElement(1)))
+    elif kind == "StreamingRelationV2":  # Spark 4.2
+        pairs = list(dict(leaf.extraOptions().asCaseSensitiveMap()).items())
+    else:
+        return {}
+    return {str(key).lower(): str(value) for key, value in pairs}
+
+
+def _await(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs: Any) -> Any:
+    """Raise the error that a task or the planning process raised, as itself."""
+    try:
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            checkpoint_mirror.ended(self)
+    except StreamingQueryException as error:
+        ours = errors.from_text(str(error))
+        if ours is None:
+            raise
+        raise as_query_exception(ours, error) from None
+
+
+def as_query_exception(ours: CloudFilesError, query: StreamingQueryException) -> CloudFilesError:
+    """One exception that is both: caught by `except StreamingQueryException` and by our class."""
+    kind = type(ours).__name__
+    both = type(
+        kind, (type(ours), type(query)), {"__module__": "airflow_cloudfiles", "__str__": _message}
+    )
+    error = cast("CloudFilesError", both.__new__(both))  # type: ignore[call-overload]
+    error.__dict__.update(query.__dict__)
+    error.__dict__.update(ours.__dict__)
+    error.args = ours.args
+    return error
+
+
+def _message(error: CloudFilesError) -> str:
+    return error.message

@@ -1,0 +1,294 @@
+"""How does Spark read the files as a stream?
+
+`spark.readStream.format("cloudFiles")`: a Python data source. Three processes meet here, and each
+opens for itself what it needs:
+
+1. The *defining* process (`load()`): validates the options, settles the schema.
+2. The *planning* process beside the driver: discovers files, plans micro-batches, cuts splits. It
+   holds the run lock of the checkpoint location while the query runs.
+3. The *tasks*: read one split each (`split_reader`).
+
+Spark's offset is a position in the file log. A planned range is in the plan log before Spark
+learns of it, so a batch id means the same files for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.streaming.datasource import ReadLimit as SparkReadLimit
+from pyspark.sql.types import StructType  # noqa: TC002 - as in the sink, beside Spark's others
+
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, OptionError
+from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.reading.splits import BatchContext, Split
+from airflow_cloudfiles.engine.spark import handoff, split_rows
+from airflow_cloudfiles.engine.spark.checkpoint_mirror import CheckpointMirror
+from airflow_cloudfiles.engine.state import progress
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_cloudfiles.engine.intake.intake import Intake
+    from airflow_cloudfiles.engine.locks.run_lock import RunLock
+
+LOCK_PATIENCE_SECONDS = 20.0
+"""How long a query waits for the planning process of its predecessor to go away."""
+_log = logging.getLogger(__name__)
+
+
+class CloudFilesDataSource(DataSource):
+    """The data source `cloudFiles`.
+
+    Options are Auto Loader's (docs/reference/options.md); `path` is the folder to read. The schema
+    is the newest version in the schema log, or is inferred and written there.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name to give to `format`."""
+        return "cloudFiles"
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.options: dict[str, str] = dict(options)
+        self._settled: Any = None
+
+    def schema(self) -> StructType:
+        """The schema of the stream when the user gave none.
+
+        Raises:
+            OptionError: The options are not valid.
+            SchemaInferenceError: There is nothing to infer from (B4).
+        """
+        from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
+
+        log_to_stderr()
+        options = CloudFilesOptions.parse(self.options)
+        self._settled = definition.settle_schema(options)
+        definition.check_readable(self._settled, options)
+        if options.split_token is not None:
+            return split_rows.SPLIT_SCHEMA
+        if options.evolve_ahead:
+            from airflow_cloudfiles.engine.stream import evolve_ahead  # noqa: PLC0415
+
+            self._settled = evolve_ahead.before_definition(options, self._settled)
+        return self._settled.full_schema(options.rescued_data_column)  # type: ignore[no-any-return]
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Refuse a batch read, which would ingest nothing once."""
+        raise OptionError(
+            f"cloudFiles is a streaming source (asked for {len(schema.fields)} columns): use "
+            "spark.readStream.format('cloudFiles'), with trigger(availableNow=True) for a batch."
+        )
+
+    def streamReader(self, schema: StructType) -> CloudFilesStreamReader:  # noqa: N802
+        """The reader of one query; cheap, since Spark builds one for every micro-batch."""
+        from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
+
+        options = CloudFilesOptions.parse(self.options, has_schema=self._settled is None)
+        settled = self._settled
+        if settled is None:
+            column = options.rescued_data_column
+            if column is not None and column not in schema.names:
+                raise IncompatibleSchemaError(
+                    f"The given schema lacks the rescued data column {column}, which it has in "
+                    f"mode {options.schema_evolution_mode}. Add `{column} STRING` to it, or call "
+                    "register(spark), which does."
+                )
+            settled = definition.given_schema(schema, options)
+            definition.check_readable(settled, options)
+        return CloudFilesStreamReader(options, settled)
+
+
+class SplitPartition(InputPartition):
+    """A split on its way to a task."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(split)
+
+
+class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans and reads the micro-batches of one query.
+
+    Everything it opens stays in the planning process; what is sent to the tasks is the options and
+    the schema.
+    """
+
+    def __init__(self, options: CloudFilesOptions, settled: Any) -> None:
+        self._options = options
+        self._settled = settled
+        self._intake: Intake | None = None
+        self._lock: RunLock | None = None
+        self._mirror: CheckpointMirror | None = None
+        self._target: Offset | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what only the planning process may hold."""
+        return {**self.__dict__, "_intake": None, "_lock": None, "_mirror": None}
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        """Before the first file."""
+        return START.to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Discover once; files that arrive later wait for the next run (B113)."""
+        intake = self._opened()
+        if self._options.up_to_entry is None:
+            found = intake.discover()
+            self._target = intake.head()
+            progress.note_discovery(intake.state, found.to_json())
+        else:
+            self._target = Offset(self._options.up_to_entry + 1, 0)
+
+    def getDefaultReadLimit(self) -> SparkReadLimit:  # noqa: N802
+        """`cloudFiles.maxFilesPerTrigger`; bytes are limited beside it in `latestOffset`."""
+        return ReadMaxFiles(self._options.max_files_per_trigger)
+
+    def latestOffset(self, start: dict[str, int], limit: SparkReadLimit) -> dict[str, int]:  # noqa: N802
+        """Plan the next micro-batch; `start` itself when there is nothing left."""
+        intake = self._opened()
+        if self._target is None:
+            intake.discover()
+        target = self._target or intake.head()
+        unlimited = isinstance(limit, ReadAllAvailable)
+        read_limit = ReadLimit() if unlimited else self._options.read_limit
+        end = intake.plans.plan(intake.files, Offset.from_json(start), read_limit, target)
+        return end.to_json()
+
+    def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
+        """Where the file log ends; Spark shows it in the progress of the query."""
+        return self._opened().head().to_json()
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """Cut the planned files into splits."""
+        from airflow_cloudfiles.engine.reading.fetch import packed  # noqa: PLC0415
+
+        intake = self._opened()
+        self._publish()
+        crash_point("after-spark-offset")
+        first, last = Offset.from_json(start), Offset.from_json(end)
+        files = list(intake.files.slice(first, last))
+        context = self._context(intake, first, last)
+        can_cut = self._options.format_options.can_split()
+        splits = packed(
+            intake.source, files, parallelism=self._options.parallelism, can_cut=can_cut
+        )
+        _log.info("Micro-batch %s to %s: %s files, %s splits", start, end, len(files), len(splits))
+        return [SplitPartition(Split(context, ranges)) for ranges in splits]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one split in a task; in a job only pass it on, for the sink to read."""
+        split: Split = partition.value
+        crash_point("before-read")
+        if self._options.split_token is not None:
+            return _emit(split, split_rows.check_token(self._options.split_token))
+        from airflow_cloudfiles.engine.reading.split_reader import SplitReader  # noqa: PLC0415
+
+        return SplitReader(split).read()
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Spark has committed up to `end`; its own log holds that, wherever it is."""
+        crash_point("after-spark-commit")
+        self._publish()
+        _log.debug("Committed up to %s", end)
+
+    def stop(self) -> None:
+        """Free what the planning process holds; the OS does it when the process is killed."""
+        if self._intake is not None:
+            self._intake.close()
+            self._intake = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _publish(self) -> None:
+        """Bring Spark's checkpoint into the state, where it is not there anyway."""
+        if self._mirror is not None:
+            self._mirror.publish()
+
+    def _opened(self) -> Intake:
+        """Open the state on first use, in the planning process only."""
+        if self._intake is None:
+            from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
+
+            log_to_stderr()
+            locations = self._locations()
+            if locations.mirror is not None:
+                self._mirror = CheckpointMirror(Path(locations.mirror))
+            self._settled = definition.bind(self._settled, self._options, locations.checkpoint)
+            self._intake, self._lock = definition.open_intake(
+                self._options, locations, LOCK_PATIENCE_SECONDS
+            )
+            self._intake.check()
+        return self._intake
+
+    def _locations(self) -> handoff.QueryLocations:
+        """Where the state is: said to the reader, or handed over by `writeStream`."""
+        handed = handoff.receive(self._options.token) if self._options.token else None
+        if self._options.checkpoint_location is not None:
+            mirror = handed.mirror if handed else None
+            return handoff.QueryLocations(self._options.checkpoint_location, mirror=mirror)
+        if handed is None:
+            raise OptionError(
+                "The source does not know its checkpoint location. Give the one of writeStream to "
+                "readStream too: .option('checkpointLocation', ...). (After "
+                "airflow_cloudfiles.register(spark) it is passed on by itself, except over Spark "
+                "Connect and for queries with several cloudFiles sources.)"
+            )
+        return handed
+
+    def _context(self, intake: Intake, start: Offset, end: Offset) -> BatchContext:
+        from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
+
+        return BatchContext(
+            source_uri=intake.source.uri,
+            source_name=intake.name,
+            state_uri=intake.state.uri,
+            schema_uri=self._settled.schema_uri,
+            schema_version=self._settled.version,
+            data_schema=self._settled.data_schema.json(),
+            partition_schema=self._settled.partition_schema.json(),
+            start=start,
+            end=end,
+            options=definition.obeying_pin(self._options, self._settled),
+            column_order=self._settled.column_order,
+        )
+
+
+def _emit(split: Split, token: str) -> Iterator[pa.RecordBatch]:
+    """One row: the split itself, for a sink that reads the files in its own tasks."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    from airflow_cloudfiles.engine.types import to_arrow  # noqa: PLC0415
+
+    row = pa.array([split_rows.encode(split, token)], type=pa.binary())
+    yield pa.RecordBatch.from_arrays([row], schema=to_arrow(split_rows.SPLIT_SCHEMA))
+
+
+def log_to_stderr() -> None:
+    """Show this package's progress: Spark passes on what its Python processes print to stderr."""
+    logger = logging.getLogger("airflow_cloudfiles")
+    if not logger.handlers and not logging.getLogger().handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(os.environ.get("CLOUDFILES_LOG_LEVEL", "INFO"))

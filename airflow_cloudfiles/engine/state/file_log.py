@@ -1,0 +1,287 @@
+"""Which files were discovered, in which order?
+
+The file log is the truth about discovery: a file is ingested if it is in an entry, once, however
+often it is listed. Everything else (the ledger, Spark's offsets) refers to it.
+
+The baseline of a stream with `cloudFiles.includeExistingFiles=false`, the files that were there
+before its first start, is in entries of its own, found by `existing`: known, and never ingested.
+
+The body of an entry has one line a file: `["path",size,modification time in microseconds,"etag"]`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import msgspec
+
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.errors import CorruptedStateError
+from airflow_cloudfiles.engine.files import FileEntry, Offset
+from airflow_cloudfiles.engine.state.numbered_log import LogEntry, NumberedLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+PREFIX = "_source/files"
+FORMAT_VERSION = 1
+MAX_ENTRY_FILES = 100_000
+"""How many files one entry may hold, so that an entry is read in a fraction of a second."""
+
+FoundBy = Literal["listing", "notification", "backfill", "existing"]
+
+COMPLETE = "complete"
+"""The position of the entry that ends the baseline."""
+
+_CACHED_ENTRIES = 2
+_CACHED_SUMMARIES = 10_000
+_lines = msgspec.json.Decoder(tuple[str, int, int, str])
+
+
+@dataclass(frozen=True, slots=True)
+class FileBatch:
+    """The files of one entry.
+
+    Attributes:
+        files: In the order in which they are ingested.
+        found_by: How they were discovered.
+        position: How far the listing had come; `None` for a full listing. `COMPLETE` where it is
+            the end of the baseline.
+    """
+
+    files: tuple[FileEntry, ...]
+    found_by: FoundBy = "listing"
+    position: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EntrySummary:
+    """What the header of an entry tells.
+
+    Attributes:
+        number: The number of the entry.
+        id: The id of its writing.
+        created: When it was written (ISO 8601, UTC).
+        files: How many files it holds.
+        bytes: Their size.
+        found_by: How they were discovered.
+        position: How far the listing had come.
+    """
+
+    number: int
+    id: str
+    created: str
+    files: int
+    bytes: int
+    found_by: FoundBy
+    position: str | None
+
+    @property
+    def is_ingested(self) -> bool:
+        """Whether its files are ingested, or only known."""
+        return self.found_by != "existing"
+
+
+class FileLog:
+    """The discovered files of one source, in numbered batches.
+
+    Args:
+        store: The checkpoint location.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._log = NumberedLog(store, PREFIX, format_version=FORMAT_VERSION, has_all=True)
+        self._cache: OrderedDict[int, tuple[EntrySummary, FileBatch]] = OrderedDict()
+        self._summaries: OrderedDict[int, EntrySummary] = OrderedDict()
+        self._baseline_end = -1
+
+    @property
+    def store(self) -> ObjectStore:
+        """The checkpoint location."""
+        return self._store
+
+    def append(self, number: int, batch: FileBatch) -> bool:
+        """Record a batch as entry `number`.
+
+        Args:
+            number: One more than `latest()`, with the batch deduplicated against all before it.
+            batch: At least one and at most `MAX_ENTRY_FILES` files, none twice. `existing` files
+                may be none.
+
+        Returns:
+            Whether the entry is this batch. False: another discoverer has the number.
+        """
+        least = 0 if batch.found_by == "existing" else 1
+        if not least <= len(batch.files) <= MAX_ENTRY_FILES:
+            msg = f"an entry holds 1 to {MAX_ENTRY_FILES} files, not {len(batch.files)}"
+            raise ValueError(msg)
+        header = {
+            "files": len(batch.files),
+            "bytes": sum(file.size for file in batch.files),
+            "found_by": batch.found_by,
+            "position": batch.position,
+        }
+        body = encode_files(batch.files)
+        crash_point("before-file-log-append")
+        won = self._log.append(number, header, body)
+        if won:
+            crash_point("after-file-log-append")
+        return won
+
+    def read(self, number: int) -> FileBatch:
+        """Read an entry.
+
+        Raises:
+            CorruptedStateError: It is missing or damaged.
+            IncompatibleStateError: A newer version of this package wrote it.
+        """
+        return self._read(number)[1]
+
+    def summary(self, number: int) -> EntrySummary:
+        """Read what an entry's header tells, without its files."""
+        found = self._summaries.get(number)
+        if found is None:
+            part = self._log.peek(number)
+            if isinstance(part, LogEntry):
+                return self._remember(part)[0]
+            found = self._keep(number, self._summary(number, part))
+        return found
+
+    def latest(self) -> int:
+        """Give the number of the newest entry; -1 when there is none."""
+        return self._log.latest()
+
+    def known_head(self) -> Offset:
+        """Give the position behind what this object knows to be recorded; asks nobody."""
+        return Offset(self._log.known_latest + 1, 0)
+
+    def head(self) -> Offset:
+        """Give the position behind everything that is recorded now."""
+        return Offset(self.latest() + 1, 0)
+
+    def baseline_complete(self) -> bool:
+        """Whether all files that were there before the first start are known."""
+        for number in range(self.latest() + 1) if self._baseline_end < 0 else ():
+            summary = self.summary(number)
+            if not summary.is_ingested and summary.position == COMPLETE:
+                self._baseline_end = number
+                break
+        return self._baseline_end >= 0
+
+    def slice(self, start: Offset, end: Offset) -> Iterator[FileEntry]:
+        """Give the files to ingest from one position (inclusive) to another (exclusive).
+
+        Raises:
+            CorruptedStateError: The log does not reach that far, or is damaged.
+        """
+        for number in range(start.entry, end.entry + 1):
+            first = start.index if number == start.entry else 0
+            stop = end.index if number == end.entry else None
+            if stop == 0:
+                return
+            if not self.summary(number).is_ingested:
+                continue
+            files = self.read(number).files
+            if max(first, stop or 0) > len(files):
+                msg = (
+                    f"{self._log.name(number)} has {len(files)} files, but the stream's checkpoint "
+                    f"refers to file {max(first, stop or 0)}. Checkpoint and file log are not of "
+                    f"one life; restore the checkpoint location as a whole from a backup."
+                )
+                raise CorruptedStateError(msg)
+            yield from files[first:stop]
+
+    def _read(self, number: int) -> tuple[EntrySummary, FileBatch]:
+        """Read an entry through the cache; entries never change."""
+        if number in self._cache:
+            self._cache.move_to_end(number)
+            return self._cache[number]
+        return self._remember(self._log.read(number))
+
+    def _remember(self, entry: LogEntry) -> tuple[EntrySummary, FileBatch]:
+        """Parse an entry, and keep it until others were read."""
+        number, summary = entry.number, self._summary(entry.number, entry.header)
+        batch = FileBatch(self._files(entry, summary), summary.found_by, summary.position)
+        self._keep(number, summary)
+        self._cache[number] = (summary, batch)
+        while len(self._cache) > _CACHED_ENTRIES:
+            self._cache.popitem(last=False)
+        return summary, batch
+
+    def _keep(self, number: int, summary: EntrySummary) -> EntrySummary:
+        """Remember a summary, and forget one when there are many."""
+        self._summaries[number] = summary
+        while len(self._summaries) > _CACHED_SUMMARIES:
+            self._summaries.popitem(last=False)
+        return summary
+
+    def _summary(self, number: int, header: Any) -> EntrySummary:
+        """Check the fields of a header."""
+        files, size = header.get("files"), header.get("bytes")
+        found_by, position = header.get("found_by"), header.get("position")
+        valid = (
+            isinstance(files, int)
+            and isinstance(size, int)
+            and found_by in get_args(FoundBy)
+            and isinstance(position, str | None)
+        )
+        if not valid:
+            raise self._corrupted(number, "its header does not describe files")
+        created = str(header.get("created"))
+        return EntrySummary(number, header["id"], created, files, size, found_by, position)
+
+    def _files(self, entry: LogEntry, summary: EntrySummary) -> tuple[FileEntry, ...]:
+        """Parse the files of an entry and check them against its header."""
+        try:
+            files = decode_files(entry.body)
+        except (ValueError, TypeError) as failure:
+            raise self._corrupted(entry.number, "a line does not describe a file") from failure
+        if len(files) != summary.files or sum(file.size for file in files) != summary.bytes:
+            what = f"it announces {summary.files} files and holds {len(files)}"
+            raise self._corrupted(entry.number, what)
+        return files
+
+    def _corrupted(self, number: int, what: str) -> CorruptedStateError:
+        return CorruptedStateError(
+            f"{self._log.name(number)} cannot be read: {what}. Restore the checkpoint location as "
+            f"a whole from a backup, or start with a new one, which ingests everything anew."
+        )
+
+
+def encode_files(files: Sequence[FileEntry]) -> bytes:
+    """Build the body of an entry: one JSON array a line, in ASCII."""
+    quote = json.encoder.encode_basestring_ascii
+    lines = [
+        f"[{quote(file.path)},{file.size},{file.modification_time_us},{quote(file.etag)}]\n"
+        for file in files
+    ]
+    return "".join(lines).encode("ascii")
+
+
+def decode_files(body: bytes) -> tuple[FileEntry, ...]:
+    """Read what `encode_files` wrote.
+
+    Raises:
+        ValueError: A line is not an array of path, size, time and etag.
+    """
+    try:
+        rows = _lines.decode_lines(body)
+    except msgspec.DecodeError:
+        # A name that is not UTF-8 is a lone surrogate, which msgspec refuses and json takes.
+        rows = [_lines_item(json.loads(line)) for line in body.splitlines()]
+    return tuple([FileEntry(*row) for row in rows])
+
+
+def _lines_item(value: object) -> tuple[str, int, int, str]:
+    """Check one line's value."""
+    match value:
+        case [str(path), int(size), int(time_us), str(etag)]:
+            return path, size, time_us, etag
+    msg = f"not a file: {value!r}"
+    raise ValueError(msg)

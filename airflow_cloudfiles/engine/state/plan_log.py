@@ -1,0 +1,246 @@
+"""Which files are micro-batch `b`?
+
+The plan log answers for ever. The range of a batch is written here, with put-if-absent, before
+Spark writes it into its own checkpoint; so a batch that is planned again (after a crash, with an
+older checkpoint or with none, by whoever) has the same files, and a sink that has seen its
+number may skip it.
+
+Plans form a chain: each begins where the one before it ends. An entry has a header and no body.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.errors import CorruptedStateError
+from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
+from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_cloudfiles.engine.state.file_log import FileLog
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+PREFIX = "_source/plans"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The range of one micro-batch.
+
+    Attributes:
+        number: Place in the chain, from 0.
+        start: Position of its first file.
+        end: Position behind its last file.
+        files: How many files it takes.
+        bytes: Their size.
+    """
+
+    number: int
+    start: Offset
+    end: Offset
+    files: int
+    bytes: int
+
+
+class PlanLog:
+    """The ranges of the micro-batches of one stream.
+
+    Args:
+        store: The checkpoint location.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._log = NumberedLog(store, PREFIX, format_version=FORMAT_VERSION, has_all=True)
+        self._read: dict[int, Plan] = {}
+
+    def plan(self, files: FileLog, start: Offset, limit: ReadLimit, up_to: Offset) -> Offset:
+        """Decide where the micro-batch that begins at a position ends, once and for all.
+
+        1. If a plan begins at `start`, its end is the answer, also beyond `up_to`.
+        2. Otherwise files are taken from `start` until the limit or `up_to`: at least one, at most
+           `max_files`; the file that reaches `max_bytes` is the last (B109 to B112). Entries that
+           are not ingested are passed over (B88).
+        3. The range is appended. If another planner was faster, begin again.
+
+        Args:
+            files: The file log.
+            start: Where the batch begins: the end of the one before, or `START`.
+            limit: How much it may take.
+            up_to: Where the files end that it may take, usually the head of the file log.
+
+        Returns:
+            Where the batch ends; `start` when there is nothing to take.
+
+        Raises:
+            CorruptedStateError: No planned batch begins or ends at `start`.
+        """
+        while True:
+            latest = self.latest()
+            known = self.find(start)
+            if known is not None:
+                return known.end
+            self._check_chain(start, latest)
+            taken = _take(files, start, limit, up_to)
+            if taken.files == 0:
+                self._check_head(start, files.head())
+                return start
+            crash_point("before-plan-append")
+            number = 0 if latest is None else latest.number + 1
+            if self._log.append(number, _header(start, taken)):
+                crash_point("after-plan-append")
+                return taken.end
+
+    def find(self, start: Offset) -> Plan | None:
+        """Find the plan that begins at a position, by halving the chain."""
+        latest = self.latest()
+        if latest is None or start > latest.start:
+            return None
+        number = bisect_left(range(latest.number), start, key=lambda at: self._at(at).start)
+        plan = self._at(number)
+        return plan if plan.start == start else None
+
+    def get(self, number: int) -> Plan | None:
+        """Give the plan of a micro-batch; `None` when there is none."""
+        latest = self.latest()
+        if latest is None or not 0 <= number <= latest.number:
+            return None
+        return self._at(number)
+
+    def at(self, number: int) -> Plan:
+        """Give the plan of a batch.
+
+        Raises:
+            CorruptedStateError: There is none, or it is damaged.
+        """
+        return self._at(number)
+
+    def id_of(self, number: int) -> str:
+        """Give the id of a plan's writing.
+
+        Raises:
+            CorruptedStateError: There is none, or it is damaged.
+        """
+        return self._log.read(number).id
+
+    def latest(self) -> Plan | None:
+        """Give the newest plan; `None` when nothing was planned yet."""
+        number = self._log.latest()
+        return None if number < 0 else self._at(number)
+
+    def _at(self, number: int) -> Plan:
+        """Read a plan; plans never change."""
+        if number not in self._read:
+            header = self._log.read(number).header
+            self._read[number] = self._plan(number, header)
+        return self._read[number]
+
+    def _plan(self, number: int, header: Mapping[str, Any]) -> Plan:
+        try:
+            start, end = Offset.from_json(header["start"]), Offset.from_json(header["end"])
+            return Plan(number, start, end, int(header["files"]), int(header["bytes"]))
+        except (KeyError, TypeError, ValueError) as failure:
+            msg = (
+                f"{self._log.name(number)} cannot be read: its header does not describe a range. "
+                f"Restore the checkpoint location as a whole from a backup."
+            )
+            raise CorruptedStateError(msg) from failure
+
+    def _check_chain(self, start: Offset, latest: Plan | None) -> None:
+        """Refuse to plan from a position that would leave files out or take them twice."""
+        end = START if latest is None else latest.end
+        if start == end:
+            return
+        name = self._log.name(0 if latest is None else latest.number)
+        msg = (
+            f"The stream asks for the files from position {start.to_json()}, but the batches "
+            f"planned so far end at {end.to_json()} (see {name}). Spark's checkpoint and the plan "
+            f"log are not of one life; restore the checkpoint location as a whole from a backup."
+        )
+        raise CorruptedStateError(msg)
+
+    def _check_head(self, start: Offset, head: Offset) -> None:
+        """Refuse to wait for files behind a file log that has lost its end."""
+        if start <= head:
+            return
+        msg = (
+            f"The stream has ingested the files up to {start.to_json()}, but the file log beside "
+            f"{self._log.name(0)} ends at {head.to_json()}. They are not of one life; restore the "
+            f"checkpoint location as a whole from a backup."
+        )
+        raise CorruptedStateError(msg)
+
+
+@dataclass(slots=True)
+class _Taken:
+    """How far a batch reaches so far."""
+
+    end: Offset
+    files: int = 0
+    bytes: int = 0
+
+
+def _take(files: FileLog, start: Offset, limit: ReadLimit, up_to: Offset) -> _Taken:
+    """Take files from a position until the limit or the end is reached."""
+    taken = _Taken(start)
+    number = start.entry
+    while Offset(number, 0) < up_to and not _is_full(taken, limit):
+        first = start.index if number == start.entry else 0
+        last = up_to.index if number == up_to.entry else None
+        if not files.summary(number).is_ingested:
+            pass
+        elif first == 0 and last is None and _fits(files, number, taken, limit):
+            summary = files.summary(number)
+            taken.files += summary.files
+            taken.bytes += summary.bytes
+            taken.end = Offset(number + 1, 0)
+        else:
+            _take_some(files, (number, first, last), taken, limit)
+        number += 1
+    return taken
+
+
+def _take_some(
+    files: FileLog, part: tuple[int, int, int | None], taken: _Taken, limit: ReadLimit
+) -> None:
+    """Take files of a part of an entry: its number, its first file, and the file to stop before."""
+    number, first, last = part
+    entry = files.read(number).files
+    stop = len(entry) if last is None else min(last, len(entry))
+    index = first
+    while index < stop and not _is_full(taken, limit):
+        taken.files += 1
+        taken.bytes += entry[index].size
+        index += 1
+    if index > first:
+        taken.end = Offset(number + 1, 0) if index == len(entry) else Offset(number, index)
+
+
+def _fits(files: FileLog, number: int, taken: _Taken, limit: ReadLimit) -> bool:
+    """Whether a whole entry can be taken without reaching the limit in the middle of it."""
+    summary = files.summary(number)
+    few = limit.max_files is None or taken.files + summary.files <= limit.max_files
+    small = limit.max_bytes is None or taken.bytes + summary.bytes < limit.max_bytes
+    return few and small
+
+
+def _is_full(taken: _Taken, limit: ReadLimit) -> bool:
+    """Whether the batch has reached a limit; one file is always taken."""
+    if taken.files == 0:
+        return False
+    full = limit.max_files is not None and taken.files >= limit.max_files
+    return full or (limit.max_bytes is not None and taken.bytes >= limit.max_bytes)
+
+
+def _header(start: Offset, taken: _Taken) -> dict[str, Any]:
+    return {
+        "start": start.to_json(),
+        "end": taken.end.to_json(),
+        "files": taken.files,
+        "bytes": taken.bytes,
+    }

@@ -1,0 +1,249 @@
+"""Which micro-batches must the target have?
+
+The sink writes a record of every micro-batch that it has committed: in which table (the id in its
+metadata) and at which version. So a table that was deleted, replaced or restored to an older
+version is noticed before the next batch is committed on top of the gap.
+
+A record is written after the table's commit and before Spark's. Killed in between, the record is
+missing, the batch is repeated, found in the table, and recorded then.
+
+When batches were lost, somebody decides how to go on: a replay of the batches, or the loss. Each
+decision begins a new *epoch*, with records of its own, since what the table had before no longer
+counts. An epoch without a record is a decision that was not carried out to its end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow_cloudfiles.engine.errors import CorruptedStateError, LostBatchesError
+from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.state.numbered_log import LogEntry, NumberedLog
+from airflow_cloudfiles.engine.state.spark_offsets import last_committed_batch
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+PREFIX = "_source/sink"
+DECISIONS = "_source/replays"
+FORMAT_VERSION = 1
+
+RowsFrom = Literal["sink", "query"]
+DecisionKind = Literal["replay", "acceptLoss"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkRecord:
+    """A micro-batch that the target has.
+
+    Attributes:
+        batch: Its number.
+        table_id: Id of the Delta table; empty when it is not known, or there was no table.
+        version: A version of the table that has it; -1 when it is not known.
+        target: URI of the table, for messages.
+        is_accepted: Whether the table may lack this batch and those before it, because their loss
+            was accepted; what the table had at `version` it must have nevertheless.
+        plan: Id of its plan; empty where there is none.
+        read_by: Who read its files: the tasks of the `sink`, whose rows are those of the files, or
+            a `query`, which may have changed them.
+    """
+
+    batch: int
+    table_id: str = ""
+    version: int = -1
+    target: str = ""
+    is_accepted: bool = False
+    plan: str = ""
+    read_by: RowsFrom = "sink"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """How to go on after a loss.
+
+    Attributes:
+        number: Its number; the epoch that it begins is one more.
+        kind: `replay` the batches, or `acceptLoss`.
+        first: The first batch that it is about.
+        last: The last one (inclusive): the newest batch that was committed.
+        batches: The batches that the table lacked when it was made.
+        target: URI of the table.
+    """
+
+    number: int
+    kind: DecisionKind
+    first: int
+    last: int
+    batches: tuple[int, ...]
+    target: str
+
+
+class SinkLog:
+    """The records of one stream, in its state.
+
+    Args:
+        state: The checkpoint location.
+
+    Attributes:
+        state: The same.
+    """
+
+    def __init__(self, state: ObjectStore) -> None:
+        self.state = state
+        self._decisions = NumberedLog(state, DECISIONS, format_version=FORMAT_VERSION)
+        self._epoch: int | None = None
+
+    @property
+    def epoch(self) -> int:
+        """How many decisions there are, when this was first asked."""
+        if self._epoch is None:
+            # Nearly always there is none, which one request tells.
+            has_any = self._decisions.find(0) is not None
+            self._epoch = self._decisions.latest() + 1 if has_any else 0
+        return self._epoch
+
+    def find(self, batch: int) -> SinkRecord | None:
+        """Read the record of a batch in this epoch."""
+        entry = self._records().find(batch)
+        return None if entry is None else self._record(entry)
+
+    def find_in_any(self, batch: int) -> SinkRecord | None:
+        """Read the record of a batch in the newest epoch that has one."""
+        for epoch in range(self.epoch, -1, -1):
+            entry = self._records(epoch).find(batch)
+            if entry is not None:
+                return self._record(entry)
+        return None
+
+    def newest(self) -> SinkRecord | None:
+        """Read the newest record of this epoch."""
+        numbers = self._records().numbers()
+        return self.find(numbers[-1]) if numbers else None
+
+    def expected(self, batch: int) -> SinkRecord | None:
+        """Tell which batch the target must have when another one is to be committed.
+
+        Args:
+            batch: Number of the batch that is to be committed.
+
+        Returns:
+            The batch itself if it was committed before, else the one before it, else the newest;
+            `None` when nothing was committed yet.
+
+        Raises:
+            LostBatchesError: A replay has not come to its end.
+        """
+        found = self.find(batch) or (self.find(batch - 1) if batch else None) or self.newest()
+        if self.epoch > 0:
+            return self._finished(found)
+        if found is None and batch > 0:
+            # Committed before there were records: Spark begins a batch when it has committed the
+            # one before.
+            return SinkRecord(batch=batch - 1)
+        return found
+
+    def must_have(self) -> SinkRecord | None:
+        """Tell which batch the target must have before a run starts; `None` for none.
+
+        Raises:
+            LostBatchesError: A replay has not come to its end.
+        """
+        found = self.newest()
+        if self.epoch > 0:
+            return self._finished(found)
+        if found is not None:
+            return found
+        last = last_committed_batch(self.state)
+        return None if last is None else SinkRecord(batch=last)
+
+    def unfinished(self) -> Decision | None:
+        """Give the newest decision if it was not carried out to its end."""
+        decision, newest = self.decision(), self.newest()
+        is_open = decision is not None and (newest is None or newest.batch < decision.last)
+        return decision if is_open else None
+
+    def add(self, record: SinkRecord) -> None:
+        """Write the record of a batch; one that is there stays."""
+        header = {
+            "batch": record.batch,
+            "table_id": record.table_id,
+            "version": record.version,
+            "target": record.target,
+            "accepted": record.is_accepted,
+            "plan": record.plan,
+            "read_by": record.read_by,
+        }
+        self._records().append(record.batch, header)
+
+    def decision(self) -> Decision | None:
+        """Read the newest decision."""
+        if self.epoch == 0:
+            return None
+        entry = self._decisions.read(self.epoch - 1)
+        header = entry.header
+        try:
+            return Decision(
+                number=entry.number,
+                kind=header["kind"],
+                first=int(header["first"]),
+                last=int(header["last"]),
+                batches=tuple(int(each) for each in header["batches"]),
+                target=str(header["target"]),
+            )
+        except (KeyError, TypeError, ValueError) as failure:
+            raise self._damaged(self._decisions.name(entry.number)) from failure
+
+    def decide(self, decision: Decision) -> bool:
+        """Write a decision.
+
+        Returns:
+            Whether it is this one that has the number; if not, look again.
+        """
+        header: dict[str, Any] = {
+            "kind": decision.kind,
+            "first": decision.first,
+            "last": decision.last,
+            "batches": list(decision.batches),
+            "target": decision.target,
+        }
+        won = self._decisions.append(decision.number, header)
+        self._epoch = None
+        return won
+
+    def _finished(self, found: SinkRecord | None) -> SinkRecord | None:
+        """Refuse to go on in the middle of a replay."""
+        decision = self.decision()
+        if decision is None or (found is not None and found.batch >= decision.last):
+            return found
+        raise LostBatchesError(
+            f"A replay of the batches {decision.first} to {decision.last} into {decision.target} "
+            "was begun and has not come to its end. Run it again, with the same arguments: "
+            f"cloudfiles replay --checkpoint-location {printable_path(self.state.uri)} --target "
+            f"{decision.target} --from-batch {decision.first}."
+        )
+
+    def _records(self, epoch: int | None = None) -> NumberedLog:
+        prefix = f"{PREFIX}/{self.epoch if epoch is None else epoch}"
+        return NumberedLog(self.state, prefix, format_version=FORMAT_VERSION)
+
+    def _record(self, entry: LogEntry) -> SinkRecord:
+        header = entry.header
+        try:
+            return SinkRecord(
+                batch=int(header["batch"]),
+                table_id=str(header["table_id"]),
+                version=int(header["version"]),
+                target=str(header["target"]),
+                is_accepted=bool(header["accepted"]),
+                plan=str(header["plan"]),
+                read_by=header["read_by"],
+            )
+        except (KeyError, TypeError, ValueError) as failure:
+            raise self._damaged(self._records().name(entry.number)) from failure
+
+    def _damaged(self, name: str) -> CorruptedStateError:
+        return CorruptedStateError(
+            f"{name} cannot be read: its header does not describe a batch of the target. Restore "
+            f"the checkpoint location as a whole from a backup."
+        )

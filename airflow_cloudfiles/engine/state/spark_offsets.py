@@ -1,0 +1,77 @@
+"""How far has Spark come?
+
+Read from Spark's own checkpoint, in the state or mirrored there: the offset of the last batch that
+its commit log names. Where the power failed and that offset is gone, the plan log has it too.
+"""
+
+from __future__ import annotations
+
+from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
+from airflow_cloudfiles.engine.files import START, Offset
+from airflow_cloudfiles.engine.state import spark_checkpoint
+from airflow_cloudfiles.engine.state.plan_log import PlanLog
+from airflow_cloudfiles.engine.state.spark_checkpoint import COMMITS, OFFSETS
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
+from airflow_cloudfiles.engine.storage.outage import reaching_state
+
+
+def committed_offset(state: ObjectStore) -> Offset:
+    """Give the position up to which Spark has committed.
+
+    Returns:
+        The end of the last committed batch; `START` when none was committed.
+
+    Raises:
+        CorruptedStateError: Spark's checkpoint cannot be understood.
+    """
+    with reaching_state(state):
+        return _committed(state)
+
+
+def _committed(state: ObjectStore) -> Offset:
+    batch = last_committed_batch(state)
+    if batch is None:
+        return START
+    try:
+        return _source_offset(state, f"{OFFSETS}/{batch}")
+    except (CorruptedStateError, IncompatibleStateError):
+        # Gone or cut off: the next run rebuilds it from the plan log, so that is what counts.
+        is_whole = spark_checkpoint.read_offsets(state, batch) is not None
+        plan = None if is_whole else PlanLog(state).get(batch)
+        if plan is None:
+            raise
+        return plan.end
+
+
+def last_committed_batch(state: ObjectStore) -> int | None:
+    """Give the number of the last micro-batch that Spark has committed; `None` for none."""
+    with reaching_state(state):
+        return max(spark_checkpoint.numbers(state, COMMITS), default=None)
+
+
+def _source_offset(state: ObjectStore, key: str) -> Offset:
+    """Read our offset from a file of Spark's offset log.
+
+    Its lines are a version, a line of metadata, and one line for each source of the query, `-` for
+    a source that has given nothing yet.
+    """
+    name = state.child_uri(key)
+    try:
+        lines = state.get(key).decode("utf-8", "replace").splitlines()
+    except ObjectNotFoundError as failure:
+        msg = (
+            f"Spark's checkpoint has committed a batch whose offsets are missing: {name}. Restore "
+            f"the checkpoint location as a whole from a backup."
+        )
+        raise CorruptedStateError(msg) from failure
+    if not lines or lines[0] != "v1":
+        msg = f"{name} has a format that this version does not know: {lines[:1]}."
+        raise IncompatibleStateError(msg)
+    for line in lines[2:]:
+        offset = spark_checkpoint.offset_of(line)
+        if offset is not None:
+            return offset
+    if lines[2:] and all(line == "-" for line in lines[2:]):
+        return START
+    msg = f"{name} holds no offset of a cloudFiles source; the checkpoint is another query's."
+    raise CorruptedStateError(msg)

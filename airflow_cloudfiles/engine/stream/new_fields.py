@@ -1,0 +1,196 @@
+"""What do these files have that the schema has not?
+
+Looks at files, within the sample limits, against the schema they are to be read with: at those of a
+micro-batch when a task has met something new, or at those of a whole run before it begins
+(`evolve_ahead`). A file that cannot be read is left out here; reading it will say so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructType
+
+from airflow_cloudfiles.engine.errors import ReadError
+from airflow_cloudfiles.engine.formats.base import Inference, OpenedFile
+from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_inference
+from airflow_cloudfiles.engine.inference.tasks import Crew, Sample, learn_sample
+from airflow_cloudfiles.engine.naming import column_of
+from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch
+from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange, Split
+from airflow_cloudfiles.engine.schema.evolution import diff, evolve
+from airflow_cloudfiles.engine.schema.inference import choose_sample, settle
+from airflow_cloudfiles.engine.schema.provenance import Brought
+from airflow_cloudfiles.engine.schema.widening import can_widen, widen
+from airflow_cloudfiles.engine.schema.wider_types import Outgrown
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.types import field_positions, fold
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.files import FileEntry
+    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+WIDENING_MODE = "addNewColumnsWithTypeWidening"
+TYPED = frozenset({"avro", "orc", "parquet"})
+"""Formats whose files say of which types their columns are."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What files have that a schema has not.
+
+    Attributes:
+        before: The schema they were looked at with.
+        after: The schema with what they have besides.
+        brought: Which file has what is new or wider.
+    """
+
+    before: StructType
+    after: StructType
+    brought: Brought = field(default_factory=Brought)
+
+    def __bool__(self) -> bool:
+        return self.before != self.after
+
+    def reason(self) -> dict[str, Any]:
+        """As the schema log keeps it for people."""
+        changes = diff(self.before, self.after)
+        new = [each.path for each in changes if each.kind == "added"]
+        files = self.brought.files
+        wider = {
+            each.path: {"from": each.before, "to": each.after, "file": files.get(each.path)}
+            for each in changes
+            if each.kind == "retyped"
+        }
+        reason: dict[str, Any] = {"change": "widened" if wider else "addNewColumns"}
+        if new:
+            reason["fields"] = sorted({column_of(path) for path in new})
+            reason["brought"] = self.brought.by_file(self.after, self.before)
+        return reason | ({"widened": wider} if wider else {})
+
+
+def look_at(
+    context: BatchContext, files: Iterable[FileEntry], crew: Crew | None = None
+) -> Findings:
+    """Look at the newest of some files, within the sample limits.
+
+    Args:
+        context: The schema and the options; what it says of a micro-batch does not matter.
+        files: Where to choose from.
+        crew: Who may help when there is much to look at; `None` for nobody.
+
+    Returns:
+        The schema with the new fields that they have and, in the widening mode, the wider types.
+
+    Raises:
+        SchemaHintError: A hint does not fit what is new.
+    """
+    store, options = open_store(context.source_uri), _whole(context.options)
+    current = StructType.fromJson(json.loads(context.data_schema))
+    sample = choose_sample(files, options.sample_files, options.sample_bytes)
+    if not sample or fixed_schema(options) is not None:
+        return Findings(current, current)
+    noted = Brought()
+    learned = learn_sample(Sample(store, sample, options, current, noted), FetchCounts(), crew)
+    in_paths = field_positions(StructType.fromJson(json.loads(context.partition_schema)))
+    learned = StructType([each for each in learned.fields if fold(each.name) not in in_paths])
+    paths = [file.path for file in sample]
+    evolved = current
+    # A hint for a whole type hides what is new inside of it.
+    for each in (options, dataclasses.replace(options, schema_hints=None)):
+        observed, _ = settle(learned, options=each, paths=paths)
+        evolved = evolve(evolved, observed)
+    if options.schema_evolution_mode == WIDENING_MODE and can_widen(current, options):
+        look = _widen_by_types if options.format in TYPED else _widen_by_values
+        evolved = look(context, sample, evolved, noted)
+    return Findings(current, evolved, noted)
+
+
+def _whole(options: CloudFilesOptions) -> CloudFilesOptions:
+    """The options with which nothing is passed over but what cannot be read."""
+    options = dataclasses.replace(options, ignore_corrupt_files=True)
+    if not hasattr(options.format_options, "sampling_ratio"):
+        return options
+    own: Any = options.format_options
+    return dataclasses.replace(options, format_options=dataclasses.replace(own, sampling_ratio=1.0))
+
+
+def _use(store: ObjectStore, file: FileEntry, inference: Inference) -> None:
+    """Have a file looked at, unless it cannot be read."""
+
+    def learn(opened: OpenedFile) -> Iterator[None]:
+        inference.add_file(opened)
+        yield from ()
+
+    try:
+        for _ in fetch(store, FileRange(file), FetchCounts(), learn, ignore_missing=True):
+            pass
+    except ReadError as error:
+        _log.warning("Not looked at: %s", error)
+
+
+def types_of(context: BatchContext, file: FileEntry) -> StructType:
+    """The types that a file says its columns have."""
+    inference = open_inference(dataclasses.replace(context.options, schema_hints=None))
+    _use(open_store(context.source_uri), file, inference)
+    return inference.result()
+
+
+def _widen_by_types(
+    context: BatchContext, sample: Sequence[FileEntry], schema: StructType, noted: Brought
+) -> StructType:
+    """Widen to the types that files say."""
+    store = open_store(context.source_uri)
+    for file in sample:
+        wider = widen(schema, types_of(context, file), context.options)
+        for change in diff(schema, wider):
+            noted.files[change.path] = store.child_uri(file.path)
+        schema = wider
+    return schema
+
+
+def _widen_by_values(
+    context: BatchContext, sample: Sequence[FileEntry], schema: StructType, noted: Brought
+) -> StructType:
+    """Widen to the types of the values that the reader would rescue."""
+    outgrown = Outgrown(schema, context.options)
+    for texts in _rescued(context, sample):
+        outgrown.add(texts)
+    noted.files.update(outgrown.files)
+    return outgrown.schema
+
+
+def _rescued(context: BatchContext, sample: Sequence[FileEntry]) -> Iterator[list[str | None]]:
+    """What the reader rescues of files, read as in mode `rescue`: nothing fails, or is written."""
+    from airflow_cloudfiles.engine.reading.split_reader import SplitReader  # noqa: PLC0415 - a circle
+
+    lenient = dataclasses.replace(
+        context.options,
+        schema_evolution_mode="rescue",
+        mode="PERMISSIVE",
+        bad_records_path=None,
+        ignore_missing_files=True,
+        ignore_corrupt_files=True,
+    )
+    reading = dataclasses.replace(context, options=lenient)
+    try:
+        for batch in SplitReader(Split(reading, tuple(map(FileRange, sample)))).read():
+            yield batch.column(batch.num_columns - 1).drop_null().to_pylist()
+    except ReadError as error:
+        _log.warning("Looked no further for wider types: %s", error)
+
+
+def described(changes: Findings) -> dict[str, str]:
+    """Old and new type of every column that is wider, in one text each."""
+    return {
+        each.path: f"{each.before} -> {each.after}"
+        for each in diff(changes.before, changes.after)
+        if each.kind == "retyped"
+    }

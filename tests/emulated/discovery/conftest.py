@@ -1,0 +1,23 @@
+"""What the discovery suite shares: caches of its own, and queues that are not waited for long."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    """Keep the indexes of seen files in a temporary folder."""
+    monkeypatch.setenv("CLOUDFILES_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    """An emulator is one server: its queue is empty when it says so."""
+    from airflow_cloudfiles.engine.discovery.queues import azure as azure_queue
+    from airflow_cloudfiles.engine.discovery.queues.pubsub import PubSubQueue
+    from airflow_cloudfiles.engine.discovery.queues.sqs import SqsQueue
+
+    monkeypatch.setattr(SqsQueue, "wait_seconds", 0)
+    monkeypatch.setattr(PubSubQueue, "wait_seconds", 1.0)
+    monkeypatch.setattr(azure_queue, "_PAUSE_SECONDS", 0.01)

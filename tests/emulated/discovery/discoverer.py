@@ -1,0 +1,31 @@
+"""A real process that lists S3: `python discoverer.py SOURCE STATE PAGE_SIZE FILES_PER_ENTRY`.
+
+Pages and entries are small, so that a listing of some hundred files is shared by threads.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
+from airflow_cloudfiles.engine.state import file_log
+from airflow_cloudfiles.engine.storage.access import AwsAccess
+from airflow_cloudfiles.engine.storage.aws.s3 import S3Store
+
+
+def main(source: str, state: str, page_size: str, files_per_entry: str) -> None:
+    """Discover once."""
+    file_log.MAX_ENTRY_FILES = int(files_per_entry)
+    access = AwsAccess(path_style=True)
+    intake = Intake.over(
+        source=S3Store(source, access, page_size=int(page_size)),
+        state=S3Store(state, access),
+        format="json",
+        ledger=MemoryLedger(),
+    )
+    intake.discover()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

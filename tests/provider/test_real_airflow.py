@@ -1,0 +1,308 @@
+"""What only a real Airflow can show: retries, their absence, the end of a task, the triggerer.
+
+One Airflow (scheduler, triggerer, DAG processor, API server) serves all tests of this module.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+
+from demo.airflow_home import COMPONENTS, TRIGGERER, AirflowHome
+from tests.support.aws_landing import bucket_with_queue, connection, put, queue_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.emulators.aws import Aws
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
+
+DAGS = Path(__file__).parent / "real"
+EXAMPLES = Path(__file__).parents[2] / "dags_examples"
+SUPERVISOR = "airflow_cloudfiles.engine.job.supervisor"
+RUN_SECONDS = 300  # most of it is waiting for a busy machine
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the streams live."""
+    return tmp_path_factory.mktemp("streams")
+
+
+@pytest.fixture(scope="module")
+def airflow(root: Path) -> Iterator[AirflowHome]:
+    """A running Airflow with the DAGs of `real/` unpaused, and some of the examples."""
+    dags = shutil.copytree(DAGS, root / "dags")
+    for name in ("backfill", "event_driven"):
+        shutil.copy(EXAMPLES / f"example_{name}.py", dags)
+    env = {
+        "STREAMS_ROOT": str(root),
+        "CLOUDFILES_ROOT": str(root / "events"),
+        "CLOUDFILES_POKE_SECONDS": "2",
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",  # a watcher begins at a parse
+    }
+    (root / "events" / "landing").mkdir(parents=True)
+    components = (*COMPONENTS, TRIGGERER)
+    with AirflowHome(root / "airflow", dags, env, components) as home:
+        for dag_id in (
+            "heals",
+            "fails_on_new_columns",
+            "is_killed",
+            "is_marked_failed",
+            "is_deferred",
+        ):
+            home.wait(lambda dag=dag_id: home.api.has_dag(dag), 60, dag_id)  # type: ignore[misc]
+            home.api.pause(dag_id, paused=False)
+        yield home
+
+
+def _drop(root: Path, dag_id: str, name: str, *records: dict[str, object]) -> None:
+    landing = root / dag_id / "landing"
+    landing.mkdir(parents=True, exist_ok=True)
+    landing.joinpath(name).write_text("".join(f"{json.dumps(each)}\n" for each in records))
+
+
+def _run(airflow: AirflowHome, dag_id: str) -> tuple[str, str]:
+    """Run a DAG to its end; returns the run's id and final state."""
+    run_id = airflow.api.trigger(dag_id)
+    state = airflow.wait(lambda: airflow.api.run_ended(dag_id, run_id), RUN_SECONDS, dag_id)
+    return run_id, state
+
+
+def _tries(airflow: AirflowHome, dag_id: str, run_id: str) -> list[str]:
+    return [str(each["state"]) for each in airflow.api.tries(dag_id, run_id, "ingest")]
+
+
+def _table(root: Path, dag_id: str) -> list[dict[str, object]]:
+    rows = DeltaTable(str(root / dag_id / "table")).to_pyarrow_dataset().to_table().to_pylist()
+    return sorted(rows, key=lambda row: str(row["a"]))
+
+
+def test_a_schema_change_fails_the_task_once_and_heals_without_anybody(
+    airflow: AirflowHome, root: Path
+) -> None:
+    _drop(root, "heals", "1.json", {"a": 1})
+    run_id, state = _run(airflow, "heals")
+    assert (state, _tries(airflow, "heals", run_id)) == ("success", ["success"])
+
+    _drop(root, "heals", "2.json", {"a": 2, "b": "new"})
+    run_id, state = _run(airflow, "heals")
+    assert (state, _tries(airflow, "heals", run_id)) == ("success", ["failed", "success"])
+    log = airflow.api.log("heals", run_id, "ingest", 1)
+    assert '"exc_type": "UnknownFieldException"' in log  # B66
+    assert [(row["a"], row["b"]) for row in _table(root, "heals")] == [("1", None), ("2", "new")]
+
+    report = airflow.api.xcom("heals", run_id, "ingest")
+    assert (report["files"], report["rows"], report["schema_version"]) == (1, 1, 1)
+    beside = root / "heals" / "state" / "_reports" / f"{report['run_id']}.json"
+    assert json.loads(beside.read_text())["rows"] == 1
+    batch = airflow.api.xcom("heals", run_id, "arrived")
+    assert (batch["files"], batch["sample"]) == (1, ["2.json"])
+
+
+def test_fail_on_new_columns_is_not_retried(airflow: AirflowHome, root: Path) -> None:  # B141
+    dag_id = "fails_on_new_columns"
+    _drop(root, dag_id, "1.json", {"a": 1})
+    assert _run(airflow, dag_id)[1] == "success"
+
+    _drop(root, dag_id, "2.json", {"a": 2, "b": "new"})
+    run_id, state = _run(airflow, dag_id)
+    assert (state, _tries(airflow, dag_id, run_id)) == ("failed", ["failed"])
+    assert airflow.api.task(dag_id, run_id, "ingest")["max_tries"] == 3
+    assert "automatic retry: false" in airflow.api.log(dag_id, run_id, "ingest", 1)
+    assert len(_table(root, dag_id)) == 1
+
+
+def test_a_killed_task_process_takes_its_spark_along(airflow: AirflowHome, root: Path) -> None:
+    dag_id = "is_killed"
+    run_id = _run_until_spark_is_up(airflow, root, dag_id)
+    [supervisor] = _named(airflow, SUPERVISOR)
+    os.kill(_parent(supervisor), signal.SIGKILL)
+
+    airflow.wait(lambda: _spark_is_gone(airflow), 30, "Spark to be gone")
+    # Airflow itself retries the lost try later; a run of the user's own need not wait for that
+    first = airflow.wait(lambda: _tries(airflow, dag_id, run_id), RUN_SECONDS, "Airflow to notice")
+    assert first[0] != "success"
+    assert _run(airflow, dag_id)[1] == "success"
+    assert [row["a"] for row in _table(root, dag_id)] == ["1"]
+
+
+def test_a_task_that_a_user_marks_failed_ends_its_spark(airflow: AirflowHome, root: Path) -> None:
+    dag_id = "is_marked_failed"
+    run_id = _run_until_spark_is_up(airflow, root, dag_id)
+    airflow.api.mark(dag_id, run_id, "ingest", "failed")
+
+    airflow.wait(lambda: _spark_is_gone(airflow), 60, "Spark to be gone")
+    assert airflow.api.task(dag_id, run_id, "ingest")["state"] == "failed"
+    assert _run(airflow, dag_id)[1] == "success"
+    assert [row["a"] for row in _table(root, dag_id)] == ["1"]
+
+
+def test_a_deferred_sensor_is_woken_by_a_message_and_takes_it_in_its_worker(
+    airflow: AirflowHome, aws: Aws
+) -> None:
+    secret = "hush-8d1f0c6a"
+    source, queue = bucket_with_queue(aws)
+    landing = {"connection_id": "landing", **connection(aws, secret)}
+    airflow.api.call("POST", "/api/v2/connections", landing)
+
+    dag_id = "is_deferred"
+    run_id = airflow.api.trigger(dag_id, {"source": source, "queue": queue})
+    airflow.wait(
+        lambda: airflow.api.task(dag_id, run_id, "arrived")["state"] == "deferred",
+        RUN_SECONDS,
+        "the sensor to be deferred",
+    )
+    put(aws, source, "a b.json")
+    state = airflow.wait(lambda: airflow.api.run_ended(dag_id, run_id), RUN_SECONDS, dag_id)
+    assert state == "success"
+    batch = airflow.api.xcom(dag_id, run_id, "arrived")
+    assert (batch["files"], batch["sample"]) == (1, ["a b.json"])
+    assert queue_size(aws, queue) == 0  # B142: acknowledged, behind the file log
+
+    files = [path for path in airflow.home.rglob("*") if path.is_file()]
+    assert {"airflow.db", "triggerer.log"} <= {path.name for path in files}
+    assert any("is_deferred" in str(path) and path.suffix == ".log" for path in files)
+    assert [path for path in files if secret.encode() in path.read_bytes()] == []
+
+
+def test_an_arrival_rings_once_and_past_days_join_the_same_state(
+    airflow: AirflowHome, root: Path
+) -> None:
+    """Two examples on one state: when files arrive, and over past days."""
+    driven, backfill = "example_event_driven", "example_backfill"
+    for dag_id in (driven, backfill):
+        airflow.wait(lambda dag=dag_id: airflow.api.has_dag(dag), 60, dag_id)  # type: ignore[misc]
+
+    _drop_at(root, "third.json", datetime(2026, 1, 3, 12, tzinfo=UTC))
+    run_id = airflow.wait(lambda: _first_ended(airflow, driven), RUN_SECONDS, driven)
+    assert airflow.api.xcom(driven, run_id, "ingest")["rows"] == 1
+    assert len(airflow.api.runs(driven)) == 1  # B145: looked at again and again, rung for once
+    airflow.api.pause(driven, paused=True)
+
+    _drop_at(root, "first.json", datetime(2026, 1, 1, tzinfo=UTC))
+    _drop_at(root, "last.json", datetime(2026, 1, 1, 23, 59, 59, 999999, tzinfo=UTC))
+    _create_backfill(airflow, backfill)
+    airflow.api.pause(backfill, paused=False)
+    days = airflow.wait(lambda: _backfilled(airflow, backfill), RUN_SECONDS, "three days")
+    airflow.api.pause(backfill, paused=True)
+    assert days == {
+        "2026-01-01": {"picked": "success", "ingest": "success"},
+        "2026-01-02": {"picked": "skipped", "ingest": "skipped"},
+        "2026-01-03": {"picked": "skipped", "ingest": "skipped"},  # not repeated
+    }
+    assert _names(root) == ["first.json", "last.json", "third.json"]
+
+
+def _create_backfill(airflow: AirflowHome, dag_id: str) -> None:
+    """Ask for three past days; again from the start when SQLite had no room for a second writer."""
+    days = "--from-date 2026-01-01 --to-date 2026-01-03 --max-active-runs 1"
+    for _ in range(3):
+        done = _command(airflow, f"backfill create {days} --dag-id {dag_id}")
+        if "database is locked" not in done.stderr:
+            break
+        _command(
+            airflow, f"dags delete --yes {dag_id}"
+        )  # what was created of it; it is parsed again
+        airflow.wait(lambda: airflow.api.has_dag(dag_id), 120, dag_id)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def _command(airflow: AirflowHome, arguments: str) -> subprocess.CompletedProcess[str]:
+    patient = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"{_database(airflow)}?timeout=60"}
+    return subprocess.run(
+        [sys.executable, "-m", "airflow", *arguments.split()],
+        env={**airflow.env, **patient},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _drop_at(root: Path, name: str, modified: datetime) -> None:
+    """Land a file with a modification time; it is in its place at once."""
+    hidden = root / "events" / "landing" / f".{name}"
+    hidden.write_text(json.dumps({"name": name}) + "\n")
+    whole = int(modified.replace(microsecond=0).timestamp())
+    microseconds = whole * 1_000_000 + modified.microsecond
+    os.utime(hidden, ns=(microseconds * 1000, microseconds * 1000))
+    hidden.rename(hidden.with_name(name))
+
+
+def _first_ended(airflow: AirflowHome, dag_id: str) -> str | None:
+    """Id of the first run of a DAG, when it has ended."""
+    for run in airflow.api.runs(dag_id)[:1]:
+        if run["state"] in ("success", "failed"):
+            return str(run["dag_run_id"])
+    return None
+
+
+def _database(airflow: AirflowHome) -> str:
+    return airflow.env["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
+
+
+def _backfilled(airflow: AirflowHome, dag_id: str) -> dict[str, dict[str, str]] | None:
+    """State of each task by day, when three backfill runs have ended."""
+    runs = [each for each in airflow.api.runs(dag_id) if each["run_type"] == "backfill"]
+    if len(runs) < 3 or any(each["state"] not in ("success", "failed") for each in runs):
+        return None
+    return {
+        str(run["logical_date"])[:10]: {
+            str(task["task_id"]): str(task["state"])
+            for task in airflow.api.tasks(dag_id, run["dag_run_id"])
+        }
+        for run in runs
+    }
+
+
+def _names(root: Path) -> list[str]:
+    """What is in the table of the examples."""
+    table = DeltaTable(str(root / "events" / "table")).to_pyarrow_dataset().to_table()
+    return sorted(str(name) for name in table["name"].to_pylist())
+
+
+def _run_until_spark_is_up(airflow: AirflowHome, root: Path, dag_id: str) -> str:
+    """Start a run of one file and wait for its JVM, which takes seconds to begin working."""
+    _drop(root, dag_id, "1.json", {"a": 1})
+    run_id = airflow.api.trigger(dag_id)
+    airflow.wait(lambda: _spark_is_up(airflow), RUN_SECONDS, "the JVM")
+    return run_id
+
+
+def _spark_is_up(airflow: AirflowHome) -> bool:
+    """Is the driver's JVM there? (A task asks `java -version` first, without a supervisor.)"""
+    return bool(_named(airflow, SUPERVISOR) and _named(airflow, "java"))
+
+
+def _spark_is_gone(airflow: AirflowHome) -> bool:
+    return not _named(airflow, "java") and not _named(airflow, "airflow_cloudfiles.engine")
+
+
+def _named(airflow: AirflowHome, word: str) -> list[int]:
+    """Processes of this Airflow with a word in their command line."""
+    found = []
+    for pid in airflow.pids():
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except FileNotFoundError:
+            continue
+        if any(
+            part.decode(errors="replace").rpartition("/")[2].startswith(word) for part in command
+        ):
+            found.append(pid)
+    return found
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -1,0 +1,54 @@
+"""A bucket whose arrivals are told to a queue, and the Airflow connection that reaches them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.support.emulators.aws import Aws
+
+
+def bucket_with_queue(aws: Aws) -> tuple[str, str]:
+    """Make a bucket that sends its events to a queue; gives its URI and the queue's URL."""
+    source, queue = aws.bucket(), aws.queue()
+    sqs = aws.client("sqs")
+    told = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])
+    aws.client("s3").put_bucket_notification_configuration(
+        Bucket=source.removeprefix("s3://"),
+        NotificationConfiguration={
+            "QueueConfigurations": [
+                {"QueueArn": told["Attributes"]["QueueArn"], "Events": ["s3:ObjectCreated:*"]}
+            ]
+        },
+    )
+    return source, queue
+
+
+def put(aws: Aws, source: str, key: str) -> None:
+    """Land a file."""
+    bucket = source.removeprefix("s3://")
+    aws.client("s3").put_object(Bucket=bucket, Key=key, Body=b'{"a": 1}\n')
+
+
+def queue_size(aws: Aws, queue: str) -> int:
+    """How many messages a queue has, those that somebody holds included."""
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    told = aws.client("sqs").get_queue_attributes(QueueUrl=queue, AttributeNames=names)
+    return sum(int(told["Attributes"][name]) for name in names)
+
+
+def connection(aws: Aws, secret: str) -> dict[str, Any]:
+    """What an author writes down to reach the emulator."""
+    return {
+        "conn_type": "aws",
+        "login": "test",
+        "password": secret,
+        "extra": json.dumps(
+            {
+                "region_name": aws.access.region,
+                "service_config": {name: {"endpoint_url": aws.endpoint} for name in ("s3", "sqs")},
+                "config_kwargs": {"s3": {"addressing_style": "path"}},
+            }
+        ),
+    }

@@ -1,0 +1,74 @@
+"""A real Spark driver in a process of its own, killed where a test says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from airflow_cloudfiles.engine.crashpoints import CRASH_AT
+from airflow_cloudfiles.engine.job.launch import LocalSpark
+from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.storage import open_store
+
+RUN_SECONDS = 180
+
+
+class Driver:
+    """Runs one stream again and again, as a scheduler that never gives up would."""
+
+    def __init__(self, folder: Path, **options: str) -> None:
+        self.source, self.state, self.target = (folder / n for n in ("in", "state", "table"))
+        self.source.mkdir(exist_ok=True)
+        self.options = options
+        self.runs = 0
+
+    def run(self, crash_at: str | None = None) -> tuple[int, dict[str, Any] | None]:
+        """Run once; return the exit code (-9 when killed) and the report, if there is one."""
+        process = self.start(crash_at)
+        output, _ = process.communicate(timeout=RUN_SECONDS)
+        self.log = output
+        return process.returncode, self.report()
+
+    def start(self, crash_at: str | None = None) -> subprocess.Popen[str]:
+        """Start a run without waiting for it."""
+        self.runs += 1
+        self.run_id = f"run-{self.runs}"
+        spec = JobSpec(
+            kind="ingest",
+            source=str(self.source),
+            format="json",
+            checkpoint_location=str(self.state),
+            target=str(self.target),
+            run_id=self.run_id,
+            options=self.options,
+        )
+        open_store(str(self.state)).put(spec.spec_key, spec.to_json().encode())
+        how = LocalSpark(master="local[2]")
+        env = {**os.environ, **how.environment()}
+        env.pop(CRASH_AT, None)
+        if crash_at:
+            env[CRASH_AT] = crash_at
+        command = how.command(str(self.state), self.run_id)
+        assert command[0] == sys.executable
+        return subprocess.Popen(
+            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def report(self) -> dict[str, Any] | None:
+        """The report of the last run."""
+        path = self.state / "_reports" / f"{self.run_id}.json"
+        if not path.exists():
+            return None
+        loaded: dict[str, Any] = json.loads(path.read_text())
+        return loaded
+
+    def killed_at(self, point: str) -> None:
+        """Run, and be killed at a point; it is an error when the run does not get there."""
+        code, report = self.run(point)
+        end = self.log[-3000:]
+        assert code == -signal.SIGKILL, f"{point} was not reached: {code}, {report}\n{end}"

@@ -1,0 +1,51 @@
+"""A run's report says what of the input is not in the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_cloudfiles.engine.job import run as job
+from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.state import progress
+from airflow_cloudfiles.engine.storage import open_store
+
+
+@pytest.mark.parametrize(
+    ("options", "dropped"),
+    [
+        ({"mode": "DROPMALFORMED"}, "3 invalid records were dropped (DROPMALFORMED)."),
+        ({"BadRecordsPath": "/bad"}, "3 invalid records are in badRecordsPath."),
+    ],
+)
+def test_what_was_left_out_is_in_the_warnings(
+    tmp_path: Path, options: dict[str, str], dropped: str
+) -> None:
+    spec = JobSpec(
+        kind="ingest",
+        source=str(tmp_path / "in"),
+        format="json",
+        checkpoint_location=str(tmp_path / "state"),
+        target=str(tmp_path / "table"),
+        run_id="run",
+        options=options,
+    )
+    for batch, counts in enumerate(
+        [
+            {"files": 5, "rows": 9, "corrupt_files": 1, "dropped_records": 3},
+            {"files": 1, "rows": 1, "corrupt_files": 1, "missing_files": 2, "changed_files": 4},
+        ]
+    ):
+        done = progress.BatchDone(
+            batch_id=batch, table_version=batch, is_new=True, schema_version=0, counts=counts
+        )
+        progress.note(spec.checkpoint_location, done)
+        open_store(spec.checkpoint_location).put(f"commits/{batch}", b"v1")
+    report = job._summary(spec, -1)
+    assert (report["files"], report["rows"], report["batches"]) == (6, 10, 2)
+    missing, corrupt, changed, last = report["warnings"]
+    assert missing == "2 files were gone and were skipped."
+    assert corrupt.startswith("2 damaged files, or parts of large ones, were given up")
+    assert changed == "4 files had changed since they were discovered."
+    assert last == dropped

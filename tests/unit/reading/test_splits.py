@@ -1,0 +1,54 @@
+"""Splits cover every byte once and are about equal."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.reading.splits import MAX_SPLIT_BYTES, pack
+
+SIZES = st.lists(st.integers(0, 400 * 2**20), max_size=60)
+
+
+def _files(sizes: list[int], ending: str = "json") -> list[FileEntry]:
+    return [FileEntry(f"f{i:04}.{ending}", size, i) for i, size in enumerate(sizes)]
+
+
+@given(SIZES, st.integers(1, 64))
+def test_every_byte_of_every_file_is_in_exactly_one_range(sizes: list[int], cores: int) -> None:
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    for split in pack(_files(sizes), parallelism=cores):
+        for part in split:
+            end = part.file.size if part.end is None else part.end
+            ranges.setdefault(part.file.path, []).append((part.start, end))
+    assert len(ranges) == len(sizes)
+    for file in _files(sizes):
+        position = 0
+        for start, end in sorted(ranges[file.path]):
+            assert start == position
+            position = end
+        assert position == file.size
+
+
+@given(SIZES)
+def test_a_compressed_file_is_never_cut(sizes: list[int]) -> None:
+    splits = pack(_files(sizes, "json.gz"), parallelism=4)
+    assert all(part.is_whole for split in splits for part in split)
+
+
+def test_no_file_makes_no_split() -> None:
+    assert pack([], parallelism=8) == []
+
+
+def test_many_small_files_make_about_as_many_splits_as_tasks_can_run() -> None:
+    splits = pack(_files([200] * 50_000), parallelism=2)
+    assert len(splits) <= 16
+    few = pack(_files([200] * 10), parallelism=2)
+    assert len(few) == 1
+
+
+def test_a_large_file_is_cut_into_splits_no_larger_than_the_maximum() -> None:
+    splits = pack(_files([1_000 * 2**20]), parallelism=2)
+    assert len(splits) >= 8
+    assert max(part.size for split in splits for part in split) <= MAX_SPLIT_BYTES * 1.5
