@@ -22,9 +22,9 @@ from airflow_cloudfiles.engine.job import run as job
 from airflow_cloudfiles.engine.job.launch import LAUNCHED
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.reading.split_reader import SplitReader
 from airflow_cloudfiles.engine.reading.splits import BatchContext, Split, pack
 from airflow_cloudfiles.engine.stream.definition import settle_schema
+from airflow_cloudfiles.engine.stream.task_reader import TaskReader
 from benchmarks.contender import STRINGS, TYPES, row_count, tree_cpu
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _reader(task: dict[str, Any]) -> dict[str, Any]:
     groups = pack(files, parallelism=2, can_cut=options.format_options.can_split())
     cpu, clock, rows = tree_cpu(), time.monotonic(), 0
     for group in groups:
-        rows += sum(batch.num_rows for batch in SplitReader(Split(context, group)).read())
+        rows += sum(batch.num_rows for batch in TaskReader(Split(context, group)).read())
     return _figures(cpu, clock, rows)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from airflow_cloudfiles.engine.delta import commit as delta_table
+from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.discovery.queues.azure import open_azure_queue
 from airflow_cloudfiles.engine.discovery.queues.base import as_queue_error
 from airflow_cloudfiles.engine.discovery.queues.sqs import open_sqs
@@ -212,7 +213,7 @@ def test_a_fault_of_the_target_says_whether_a_retry_helps(kind, fault, address, 
     access = _access(kind, address(fault))
     monkeypatch.setattr(delta_table.DeltaLocation, "store", lambda _: _store(kind, access))
     with pytest.raises(SinkError) as caught:
-        delta_table.open_table(f"{URIS[kind]}/table")
+        open_table(f"{URIS[kind]}/table")
     assert caught.value.is_retryable is FAULTS[fault], repr(caught.value)
 
 

@@ -12,11 +12,12 @@ from airflow_cloudfiles.engine.files import START, FileEntry, Offset
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.fetch import packed
-from airflow_cloudfiles.engine.reading.split_reader import SplitCounts, SplitReader
+from airflow_cloudfiles.engine.reading.split_reader import SplitCounts
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange, Split
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream import definition
 from airflow_cloudfiles.engine.stream.evolve_ahead import evolve_ahead
+from airflow_cloudfiles.engine.stream.task_reader import TaskReader
 
 
 class Stream:
@@ -66,17 +67,17 @@ class Stream:
         can_cut = context.options.format_options.can_split()
         store = open_store(context.source_uri)
         splits = packed(store, files, parallelism=parallelism, can_cut=can_cut)
-        readers = [SplitReader(Split(context, ranges)) for ranges in splits]
+        readers = [TaskReader(Split(context, ranges)) for ranges in splits]
         found = [row for each in readers for batch in each.read() for row in batch.to_pylist()]
         self.counts = [each.counts for each in readers]
         self._at = context.end
         self.rows += found
         return found
 
-    def tasks(self) -> list[SplitReader]:
+    def tasks(self) -> list[TaskReader]:
         """What reads the outstanding files, one task a file; they stay outstanding."""
         context, files = self._planned()
-        return [SplitReader(Split(context, (FileRange(file),))) for file in files]
+        return [TaskReader(Split(context, (FileRange(file),))) for file in files]
 
     def _planned(self) -> tuple[BatchContext, list[FileEntry]]:
         options = self.options

@@ -22,11 +22,10 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import CommitProperties, Transaction
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
@@ -37,12 +36,10 @@ from airflow_cloudfiles.engine.delta.data_files import DataFile
 from airflow_cloudfiles.engine.delta.durability import (
     durable_commit,
     make_durable,
-    refuse_torn,
-    refuse_unreadable,
-    set_aside_torn,
 )
 from airflow_cloudfiles.engine.delta.lineage import COMMIT_NOTE, check_has
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.opening import load_table, open_to_write
 from airflow_cloudfiles.engine.delta.rewrite import add_action, names_of
 from airflow_cloudfiles.engine.delta.widening import WideningRule
 from airflow_cloudfiles.engine.errors import (
@@ -51,7 +48,6 @@ from airflow_cloudfiles.engine.errors import (
     LostBatchesError,
     SinkError,
     StateError,
-    TargetCorruptedError,
     TargetNotDeltaError,
 )
 from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
@@ -127,85 +123,6 @@ class BatchId:
         """What the commit notes for people, and for `lineage`."""
         note = {"app_id": self.app_id, "number": self.number, "plan": self.plan}
         return note if self.replay is None else {**note, "replay": self.replay}
-
-
-def open_table(target: str, version: int | None = None) -> DeltaTable | None:
-    """Open a table; `None` when there is nothing yet.
-
-    Args:
-        target: Path or URI of the table.
-        version: One of its versions; the newest, unless one is named.
-
-    Raises:
-        TargetNotDeltaError: The folder holds something else, or is no folder.
-        TargetUnreachableError: Its storage failed, or refused us.
-    """
-    location = DeltaLocation.of(target)
-    with location.reaching("cannot be looked for"):
-        if not _has_log(location):
-            return None
-    try:
-        return _load(location, version)
-    except TableNotFoundError:
-        return None
-
-
-def open_to_write(target: str) -> DeltaTable | None:
-    """Open a table as `open_table` does; a log that a power failure has torn is mended first."""
-    try:
-        return open_table(target)
-    except TargetCorruptedError:
-        location = DeltaLocation.of(target)
-        with location.speaking("cannot be mended"):
-            is_whole = set_aside_torn(location)
-        if not is_whole:
-            raise
-        return open_table(target)
-
-
-def _load(location: DeltaLocation, version: int | None = None) -> DeltaTable:
-    refuse_torn(location)
-    with location.speaking("cannot be opened"):
-        try:
-            return DeltaTable(
-                location.table_uri, version=version, storage_options=location.storage_options()
-            )
-        except DeltaError:
-            refuse_unreadable(location)
-            raise
-
-
-def _has_log(location: DeltaLocation) -> bool:
-    """Whether there is a Delta log; refuses a place that has something else."""
-    if location.folder is None:
-        store = location.store()
-        if next(store.list("_delta_log/"), None) is not None:
-            return True
-        keys = (file.path for file in store.list(skip=lambda key, _: _is_ours(key)))
-        foreign = next(keys, None)
-    else:
-        folder = Path(location.folder)
-        if folder.exists() and not folder.is_dir():
-            raise TargetNotDeltaError(
-                f"The target {location.target} is a file, not a folder. Choose another target."
-            )
-        if not folder.is_dir() or (folder / "_delta_log").is_dir():
-            return folder.is_dir()
-        foreign = next((path.name for path in folder.iterdir() if not _is_ours(path.name)), None)
-    if foreign is not None:
-        raise TargetNotDeltaError(
-            f"The target {location.target} is not a Delta table: it has no _delta_log but holds "
-            f"{foreign!r}. Choose an empty folder or a Delta table."
-        )
-    return False
-
-
-def _is_ours(key: str) -> bool:
-    """Whether something is hidden, or a data file that a killed task left before any commit."""
-    name = key.partition("/")[0]
-    return name.startswith((".", "_")) or (
-        name.startswith("part-") and name.endswith(".parquet") and name == key
-    )
 
 
 def commit(  # noqa: PLR0913 - what a batch is, and what a table may become
@@ -384,7 +301,7 @@ def grow(target: str, schema: pa.Schema, *, widening: WideningRule | None) -> No
         TargetUnreachableError: Its storage failed.
     """
     for _ in range(COMMIT_TRIES):
-        table = _load(DeltaLocation.of(target))
+        table = load_table(DeltaLocation.of(target))
         try:
             _with_columns(table, target, schema, merge_schema=True, widening=widening)
         except CommitFailedError as error:
@@ -417,7 +334,7 @@ def _create(target: str, schema: pa.Schema) -> DeltaTable:
             )
     except CommitFailedError as error:  # version 0 was written by somebody else meanwhile
         _log.info("Another writer has created %s (%s)", target, error)
-    return _load(location)
+    return load_table(location)
 
 
 def _require_conditional_put(location: DeltaLocation) -> None:
@@ -447,7 +364,7 @@ def _with_columns(
     plan.check(target, merge_schema=merge_schema, widens=widening is not None)
     if plan.widened and widening is not None:
         delta_widening.widen(table, location, plan, widening)
-        table = _load(location)
+        table = load_table(location)
     if plan.missing:
         _log.info("Adding columns to %s: %s", target, ", ".join(each.name for each in plan.missing))
         with durable_commit(location, "cannot be given columns", table) as hooks:
@@ -455,7 +372,7 @@ def _with_columns(
                 delta_schema.delta_fields(plan.missing), post_commithook_properties=hooks
             )
         crash_point("after-sink-columns")
-        table = _load(location)
+        table = load_table(location)
     return table
 
 

@@ -21,13 +21,10 @@ from pyspark.sql.types import (
 from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from airflow_cloudfiles.engine.formats.base import (
         BlockReader,
         FileReader,
         Inference,
-        OpenedFile,
     )
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
@@ -80,17 +77,6 @@ def open_reader(data_schema: StructType, options: CloudFilesOptions) -> BlockRea
     if kind == "json" and options.single_variant_column is not None:
         kind = "json variant"
     return cast("BlockReader | FileReader", _load(_READERS[kind])(data_schema, options))
-
-
-def line_blocks(
-    file: OpenedFile, options: CloudFilesOptions, start: int = 0, end: int | None = None
-) -> Iterator[bytes]:
-    """Blocks of lines for a reader of blocks, cut as the options say."""
-    own = options.format_options
-    if not isinstance(own, JsonOptions):
-        return file.blocks(start, end)
-    separator = None if own.line_sep is None else own.line_sep.encode()
-    return file.blocks(start, end, encoding=own.encoding, separator=separator)
 
 
 def fixed_schema(options: CloudFilesOptions) -> StructType | None:

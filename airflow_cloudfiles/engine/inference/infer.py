@@ -16,8 +16,9 @@ from pyspark.sql.types import StructType  # noqa: TC002 - a field of a dataclass
 
 from airflow_cloudfiles.engine.errors import ReadError, SampleGoneError, SchemaInferenceError
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.formats.recognize import HEAD_BYTES, why_nothing
+from airflow_cloudfiles.engine.formats.recognize import HEAD_BYTES
 from airflow_cloudfiles.engine.formats.registry import fixed_schema
+from airflow_cloudfiles.engine.inference.diagnosis import why_nothing
 from airflow_cloudfiles.engine.inference.tasks import Crew, Sample, learn_sample
 from airflow_cloudfiles.engine.inference.warnings import applied_hints, no_field, warnings_of
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions

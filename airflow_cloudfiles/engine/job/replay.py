@@ -24,8 +24,9 @@ from typing import Any
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import sink_state
-from airflow_cloudfiles.engine.delta.commit import BatchId, Committed, open_to_write
+from airflow_cloudfiles.engine.delta.commit import BatchId, Committed
 from airflow_cloudfiles.engine.delta.lineage import Lineage, Presence, lineage
+from airflow_cloudfiles.engine.delta.opening import open_to_write
 from airflow_cloudfiles.engine.errors import LostBatchesError, OptionError, StateError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job.replay_batches import BatchReader, check_plan

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.delta import commit as delta_table
+from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.delta.schema import schema_of
 from airflow_cloudfiles.engine.delta.widening import widening_rule
 from airflow_cloudfiles.engine.errors import (
@@ -172,7 +173,7 @@ class BatchReader:
         latest = SchemaLog(open_store(location), self._place.name).latest()
         if latest is not None:
             return definition.settle_schema(self._options)
-        table = delta_table.open_table(str(self._spec.target))
+        table = open_table(str(self._spec.target))
         if table is None:
             raise SchemaInferenceError(
                 f"There is no schema in {location}, and no table to take it from. Name the "

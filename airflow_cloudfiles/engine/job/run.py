@@ -18,6 +18,7 @@ import signal
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.delta import commit as delta_table
 from airflow_cloudfiles.engine.delta import sink_state
+from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.delta.widening import WideningRule, widening_rule
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
 from airflow_cloudfiles.engine.inference.workers import SparkCrew, local_crew
@@ -72,7 +74,7 @@ def run(spec: JobSpec) -> dict[str, Any]:
         if spec.kind == "infer":
             report |= _infer(spec)
         elif spec.kind == "promote":
-            report |= promote(Promotion.of(spec)).to_json()
+            report |= promote(_promotion(spec)).to_json()
         elif spec.kind == "replay":
             report |= replay(spec)
         else:
@@ -143,6 +145,17 @@ def _infer(spec: JobSpec) -> dict[str, Any]:
     }
 
 
+def _promotion(spec: JobSpec) -> Promotion:
+    """What a run is asked to promote."""
+    return Promotion(
+        target=str(spec.target),
+        checkpoint_location=spec.checkpoint_location,
+        fields=spec.promote,
+        schema_location=spec.schema_location,
+        options=spec.options,
+    )
+
+
 def _crew(spec: JobSpec) -> Crew | None:
     """Who may help to look at a large sample: the cluster if there is one, else this machine."""
     if os.environ.get(LAUNCHED) == "submit":
@@ -165,7 +178,9 @@ def _ingest(spec: JobSpec, report: dict[str, Any], durations: dict[str, float]) 
         sink_state.check_before_run(open_store(spec.checkpoint_location), str(spec.target))
         settled = definition.settle_schema(options, crew=_crew(spec))
         if options.evolve_ahead:
-            settled, spec = evolve_ahead.before_run(options, settled, spec)
+            settled, last = evolve_ahead.before_run(options, settled, spec.checkpoint_location)
+            if spec.batch is None and last >= 0:
+                spec = replace(spec, batch={"last_entry": last})
         report["schema_version"] = settled.version
         columns = settled.full_schema(options.rescued_data_column)
         zone = zone_warning(columns, options, spec.spark_conf.get(SESSION_ZONE))
@@ -312,7 +327,7 @@ def _summary(spec: JobSpec, before: int) -> dict[str, Any]:
     for batch in done:
         for key, value in batch.counts.items():
             total[key] = total.get(key, 0) + value
-    table = delta_table.open_table(str(spec.target))
+    table = open_table(str(spec.target))
     return {
         "source": normalize_uri(spec.source),
         "target": normalize_uri(str(spec.target)),

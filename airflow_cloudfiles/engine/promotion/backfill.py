@@ -22,11 +22,11 @@ from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.delta.durability import make_durable
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.opening import open_existing
 from airflow_cloudfiles.engine.delta.rewrite import Snapshot, TableFile, names_of, replace
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.promotion.batches import Found, Promoter
 from airflow_cloudfiles.engine.promotion.columns import path_text
-from airflow_cloudfiles.engine.spark.table_source import open_existing
 
 PROMOTION_NOTE = "cloudfilesPromotion"
 """Key of what was promoted in a commit's own metadata."""

@@ -28,6 +28,7 @@ from pyspark.sql.types import DataType, StructType
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import commit as delta_table
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.opening import open_existing, open_to_write
 from airflow_cloudfiles.engine.delta.rewrite import Snapshot
 from airflow_cloudfiles.engine.delta.schema import schema_of
 from airflow_cloudfiles.engine.delta.widening import widening_rule
@@ -40,7 +41,6 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.formats.columnar.types import holds_variant
-from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.names import OF_SINK
 from airflow_cloudfiles.engine.options.values import Values
@@ -58,7 +58,6 @@ from airflow_cloudfiles.engine.promotion.columns import (
 from airflow_cloudfiles.engine.promotion.trial import tried, unfilled
 from airflow_cloudfiles.engine.promotion.values import TypeFinder, reading_options
 from airflow_cloudfiles.engine.schema.log import SchemaLog, SchemaVersion
-from airflow_cloudfiles.engine.spark.table_source import open_existing
 from airflow_cloudfiles.engine.state.metadata import StreamMetadata, read_metadata
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.types import to_arrow
@@ -86,17 +85,6 @@ class Promotion:
     schema_location: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, spec: JobSpec) -> Promotion:
-        """What a job is asked to promote."""
-        return cls(
-            target=str(spec.target),
-            checkpoint_location=spec.checkpoint_location,
-            fields=spec.promote,
-            schema_location=spec.schema_location,
-            options=spec.options,
-        )
-
 
 def promote(promotion: Promotion) -> Promoted:
     """Turn fields of the rescued data into columns, and fill them.
@@ -120,7 +108,7 @@ def promote(promotion: Promotion) -> Promoted:
     asked = parse_fields(promotion.fields)
     latest = stream.log.latest()
     stream.check(asked, latest)
-    delta_table.open_to_write(promotion.target)
+    open_to_write(promotion.target)
     table = open_existing(promotion.target)
     if latest is not None and latest.pin is not None:
         raise StateConflictError(

@@ -3,7 +3,7 @@
 Runs in a task: opens the files of a split, has their format parse them, adds the columns that are
 in their paths (`file_columns`), and hands out Arrow record batches with exactly the stream's
 schema. Lines of small files are parsed together; small batches are put together. A field that the
-schema does not have ends the task (see `schema_change`).
+schema does not have is raised as `UnknownFields`; what follows is decided in `stream`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from airflow_cloudfiles.engine.formats.base import (
     FileReader,
     OpenedFile,
     Piece,
-    UnknownFields,
 )
-from airflow_cloudfiles.engine.formats.registry import line_blocks
+from airflow_cloudfiles.engine.formats.line_blocks import line_blocks
 from airflow_cloudfiles.engine.ledger.overwritten import note_overwritten
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.bad_records import BadRecordWriter
@@ -36,7 +35,6 @@ from airflow_cloudfiles.engine.reading.prefetch import fetched_ahead
 from airflow_cloudfiles.engine.reading.splits import FileRange, Split
 from airflow_cloudfiles.engine.state import refused
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
-from airflow_cloudfiles.engine.stream import schema_change
 
 SMALL_BATCH_BYTES = 4 * 2**20
 """Batches are put together up to about this size."""
@@ -83,17 +81,12 @@ class SplitReader:
         """Yield the rows of the split.
 
         Raises:
-            UnknownFieldException: A record has a new field, in the modes that fail on it. In
-                the modes that add columns the schema log holds the evolved schema by then.
+            UnknownFields: A record has a new field, in the modes that fail on it.
             ReadError: A file cannot be read (see `fetch`), or a record is not valid (`FAILFAST`).
         """
-        try:
-            for batch in _together(self._batches()):
-                self._put_bad_records_apart()
-                self._widen_for(batch)
-                yield batch
-        except UnknownFields as found:
-            raise schema_change.react(self._split.context, found.fields, found.file_uri) from None
+        for batch in _together(self._batches()):
+            self._put_bad_records_apart()
+            yield batch
         self._put_bad_records_apart()
         self._bad_records.finish()
         counted = self._columns.counts()
@@ -101,15 +94,6 @@ class SplitReader:
         self.counts.rescued_rows = counted.rescued_rows
         self.counts.corrupt_records = counted.corrupt_records
         self.counts.dropped_records = counted.dropped_records
-
-    def _widen_for(self, batch: pa.RecordBatch) -> None:
-        """Fail when rescued values ask for wider types and the schema log has them now."""
-        if not schema_change.widens(self._options):
-            return
-        rescued = batch.column(self._options.rescued_data_column).drop_null()
-        error = schema_change.widened(self._split.context, rescued.to_pylist())
-        if error is not None:
-            raise error
 
     def _put_bad_records_apart(self) -> None:
         taken = self._columns.take_bad_records()

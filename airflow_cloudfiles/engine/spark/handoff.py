@@ -16,9 +16,11 @@ import os
 import shutil
 import tempfile
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
+
+from airflow_cloudfiles.engine.stream.locations import QueryLocations
 
 
 @cache
@@ -38,21 +40,6 @@ def process_folder() -> Path:
 def new_token() -> str:
     """Name a hand-over; the name is the path of its file."""
     return str(process_folder() / uuid.uuid4().hex)
-
-
-@dataclass(frozen=True, slots=True)
-class QueryLocations:
-    """Where a query keeps its state.
-
-    Attributes:
-        checkpoint: The checkpoint location.
-        target: Where its rows go, if that is a path.
-        mirror: Directory where Spark keeps its part of a state in an object store.
-    """
-
-    checkpoint: str
-    target: str | None = None
-    mirror: str | None = None
 
 
 def hand_over(token: str, locations: QueryLocations) -> None:

@@ -42,6 +42,7 @@ from airflow_cloudfiles.engine.spark.sink import STATE as SINK_STATE
 from airflow_cloudfiles.engine.spark.sink import DeltaDataSource, DeltaLakeDataSource
 from airflow_cloudfiles.engine.spark.source import CloudFilesDataSource
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.stream.locations import QueryLocations
 from airflow_cloudfiles.engine.types import as_nullable
 
 if TYPE_CHECKING:
@@ -317,7 +318,7 @@ def _start(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs
     _heal_checkpoint(self._df, str(checkpoint), mirror)
     if mirror is None and not tokens:
         return original(self, *args, **kwargs)
-    locations = handoff.QueryLocations(
+    locations = QueryLocations(
         str(checkpoint),
         None if target is None else str(target),
         None if mirror is None else str(mirror.folder),
@@ -361,7 +362,7 @@ def _refuse_partitions(writer: Any, kwargs: dict[str, Any]) -> None:
 def _handed_over(
     start: Callable[[], Any],
     token: str,
-    locations: handoff.QueryLocations,
+    locations: QueryLocations,
     mirror: CheckpointMirror | None,
 ) -> Any:
     """Start a query, and wait until its planning process knows where its state is."""

@@ -27,6 +27,7 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import commit as delta_table
 from airflow_cloudfiles.engine.delta import sink_state
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
+from airflow_cloudfiles.engine.delta.opening import table_schema
 from airflow_cloudfiles.engine.delta.widening import widening_rule
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
@@ -35,15 +36,17 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.options.names import OF_SINK
 from airflow_cloudfiles.engine.options.values import Values
-from airflow_cloudfiles.engine.reading.split_reader import SplitCounts, SplitReader
+from airflow_cloudfiles.engine.reading.split_reader import SplitCounts
 from airflow_cloudfiles.engine.reading.splits import Split
 from airflow_cloudfiles.engine.spark import split_rows
 from airflow_cloudfiles.engine.spark.source import log_to_stderr
+from airflow_cloudfiles.engine.spark.table_source import DeltaTableReader
 from airflow_cloudfiles.engine.state import progress
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
 from airflow_cloudfiles.engine.state.plan_log import PREFIX as PLANS
 from airflow_cloudfiles.engine.state.sink_log import RowsFrom, SinkLog
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.stream.task_reader import TaskReader
 from airflow_cloudfiles.engine.types import to_arrow
 
 STATE = "cloudFiles.internal.state"
@@ -85,15 +88,11 @@ class DeltaLakeDataSource(DataSource):
         Raises:
             TargetNotDeltaError: There is no Delta table.
         """
-        from airflow_cloudfiles.engine.spark import table_source as delta_read  # noqa: PLC0415 - reading only
-
-        return delta_read.table_schema(self._path())
+        return table_schema(self._path())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch query: one version of the table."""
-        from airflow_cloudfiles.engine.spark import table_source as delta_read  # noqa: PLC0415 - reading only
-
-        return delta_read.DeltaTableReader(self._path(), schema)
+        return DeltaTableReader(self._path(), schema)
 
     def streamWriter(  # noqa: N802
         self,
@@ -275,7 +274,7 @@ def write_splits(target: str, splits: Sequence[Split]) -> TaskWritten:
         splits: Of one micro-batch.
 
     Raises:
-        ReadError: A file cannot be read (see `SplitReader`).
+        ReadError: A file cannot be read (see `TaskReader`).
         UnknownFieldException: A record has a field that the schema lacks.
         TargetUnreachableError: The place of the table failed.
     """
@@ -283,7 +282,7 @@ def write_splits(target: str, splits: Sequence[Split]) -> TaskWritten:
     counts: dict[str, int] = {}
     schema: pa.Schema | None = None
     for split in splits:
-        reader = SplitReader(split)
+        reader = TaskReader(split)
         schema = reader.arrow_schema
         files += DataFileWriter(target, schema).write(reader.read())
         counts = _added(counts, _flat(reader.counts))

@@ -6,7 +6,7 @@ opens for itself what it needs:
 1. The *defining* process (`load()`): validates the options, settles the schema.
 2. The *planning* process beside the driver: discovers files, plans micro-batches, cuts splits. It
    holds the run lock of the checkpoint location while the query runs.
-3. The *tasks*: read one split each (`split_reader`).
+3. The *tasks*: read one split each (`stream.task_reader`).
 
 Spark's offset is a position in the file log. A planned range is in the plan log before Spark
 learns of it, so a batch id means the same files for ever.
@@ -43,6 +43,7 @@ from airflow_cloudfiles.engine.reading.splits import BatchContext, Split
 from airflow_cloudfiles.engine.spark import handoff, split_rows
 from airflow_cloudfiles.engine.spark.checkpoint_mirror import CheckpointMirror
 from airflow_cloudfiles.engine.state import progress
+from airflow_cloudfiles.engine.stream.locations import QueryLocations
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -201,9 +202,9 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         crash_point("before-read")
         if self._options.split_token is not None:
             return _emit(split, split_rows.check_token(self._options.split_token))
-        from airflow_cloudfiles.engine.reading.split_reader import SplitReader  # noqa: PLC0415
+        from airflow_cloudfiles.engine.stream.task_reader import TaskReader  # noqa: PLC0415
 
-        return SplitReader(split).read()
+        return TaskReader(split).read()
 
     def commit(self, end: dict[str, int]) -> None:
         """Spark has committed up to `end`; its own log holds that, wherever it is."""
@@ -241,12 +242,12 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             self._intake.check()
         return self._intake
 
-    def _locations(self) -> handoff.QueryLocations:
+    def _locations(self) -> QueryLocations:
         """Where the state is: said to the reader, or handed over by `writeStream`."""
         handed = handoff.receive(self._options.token) if self._options.token else None
         if self._options.checkpoint_location is not None:
             mirror = handed.mirror if handed else None
-            return handoff.QueryLocations(self._options.checkpoint_location, mirror=mirror)
+            return QueryLocations(self._options.checkpoint_location, mirror=mirror)
         if handed is None:
             raise OptionError(
                 "The source does not know its checkpoint location. Give the one of writeStream to "

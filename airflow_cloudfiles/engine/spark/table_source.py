@@ -7,43 +7,23 @@ stream has written; the Delta jars read faster and know more of the protocol.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.delta import commit as delta_table
+from airflow_cloudfiles.engine.delta.opening import open_existing
 from airflow_cloudfiles.engine.delta.rewrite import fragments_of
 from airflow_cloudfiles.engine.delta.variant import as_read
-from airflow_cloudfiles.engine.errors import TargetNotDeltaError
 from airflow_cloudfiles.engine.formats.columnar.types import holds_variant
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from pyspark.sql.types import StructType
 
 MOST_TASKS = 64
 """Files of a table are shared out over at most this many tasks."""
-
-
-def open_existing(target: str, version: int | None = None) -> DeltaTable:
-    """Open a table that must be there.
-
-    Raises:
-        TargetNotDeltaError: There is no Delta table.
-    """
-    table = delta_table.open_table(target, version)
-    if table is None:
-        raise TargetNotDeltaError(f"There is no Delta table at {target}. Check the path.")
-    return table
-
-
-def table_schema(target: str) -> StructType:
-    """The table's schema; Delta stores it as Spark's schema JSON."""
-    return StructType.fromJson(json.loads(open_existing(target).schema().to_json()))
 
 
 class TablePart(InputPartition):

@@ -55,8 +55,8 @@ from airflow_cloudfiles.engine.schema.restart import (
     restarted,
 )
 from airflow_cloudfiles.engine.shortened import few
-from airflow_cloudfiles.engine.spark.handoff import QueryLocations
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
+from airflow_cloudfiles.engine.stream.locations import QueryLocations
 from airflow_cloudfiles.engine.types import as_nullable, short_type
 
 GIVEN = -1

@@ -17,7 +17,6 @@ from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.inference.tasks import Crew
 from airflow_cloudfiles.engine.inference.workers import local_crew
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES, CloudFilesOptions
 from airflow_cloudfiles.engine.reading.splits import BatchContext
 from airflow_cloudfiles.engine.schema.log import SchemaLog
@@ -84,20 +83,20 @@ def evolve_ahead(
 
 
 def before_run(
-    options: CloudFilesOptions, settled: SettledSchema, spec: JobSpec
-) -> tuple[SettledSchema, JobSpec]:
-    """Discover for a run and evolve ahead of it.
+    options: CloudFilesOptions, settled: SettledSchema, checkpoint: str
+) -> tuple[SettledSchema, int]:
+    """Discover for a run, unless `up_to_entry` says what to read, and evolve ahead of it.
 
     Returns:
-        The schema to read with; and what to run: just the files that were looked at.
+        The schema to read with; and the last entry of the file log that was looked at, -1 if none.
     """
-    with closing(_opened(options, spec.checkpoint_location)) as intake:
-        if spec.batch is None:
+    with closing(_opened(options, checkpoint)) as intake:
+        last = options.up_to_entry
+        if last is None:
             found = intake.discover()
             progress.note_discovery(intake.state, found.to_json())
             last = intake.files.latest()
-            spec = replace(spec, batch={"last_entry": last}) if last >= 0 else spec
-        return evolve_ahead(options, intake, settled, local_crew()) or settled, spec
+        return evolve_ahead(options, intake, settled, local_crew()) or settled, last
 
 
 def before_definition(options: CloudFilesOptions, settled: SettledSchema) -> SettledSchema:

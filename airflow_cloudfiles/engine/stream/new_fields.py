@@ -22,6 +22,7 @@ from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_infere
 from airflow_cloudfiles.engine.inference.tasks import Crew, Sample, learn_sample
 from airflow_cloudfiles.engine.naming import column_of
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch
+from airflow_cloudfiles.engine.reading.split_reader import SplitReader
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange, Split
 from airflow_cloudfiles.engine.schema.evolution import diff, evolve
 from airflow_cloudfiles.engine.schema.inference import choose_sample, settle
@@ -169,8 +170,6 @@ def _widen_by_values(
 
 def _rescued(context: BatchContext, sample: Sequence[FileEntry]) -> Iterator[list[str | None]]:
     """What the reader rescues of files, read as in mode `rescue`: nothing fails, or is written."""
-    from airflow_cloudfiles.engine.reading.split_reader import SplitReader  # noqa: PLC0415 - a circle
-
     lenient = dataclasses.replace(
         context.options,
         schema_evolution_mode="rescue",

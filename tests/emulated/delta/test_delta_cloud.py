@@ -18,6 +18,7 @@ from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.commit import BatchId
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.opening import open_table, table_schema
 from airflow_cloudfiles.engine.errors import (
     SchemaMismatchError,
     SinkError,
@@ -25,8 +26,8 @@ from airflow_cloudfiles.engine.errors import (
     TargetNotDeltaError,
 )
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalSpark, launch
-from airflow_cloudfiles.engine.spark import table_source as delta_read
 from airflow_cloudfiles.engine.spark.sink import DeltaStreamWriter, TaskWritten
+from airflow_cloudfiles.engine.spark.table_source import DeltaTableReader
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import AzureAccess, to_environment
 
@@ -104,7 +105,7 @@ def _at_once(count: int, work: Any) -> None:
 
 def test_a_batch_is_in_the_table_once_and_nothing_shows_before(target: str) -> None:  # B130
     written = _files(target, A, [{"a": 1}])
-    assert delta_table.open_table(target) is None, "a data file is no table"
+    assert open_table(target) is None, "a data file is no table"
     delta_table.remove(target, written)
     assert _data_files(target) == []
     assert _commit(target, 0, A, {"a": 1}).is_new
@@ -114,7 +115,7 @@ def test_a_batch_is_in_the_table_once_and_nothing_shows_before(target: str) -> N
     _commit(target, 1, AB, {"a": 2, "b": {"c": "x"}})  # B48, B125
     _commit(target, 2, A)
     assert _rows(target) == [{"a": 1, "b": None}, {"a": 2, "b": {"c": "x"}}]
-    reader = delta_read.DeltaTableReader(target, delta_read.table_schema(target))
+    reader = DeltaTableReader(target, table_schema(target))
     read = [batch.to_pylist() for part in reader.partitions() for batch in reader.read(part)]
     assert sorted(row["a"] for rows in read for row in rows) == [1, 2]
     with pytest.raises(SchemaMismatchError):

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.discovery.events import azure as events_azure
 from airflow_cloudfiles.engine.discovery.events.base import FileEvent
 from airflow_cloudfiles.engine.discovery.events.candidates import Candidates
@@ -275,14 +276,13 @@ def test_a_queue_url_decides_no_address(foreign):
 def test_deltalake_takes_no_credential_to_where_it_is_redirected(
     kind, redirecting, foreign, monkeypatch
 ):
-    from airflow_cloudfiles.engine.delta import commit as delta_table
 
     for name, value in to_environment(
         _access(kind, f"http://127.0.0.1:{redirecting.port}")
     ).items():
         monkeypatch.setenv(name, value)
     with pytest.raises(CloudFilesError):
-        delta_table.open_table(URIS[kind].replace("/in", "/table"))
+        open_table(URIS[kind].replace("/in", "/table"))
     assert redirecting.seen
     for request in foreign.seen:
         assert "SECRET" not in request

@@ -13,8 +13,8 @@ from airflow_cloudfiles.engine.delta import commit as delta_table
 from airflow_cloudfiles.engine.delta import durability as delta_durability
 from airflow_cloudfiles.engine.delta.commit import BatchId
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
+from airflow_cloudfiles.engine.delta.opening import open_existing
 from airflow_cloudfiles.engine.errors import TargetCorruptedError
-from airflow_cloudfiles.engine.spark.table_source import open_existing
 
 A = pa.schema([("a", pa.int64())])
 BATCHES = 7

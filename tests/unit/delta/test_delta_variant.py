@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.variant_utils import VariantUtils
 
+from airflow_cloudfiles.engine.delta.opening import table_schema
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.formats.variant.encode import encode
-from airflow_cloudfiles.engine.spark import table_source as delta_read
+from airflow_cloudfiles.engine.spark.table_source import DeltaTableReader
 from tests.support.formats.variant_files import NOTHING, UNSHREDDED, plain, variant
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def table(folder: Path, *kinds_and_rows: tuple[pa.DataType, list[Any]]) -> str:
 
 
 def read(target: str) -> list[dict[str, Any]]:
-    reader = delta_read.DeltaTableReader(target, delta_read.table_schema(target))
+    reader = DeltaTableReader(target, table_schema(target))
     batches = [batch for part in reader.partitions() for batch in reader.read(part)]
     return [row for batch in batches for row in batch.to_pylist()]
 

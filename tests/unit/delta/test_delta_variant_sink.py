@@ -22,6 +22,7 @@ from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.delta import commit as delta_table
 from airflow_cloudfiles.engine.delta.commit import BatchId
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
+from airflow_cloudfiles.engine.delta.opening import table_schema
 from airflow_cloudfiles.engine.delta.rewrite import add_action
 from airflow_cloudfiles.engine.delta.schema import schema_of
 from airflow_cloudfiles.engine.delta.widening import WideningRule
@@ -30,7 +31,7 @@ from airflow_cloudfiles.engine.errors import (
     SchemaMismatchError,
     SinkError,
 )
-from airflow_cloudfiles.engine.spark import table_source as delta_read
+from airflow_cloudfiles.engine.spark.table_source import DeltaTableReader
 from airflow_cloudfiles.engine.types import VARIANT
 from tests.support.formats.columnar_files import parquet
 from tests.support.formats.variant_files import NOTHING, annotated, plain, variant
@@ -75,7 +76,7 @@ def column(kind: pa.DataType, rows: list[Any], name: str = "v") -> pa.RecordBatc
 
 def read(target: Path) -> list[dict[str, Any]]:
     """Rows as `spark.read` gets them."""
-    reader = delta_read.DeltaTableReader(str(target), delta_read.table_schema(str(target)))
+    reader = DeltaTableReader(str(target), table_schema(str(target)))
     batches = [batch for part in reader.partitions() for batch in reader.read(part)]
     return sorted((row for batch in batches for row in batch.to_pylist()), key=str)
 

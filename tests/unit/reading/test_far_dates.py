@@ -24,8 +24,9 @@ from airflow_cloudfiles.engine.delta import commit as delta_table
 from airflow_cloudfiles.engine.delta.commit import BatchId
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.opening import table_schema
 from airflow_cloudfiles.engine.delta.rewrite import Snapshot
-from airflow_cloudfiles.engine.spark.table_source import DeltaTableReader, table_schema
+from airflow_cloudfiles.engine.spark.table_source import DeltaTableReader
 from tests.support.landed import Stream
 from tests.support.promoted import Landed
 

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_cloudfiles.engine.errors import UnknownFieldException
-from airflow_cloudfiles.engine.reading.split_reader import SplitReader
 from airflow_cloudfiles.engine.schema.diff import paths_of
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
+from airflow_cloudfiles.engine.stream.task_reader import TaskReader
 from tests.unit.stream.test_every_format import TYPED, WRITERS, Landing
 
 WIDENING = {
@@ -338,7 +338,7 @@ def test_tasks_that_meet_a_change_at_once_write_one_version(landing: Landing) ->
     readers = stream.tasks()
     barrier = threading.Barrier(len(readers))
 
-    def read(reader: SplitReader) -> str:
+    def read(reader: TaskReader) -> str:
         barrier.wait()
         with pytest.raises(UnknownFieldException) as caught:
             list(reader.read())

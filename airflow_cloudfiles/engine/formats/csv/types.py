@@ -30,8 +30,8 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.formats.csv.casts import Cast, data_of, only_has
 from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH
+from airflow_cloudfiles.engine.formats.scalars.decimals import decimal_type
 from airflow_cloudfiles.engine.formats.scalars.json_values import MISFIT, decimal_text
-from airflow_cloudfiles.engine.formats.scalars.leaf_types import decimal_type
 from airflow_cloudfiles.engine.formats.scalars.strings import Converters, java_double
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, merge_types

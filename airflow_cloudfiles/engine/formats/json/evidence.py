@@ -1,106 +1,148 @@
-"""How does what one process learned of JSON records reach another?
+"""What is known of JSON records, place by place?
 
-The evidence is all that an inference knows, not only the types it would settle on: whether a null
-was met beside an empty object, say. So the records of a sample can be learned from in any number of
-processes, and absorbing their evidence in the order of the records gives what one process would
-have learned from all of them. The other half of `infer`, whose kinds it takes apart.
+An object, an array, a map or a leaf: what values have shown so far, which is more than the type it
+comes to (whether a null was met beside an empty object, say).
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from pyspark.sql.types import DataType, NullType
-
-from airflow_cloudfiles.engine import worker_messages
-from airflow_cloudfiles.engine.formats.json.infer import (
-    _NULL,
-    _UNSEEN,
-    _Array,
-    _clash,
-    _Field,
-    _Fixed,
-    _Kind,
-    _Map,
-    _Object,
-    _widen_leaf,
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
 )
-from airflow_cloudfiles.engine.formats.scalars.leaf_types import BOOLEAN, DOUBLE, LONG, STRING
-from airflow_cloudfiles.engine.types import fold
 
-_LEAVES: Final[dict[type, DataType]] = {
-    type(leaf): leaf for leaf in (BOOLEAN, DOUBLE, LONG, _NULL, STRING, _UNSEEN)
-}
-"""Leaves are told apart by identity, which they lose on their way."""
+from airflow_cloudfiles.engine.formats.json.leaf_types import STRING
+from airflow_cloudfiles.engine.types import canonical, fold, merge_types
 
 
-def absorb(root: _Object, evidence: bytes) -> int:
-    """Add what the records after one's own have shown to another process.
-
-    Returns:
-        How many spellings of names were new.
-    """
-    other: Any = worker_messages.decode(evidence)
-    return _add_object(root, other)
+class UnseenType(NullType):
+    """No value yet, not even null. A class of its own, since leaf types are singletons."""
 
 
-def _add_object(known: _Object, other: _Object) -> int:
-    """Add fields in the order of their first appearance; returns how many spellings were new."""
-    new = 0
-    for name, field in other.spellings.items():
-        if name in known.spellings:
-            continue
-        known.spellings[name] = field and known.fields.setdefault(fold(name), _Field(name))
-        new += 1
-    for key, field in other.fields.items():
-        mine = known.fields[key]
-        mine.kind, count = _merged(mine.kind, field.kind)
-        new += count
-    known.was_null = known.was_null or other.was_null
-    return new
+UNSEEN: Final = UnseenType()
+NULL: Final = NullType()
+"""No value yet but null or the empty string."""
 
 
-def _merged(kind: _Kind, other: _Kind) -> tuple[_Kind, int]:
-    """The kind that holds the values of both, and how many spellings were new inside."""
-    if kind is STRING or isinstance(kind, _Fixed):
-        return kind, 0
-    if isinstance(other, NullType):
-        return _with_null(kind, other), 0
-    if isinstance(kind, NullType):
-        kind = _empty(other, was_null=kind is _NULL)
-    if isinstance(kind, DataType) and isinstance(other, DataType):
-        return _widen_leaf(kind, other), 0
-    new = _add_inside(kind, other)
-    return (_clash(kind), 0) if new is None else (kind, new)
+class FixedType:
+    """A column whose type is known beforehand and has nothing inside that could be new."""
+
+    __slots__ = ("data_type",)
+
+    def __init__(self, data_type: DataType) -> None:
+        self.data_type = data_type
 
 
-def _with_null(kind: _Kind, other: NullType) -> _Kind:
-    """A kind where the other process met nothing but nulls, or nothing at all."""
-    if isinstance(other, type(_UNSEEN)):
+class FieldEvidence:
+    """What is known of one field: the first spelling of its name, and its kind."""
+
+    __slots__ = ("kind", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.kind: Evidence = UNSEEN
+
+
+class ObjectEvidence:
+    """What is known of the objects in one place: their fields by every spelling met."""
+
+    __slots__ = ("fields", "is_fixed", "spellings", "was_null")
+
+    def __init__(self, *, was_null: bool = False, is_fixed: bool = False) -> None:
+        self.fields: dict[str, FieldEvidence] = {}
+        self.spellings: dict[str, FieldEvidence | None] = {}
+        self.was_null = was_null
+        self.is_fixed = is_fixed
+
+
+class ArrayEvidence:
+    """What is known of the elements of the arrays in one place."""
+
+    __slots__ = ("element", "is_fixed", "was_null")
+
+    def __init__(
+        self, element: Evidence = UNSEEN, *, was_null: bool = False, is_fixed: bool = False
+    ) -> None:
+        self.element = element
+        self.was_null = was_null
+        self.is_fixed = is_fixed
+
+
+class MapEvidence:
+    """What is known of the values of a column that is known to be a map."""
+
+    __slots__ = ("key_type", "value")
+
+    def __init__(self, key_type: DataType, value: Evidence) -> None:
+        self.key_type = key_type
+        self.value = value
+
+
+Evidence = DataType | FixedType | ObjectEvidence | ArrayEvidence | MapEvidence
+"""What is known in one place; a `DataType` is a leaf that values may still widen."""
+
+
+def clash(kind: Evidence) -> Evidence:
+    """A value of another shape: a string holds both, unless the type is known beforehand."""
+    fixed = isinstance(kind, MapEvidence) or (
+        isinstance(kind, ObjectEvidence | ArrayEvidence) and kind.is_fixed
+    )
+    return kind if fixed else STRING
+
+
+def widen_leaf(kind: DataType, leaf: DataType) -> DataType:
+    """Merge two leaves; the very same object when nothing changes, and for all strings."""
+    merged = merge_types(kind, leaf)
+    if merged == kind:
         return kind
-    if isinstance(kind, _Object | _Array):
-        kind.was_null = True
-    return _NULL if kind is _UNSEEN else kind
+    return STRING if isinstance(merged, StringType) else merged
 
 
-def _add_inside(kind: _Kind, other: _Kind) -> int | None:
-    """Add what is inside of another kind of the same shape; `None` when it has another shape."""
-    if isinstance(kind, _Object) and isinstance(other, _Object):
-        return _add_object(kind, other)
-    new = None
-    if isinstance(kind, _Array) and isinstance(other, _Array):
-        kind.element, new = _merged(kind.element, other.element)
-        kind.was_null = kind.was_null or other.was_null
-    elif isinstance(kind, _Map) and isinstance(other, _Map):
-        kind.value, new = _merged(kind.value, other.value)
-    return new
+def known_object(schema: StructType) -> ObjectEvidence:
+    """What is known beforehand of records that have a schema."""
+    known = ObjectEvidence(is_fixed=True)
+    for column in schema.fields:
+        field = known.fields.setdefault(fold(column.name), FieldEvidence(column.name))
+        field.kind = known_type(column.dataType)
+        known.spellings[column.name] = field
+    return known
 
 
-def _empty(other: _Kind, *, was_null: bool) -> _Kind:
-    """What is known of a place in which there was nothing but nulls, as the other kind begins."""
-    if isinstance(other, _Object):
-        return _Object(was_null=was_null)
-    if isinstance(other, _Array):
-        return _Array(was_null=was_null)
-    assert isinstance(other, DataType), other  # noqa: S101 - maps and fixed kinds are on both sides
-    return _LEAVES.get(type(other), other)
+def known_type(kind: DataType) -> Evidence:
+    """What is known beforehand of a column of a type."""
+    if isinstance(kind, StructType):
+        return known_object(kind)
+    if isinstance(kind, ArrayType):
+        return ArrayEvidence(known_type(kind.elementType), is_fixed=True)
+    if isinstance(kind, MapType):
+        return MapEvidence(kind.keyType, known_type(kind.valueType))
+    return FixedType(kind)
+
+
+def struct_type(known: ObjectEvidence) -> StructType:
+    """The type that objects come to."""
+    return StructType(
+        [StructField(field.name, data_type(field.kind)) for field in known.fields.values()]
+    )
+
+
+def data_type(kind: Evidence) -> DataType:
+    """The type that values come to; `NullType` where none has shown any."""
+    found: DataType
+    if isinstance(kind, ObjectEvidence):
+        found = struct_type(kind)
+    elif isinstance(kind, ArrayEvidence):
+        found = ArrayType(data_type(kind.element))
+    elif isinstance(kind, MapEvidence):
+        return MapType(kind.key_type, data_type(kind.value))
+    else:
+        found = kind.data_type if isinstance(kind, FixedType) else kind
+        return NULL if found is UNSEEN else found
+    return NULL if kind.was_null and canonical(found) is None else found

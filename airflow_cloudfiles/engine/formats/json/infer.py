@@ -29,9 +29,7 @@ from pyspark.sql.types import (
     DecimalType,
     DoubleType,
     LongType,
-    MapType,
     NullType,
-    StringType,
     StructField,
     StructType,
     TimestampType,
@@ -40,23 +38,32 @@ from pyspark.sql.types import (
 from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.formats.base import OpenedFile
 from airflow_cloudfiles.engine.formats.json import lines as json_lines
+from airflow_cloudfiles.engine.formats.json.evidence import (
+    NULL,
+    UNSEEN,
+    ArrayEvidence,
+    Evidence,
+    FieldEvidence,
+    FixedType,
+    MapEvidence,
+    ObjectEvidence,
+    clash,
+    known_object,
+    struct_type,
+    widen_leaf,
+)
+from airflow_cloudfiles.engine.formats.json.leaf_types import STRING, LeafTypes
+from airflow_cloudfiles.engine.formats.json.merge import merge
 from airflow_cloudfiles.engine.formats.json.options import grammar_of, json_options
 from airflow_cloudfiles.engine.formats.json.parse import MAX_DEPTH, UNPARSABLE, parse_line
-from airflow_cloudfiles.engine.formats.scalars.leaf_types import STRING, LeafTypes
+from airflow_cloudfiles.engine.formats.line_blocks import line_blocks
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.types import canonical, fold, is_column_name, merge_types
+from airflow_cloudfiles.engine.types import fold, is_column_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-class _UnseenType(NullType):
-    """No value yet, not even null. A class of its own, since leaf types are singletons."""
-
-
-_UNSEEN: Final = _UnseenType()
-_NULL: Final = NullType()
-"""No value yet but null or the empty string."""
 _LONG_DIGITS: Final = 20
 """Digits of the decimal that holds every long, in Spark's arithmetic of types."""
 
@@ -79,64 +86,6 @@ _PLAIN_TIMESTAMP: Final[Any] = Annotated[
 ]
 """What surely is a timestamp by Spark's default, or empty: most of them, cheaply."""
 _ANY_LONG: Final[Any] = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-
-
-class _Fixed:
-    """A column whose type is known beforehand and has nothing inside that could be new."""
-
-    __slots__ = ("data_type",)
-
-    def __init__(self, data_type: DataType) -> None:
-        self.data_type = data_type
-
-
-class _Field:
-    """What is known of one field: the first spelling of its name, and its kind."""
-
-    __slots__ = ("kind", "name")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.kind: _Kind = _UNSEEN
-
-
-class _Object:
-    """What is known of the objects in one place: their fields by every spelling met."""
-
-    __slots__ = ("fields", "is_fixed", "spellings", "was_null")
-
-    def __init__(self, *, was_null: bool = False, is_fixed: bool = False) -> None:
-        self.fields: dict[str, _Field] = {}
-        self.spellings: dict[str, _Field | None] = {}
-        self.was_null = was_null
-        self.is_fixed = is_fixed
-
-
-class _Array:
-    """What is known of the elements of the arrays in one place."""
-
-    __slots__ = ("element", "is_fixed", "was_null")
-
-    def __init__(
-        self, element: _Kind = _UNSEEN, *, was_null: bool = False, is_fixed: bool = False
-    ) -> None:
-        self.element = element
-        self.was_null = was_null
-        self.is_fixed = is_fixed
-
-
-class _Map:
-    """What is known of the values of a column that is known to be a map."""
-
-    __slots__ = ("key_type", "value")
-
-    def __init__(self, key_type: DataType, value: _Kind) -> None:
-        self.key_type = key_type
-        self.value = value
-
-
-_Kind = DataType | _Fixed | _Object | _Array | _Map
-"""What is known in one place; a `DataType` is a leaf that values may still widen."""
 
 
 class JsonInference:
@@ -167,7 +116,7 @@ class JsonInference:
         # What is new beside a known schema must be found, however rare it is.
         self._ratio = own.sampling_ratio if known is None else 1.0
         self._unseen = b""
-        self._root = _Object() if known is None else _fixed_object(known)
+        self._root = ObjectEvidence() if known is None else known_object(known)
         self._size = 0
         self._check: msgspec.json.Decoder[Any] | None = None
         self._is_outdated = True
@@ -175,8 +124,6 @@ class JsonInference:
 
     def add_file(self, file: OpenedFile) -> None:
         """Learn from the records of one file."""
-        from airflow_cloudfiles.engine.formats.registry import line_blocks  # noqa: PLC0415 - a circle
-
         for block in file.blocks() if self._options is None else line_blocks(file, self._options):
             self.add(block)
 
@@ -201,7 +148,7 @@ class JsonInference:
         """What is known: `NullType` where no value told the type, possibly empty structs."""
         if not self._root.fields:  # better a few records than none
             self._learn(self._unseen.splitlines())
-        found = _struct_type(self._root)
+        found = struct_type(self._root)
         return (seen_part(found) or StructType()) if self._drops_nulls else found
 
     def evidence(self) -> bytes:
@@ -210,9 +157,7 @@ class JsonInference:
 
     def absorb(self, evidence: bytes) -> None:
         """Learn what another process learned from the records after those of this one."""
-        from airflow_cloudfiles.engine.formats.json import evidence as json_evidence  # noqa: PLC0415 - its half
-
-        self._size += json_evidence.absorb(self._root, evidence)
+        self._size += merge(self._root, evidence)
         self._is_outdated = True
 
     def _passes(self, chunk: bytes) -> bool:
@@ -257,26 +202,26 @@ class JsonInference:
             for each in objects:
                 self._widen_object(self._root, each, 1)
 
-    def _widen_object(self, known: _Object, value: dict[str, object], depth: int) -> None:
+    def _widen_object(self, known: ObjectEvidence, value: dict[str, object], depth: int) -> None:
         for name, child in value.items():
             field = known.spellings[name] if name in known.spellings else self._spell(known, name)
             if field is None or field.kind is STRING:
                 continue
             field.kind = self._noted(field.kind, self._widen(field.kind, child, depth + 1))
 
-    def _spell(self, known: _Object, name: str) -> _Field | None:
+    def _spell(self, known: ObjectEvidence, name: str) -> FieldEvidence | None:
         """Take down a new spelling: of a new field, or of one known under another."""
         field = known.fields.get(fold(name))
         if field is None and is_column_name(name):
-            field = known.fields[fold(name)] = _Field(name)
+            field = known.fields[fold(name)] = FieldEvidence(name)
         known.spellings[name] = field
         self._size += 1
         self._is_outdated = True
         return field
 
-    def _widen(self, kind: _Kind, value: object, depth: int) -> _Kind:
+    def _widen(self, kind: Evidence, value: object, depth: int) -> Evidence:
         """The kind that also holds a value; the same object when it already does."""
-        if kind is STRING or isinstance(kind, _Fixed):
+        if kind is STRING or isinstance(kind, FixedType):
             return kind
         if value is None or value == "":
             return self._widen_by_null(kind)
@@ -285,36 +230,36 @@ class JsonInference:
         if depth <= MAX_DEPTH and isinstance(value, list):
             return self._widen_by_array(kind, value, depth)
         if not isinstance(kind, DataType):
-            return _clash(kind)
+            return clash(kind)
         leaf = self._leaves.of(value)
-        return leaf if isinstance(kind, NullType) or kind is leaf else _widen_leaf(kind, leaf)
+        return leaf if isinstance(kind, NullType) or kind is leaf else widen_leaf(kind, leaf)
 
-    def _widen_by_null(self, kind: _Kind) -> _Kind:
-        if isinstance(kind, _Object | _Array) and not kind.was_null:
+    def _widen_by_null(self, kind: Evidence) -> Evidence:
+        if isinstance(kind, ObjectEvidence | ArrayEvidence) and not kind.was_null:
             kind.was_null = True
             self._is_outdated = True
-        return _NULL if kind is _UNSEEN else kind
+        return NULL if kind is UNSEEN else kind
 
-    def _widen_by_object(self, kind: _Kind, value: dict[str, object], depth: int) -> _Kind:
-        known = _Object(was_null=kind is _NULL) if isinstance(kind, NullType) else kind
-        if isinstance(known, _Map):
+    def _widen_by_object(self, kind: Evidence, value: dict[str, object], depth: int) -> Evidence:
+        known = ObjectEvidence(was_null=kind is NULL) if isinstance(kind, NullType) else kind
+        if isinstance(known, MapEvidence):
             for each in value.values():
                 known.value = self._noted(known.value, self._widen(known.value, each, depth + 1))
-        elif isinstance(known, _Object):
+        elif isinstance(known, ObjectEvidence):
             self._widen_object(known, value, depth)
         else:
-            return _clash(known)
+            return clash(known)
         return known
 
-    def _widen_by_array(self, kind: _Kind, value: list[object], depth: int) -> _Kind:
-        known = _Array(was_null=kind is _NULL) if isinstance(kind, NullType) else kind
-        if not isinstance(known, _Array):
-            return _clash(known)
+    def _widen_by_array(self, kind: Evidence, value: list[object], depth: int) -> Evidence:
+        known = ArrayEvidence(was_null=kind is NULL) if isinstance(kind, NullType) else kind
+        if not isinstance(known, ArrayEvidence):
+            return clash(known)
         for each in value or (None,):
             known.element = self._noted(known.element, self._widen(known.element, each, depth + 1))
         return known
 
-    def _noted(self, before: _Kind, after: _Kind) -> _Kind:
+    def _noted(self, before: Evidence, after: Evidence) -> Evidence:
         """Take down whether something was learnt."""
         self._is_outdated = self._is_outdated or after is not before
         return after
@@ -334,20 +279,6 @@ def seen_part(kind: DataType) -> Any:
     return kind
 
 
-def _clash(kind: _Kind) -> _Kind:
-    """A value of another shape: a string holds both, unless the type is known beforehand."""
-    fixed = isinstance(kind, _Map) or (isinstance(kind, _Object | _Array) and kind.is_fixed)
-    return kind if fixed else STRING
-
-
-def _widen_leaf(kind: DataType, leaf: DataType) -> DataType:
-    """Merge two leaves; the very same object when nothing changes, and for all strings."""
-    merged = merge_types(kind, leaf)
-    if merged == kind:
-        return kind
-    return STRING if isinstance(merged, StringType) else merged
-
-
 def _chunks(data: bytes) -> Iterator[bytes]:
     """Cut at line ends, after about `_CHUNK_BYTES`."""
     start = 0
@@ -358,47 +289,7 @@ def _chunks(data: bytes) -> Iterator[bytes]:
         start = end
 
 
-def _fixed_object(schema: StructType) -> _Object:
-    known = _Object(is_fixed=True)
-    for column in schema.fields:
-        field = known.fields.setdefault(fold(column.name), _Field(column.name))
-        field.kind = _fixed(column.dataType)
-        known.spellings[column.name] = field
-    return known
-
-
-def _fixed(kind: DataType) -> _Kind:
-    """What is known beforehand of a column of a type."""
-    if isinstance(kind, StructType):
-        return _fixed_object(kind)
-    if isinstance(kind, ArrayType):
-        return _Array(_fixed(kind.elementType), is_fixed=True)
-    if isinstance(kind, MapType):
-        return _Map(kind.keyType, _fixed(kind.valueType))
-    return _Fixed(kind)
-
-
-def _struct_type(known: _Object) -> StructType:
-    return StructType(
-        [StructField(field.name, _data_type(field.kind)) for field in known.fields.values()]
-    )
-
-
-def _data_type(kind: _Kind) -> DataType:
-    found: DataType
-    if isinstance(kind, _Object):
-        found = _struct_type(kind)
-    elif isinstance(kind, _Array):
-        found = ArrayType(_data_type(kind.element))
-    elif isinstance(kind, _Map):
-        return MapType(kind.key_type, _data_type(kind.value))
-    else:
-        found = kind.data_type if isinstance(kind, _Fixed) else kind
-        return _NULL if found is _UNSEEN else found
-    return _NULL if kind.was_null and canonical(found) is None else found
-
-
-def _checked_object(known: _Object) -> Any:
+def _checked_object(known: ObjectEvidence) -> Any:
     """A msgspec type that takes the objects which have nothing to add to what is known.
 
     A name that msgspec cannot have is left out: records with it never pass and are walked.
@@ -419,25 +310,25 @@ def _has_escapes(name: str) -> bool:
     return any(character in '"\\' or character < " " for character in name)
 
 
-def _checked(kind: _Kind) -> Any:
+def _checked(kind: Evidence) -> Any:
     """A msgspec type that takes the values which have nothing to add to a kind."""
-    if kind is STRING or isinstance(kind, _Fixed):
+    if kind is STRING or isinstance(kind, FixedType):
         return msgspec.Raw
-    if isinstance(kind, _Object):
+    if isinstance(kind, ObjectEvidence):
         found = _checked_object(kind)
-    elif isinstance(kind, _Array):
+    elif isinstance(kind, ArrayEvidence):
         of_some = msgspec.Meta(min_length=0 if _was_null(kind.element) else 1)
         found = Annotated[list[_checked(kind.element)], of_some]  # type: ignore[misc]
-    elif isinstance(kind, _Map):
+    elif isinstance(kind, MapEvidence):
         found = dict[str, _checked(kind.value)]  # type: ignore[misc]
     else:
         return _checked_leaf(kind)
     return found | _NOTHING if _was_null(kind) else found
 
 
-def _was_null(kind: _Kind) -> bool:
+def _was_null(kind: Evidence) -> bool:
     """Whether another null has nothing to add; leaves do not care."""
-    return kind is not _UNSEEN and getattr(kind, "was_null", True)
+    return kind is not UNSEEN and getattr(kind, "was_null", True)
 
 
 def _checked_leaf(kind: DataType) -> Any:

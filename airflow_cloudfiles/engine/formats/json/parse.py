@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
+from airflow_cloudfiles.engine.formats.json.leaf_types import PLAIN
 from airflow_cloudfiles.engine.formats.json.tokens import DEFAULT, Grammar, NotJsonError, key_text
-from airflow_cloudfiles.engine.formats.scalars.leaf_types import PLAIN
 
 MAX_DEPTH: Final = 100
 """Objects and arrays nested deeper are kept as text in a string column."""

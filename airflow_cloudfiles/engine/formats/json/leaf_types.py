@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.formats.json.options import time_patterns
+from airflow_cloudfiles.engine.formats.scalars.decimals import decimal_type, digits_of
 from airflow_cloudfiles.engine.formats.scalars.json_values import (
     JAVA_DECIMAL,
     decimal_text,
@@ -100,15 +101,6 @@ def _integer_type(value: int) -> DataType:
     return DecimalType(len(str(abs(value))), 0)
 
 
-def decimal_type(value: Decimal) -> DataType:
-    """The decimal of just the digits of a fraction, or double."""
-    precision, scale = _digits(value)
-    if scale < 0:
-        precision, scale = precision - scale, 0
-    precision = max(precision, scale)
-    return DecimalType(precision, scale) if precision <= MAX_DECIMAL_PRECISION else DOUBLE
-
-
 def _text_type(text: str) -> DataType | None:
     """The decimal that a text is, if it is one that Spark can name."""
     if len(text) > _LONGEST or not JAVA_DECIMAL.fullmatch(text):
@@ -116,13 +108,6 @@ def _text_type(text: str) -> DataType | None:
     number = exact_decimal(text)
     if number is None:
         return None
-    precision, scale = _digits(number)
+    precision, scale = digits_of(number)
     named = 0 <= scale <= precision <= MAX_DECIMAL_PRECISION
     return DecimalType(precision, scale) if named else None
-
-
-def _digits(value: Decimal) -> tuple[int, int]:
-    """Precision and scale as Java counts them: leading zeros do not."""
-    _, digits, exponent = value.as_tuple()
-    scale = -exponent if isinstance(exponent, int) else 0
-    return (len(digits) if any(digits) else 1), scale
