@@ -23,7 +23,7 @@ from airflow_cloudfiles.engine.job.launch import LAUNCHED
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.splits import BatchContext, Split, pack
-from airflow_cloudfiles.engine.stream.definition import settle_schema
+from airflow_cloudfiles.engine.stream.definition import resolve_schema
 from airflow_cloudfiles.engine.stream.task_reader import TaskReader
 from benchmarks.contender import STRINGS, TYPES, row_count, tree_cpu
 
@@ -128,7 +128,7 @@ def _reader(task: dict[str, Any]) -> dict[str, Any]:
     _must_succeed(job.run(_spec(task, "infer")))
     spec = _spec(task)
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
-    settled = settle_schema(options)
+    resolved = resolve_schema(options)
     opened = Intake.open(
         source=spec.source, format=spec.format, checkpoint_location=spec.checkpoint_location
     )
@@ -138,10 +138,10 @@ def _reader(task: dict[str, Any]) -> dict[str, Any]:
             source_uri=intake.source.uri,
             source_name=intake.name,
             state_uri=intake.state.uri,
-            schema_uri=settled.schema_uri,
-            schema_version=settled.version,
-            data_schema=settled.data_schema.json(),
-            partition_schema=settled.partition_schema.json(),
+            schema_uri=resolved.schema_uri,
+            schema_version=resolved.version,
+            data_schema=resolved.data_schema.json(),
+            partition_schema=resolved.partition_schema.json(),
             start=START,
             end=intake.head(),
             options=options,

@@ -191,7 +191,7 @@ class CorruptRecordError(ReadError):
 
 
 class SchemaError(CloudFilesError):
-    """The shape of the data cannot be settled."""
+    """The shape of the data cannot be resolved."""
 
 
 class SchemaInferenceError(SchemaError):

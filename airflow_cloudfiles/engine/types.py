@@ -154,7 +154,7 @@ def _merge_decimals(left: DecimalType, right: DecimalType) -> DataType:
 
 
 def canonical(kind: DataType) -> DataType | None:
-    """What inference settles on: never-seen values are strings, empty structs are gone.
+    """What inference resolves on: never-seen values are strings, empty structs are gone.
 
     Returns:
         `None` when nothing is left: a struct without fields (SPARK-8093), or an array of them.
@@ -165,8 +165,8 @@ def canonical(kind: DataType) -> DataType | None:
         element = canonical(kind.elementType)
         return None if element is None else ArrayType(element, kind.containsNull)
     if isinstance(kind, StructType):
-        settled = canonical_struct(kind)
-        return settled if settled.fields else None
+        resolved = canonical_struct(kind)
+        return resolved if resolved.fields else None
     return kind
 
 

@@ -224,7 +224,7 @@ def test_what_deltalake_says_is_read(kind, fault, address, monkeypatch):
         monkeypatch.setenv(name, value)
     location = delta_table.DeltaLocation.of(f"{URIS[kind]}/table")
     quick = {"max_retries": "0", "retry_timeout": "1s"}
-    with pytest.raises(SinkError) as caught, location.speaking("cannot be opened"):
+    with pytest.raises(SinkError) as caught, location.translate_errors("cannot be opened"):
         delta_table.DeltaTable(
             location.table_uri, storage_options={**location.storage_options(), **quick}
         )

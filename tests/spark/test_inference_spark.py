@@ -10,9 +10,9 @@ import pytest
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
 from airflow_cloudfiles.engine.inference import tasks as inference_tasks
-from airflow_cloudfiles.engine.inference import workers as inference_crew
+from airflow_cloudfiles.engine.inference import workers as inference_workers
 from airflow_cloudfiles.engine.inference.tasks import Sample, learn_sample
-from airflow_cloudfiles.engine.inference.workers import SparkCrew
+from airflow_cloudfiles.engine.inference.workers import SparkWorkers
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts
 from airflow_cloudfiles.engine.storage import open_store
@@ -45,17 +45,17 @@ def _sample(folder: Path, **options: str) -> Sample:
     return Sample(store, files, CloudFilesOptions.parse(given, path=str(folder)))
 
 
-def _crew(spark: SparkSession) -> SparkCrew:
-    return SparkCrew(lambda: spark, workers=2, start_seconds=-1.0)  # always worth it
+def _workers(spark: SparkSession) -> SparkWorkers:
+    return SparkWorkers(lambda: spark, count=2, start_seconds=-1.0)  # always worth it
 
 
 def test_tasks_give_the_schema_of_one_process(
     spark: SparkSession, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inference_crew, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(inference_workers, "POLL_SECONDS", 0.01)
     alone, shared = FetchCounts(), FetchCounts()
     expected = learn_sample(_sample(source), alone)
-    found = learn_sample(_sample(source), shared, _crew(spark))
+    found = learn_sample(_sample(source), shared, _workers(spark))
     assert found.json() == expected.json()
     assert shared == alone
     assert shared.files == 20
@@ -64,9 +64,9 @@ def test_tasks_give_the_schema_of_one_process(
 def test_a_damaged_file_is_named_by_the_task_that_met_it(spark: SparkSession, source: Path) -> None:
     (source / "15.json.gz").write_bytes(b"\x1f\x8b\x08 no more of it")
     with pytest.raises(FileUnreadableError, match=r"15\.json\.gz"):
-        learn_sample(_sample(source), FetchCounts(), _crew(spark))
+        learn_sample(_sample(source), FetchCounts(), _workers(spark))
     counts = FetchCounts()
-    learn_sample(_sample(source, ignoreCorruptFiles="true"), counts, _crew(spark))
+    learn_sample(_sample(source, ignoreCorruptFiles="true"), counts, _workers(spark))
     assert (counts.files, counts.corrupt_files) == (20, 1)
 
 
@@ -75,11 +75,11 @@ def test_load_writes_the_schema_that_one_process_infers(
 ) -> None:
     asked: list[SparkSession] = []
 
-    def eager(session: SparkSession) -> SparkCrew:
+    def eager(session: SparkSession) -> SparkWorkers:
         asked.append(session)
-        return _crew(session)
+        return _workers(session)
 
-    monkeypatch.setattr(inference_crew, "spark_crew", eager)
+    monkeypatch.setattr(inference_workers, "spark_workers", eager)
     frame = (
         spark.readStream.format("cloudFiles")
         .option("cloudFiles.format", "json")
@@ -87,14 +87,14 @@ def test_load_writes_the_schema_that_one_process_infers(
         .option("cloudFiles.schemaLocation", str(tmp_path / "schemas"))
         .load(str(source))
     )
-    from airflow_cloudfiles.engine.stream.definition import settle_schema
+    from airflow_cloudfiles.engine.stream.definition import resolve_schema
 
     given = {
         "cloudFiles.format": "json",
         "cloudFiles.inferColumnTypes": "true",
         "cloudFiles.schemaLocation": str(tmp_path / "others"),
     }
-    expected = settle_schema(CloudFilesOptions.parse(given, path=str(source)))
+    expected = resolve_schema(CloudFilesOptions.parse(given, path=str(source)))
     assert frame.schema == expected.full_schema("_rescued_data")
     assert asked == [spark]
     assert (tmp_path / "schemas" / "_schemas" / "0").exists()

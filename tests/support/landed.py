@@ -81,8 +81,8 @@ class Stream:
 
     def _planned(self) -> tuple[BatchContext, list[FileEntry]]:
         options = self.options
-        settled = (
-            definition.settle_schema(options)
+        resolved = (
+            definition.resolve_schema(options)
             if self.schema is None
             else definition.given_schema(self.schema, options)
         )
@@ -94,18 +94,18 @@ class Stream:
         )
         with closing(intake):
             intake.discover()
-            settled = evolve_ahead(options, intake, settled) or settled
+            resolved = evolve_ahead(options, intake, resolved) or resolved
             context = BatchContext(
                 source_uri=intake.source.uri,
                 source_name=intake.name,
                 state_uri=intake.state.uri,
-                schema_uri=settled.schema_uri,
-                schema_version=settled.version,
-                data_schema=settled.data_schema.json(),
-                partition_schema=settled.partition_schema.json(),
+                schema_uri=resolved.schema_uri,
+                schema_version=resolved.version,
+                data_schema=resolved.data_schema.json(),
+                partition_schema=resolved.partition_schema.json(),
                 start=self._at,
                 end=intake.head(),
-                options=definition.obeying_pin(options, settled),
-                column_order=settled.column_order,
+                options=definition.obeying_pin(options, resolved),
+                column_order=resolved.column_order,
             )
             return context, list(intake.files.slice(context.start, context.end))

@@ -165,9 +165,9 @@ class TestSettling:
         assert canonical(StructType([])) is None
 
     @given(_TYPES)
-    def test_settling_twice_is_settling_once(self, kind):
-        settled = canonical(kind)
-        assert settled is None or canonical(settled) == settled
+    def test_resolving_twice_is_resolving_once(self, kind):
+        resolved = canonical(kind)
+        assert resolved is None or canonical(resolved) == resolved
 
     def test_all_strings_keeps_the_shape(self):
         schema = parse_schema("a INT, b STRUCT<c: ARRAY<DOUBLE>>, d MAP<INT, DATE>")

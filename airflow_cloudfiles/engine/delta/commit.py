@@ -195,7 +195,7 @@ def commit(  # noqa: PLR0913 - what a batch is, and what a table may become
             _log.info("Another writer was first (%s); looking again", error)
             continue
         crash_point("after-sink-commit")
-        with location.speaking("cannot be read after a commit"):
+        with location.translate_errors("cannot be read after a commit"):
             table.update_incremental()
         return Committed(table.version(), is_new=True, table_id=str(table.metadata().id))
     raise SinkError(
@@ -208,7 +208,7 @@ def _seen(table: DeltaTable, target: str, batch: BatchId, files: Sequence[DataFi
     """What to say of a batch that the table has: another call's, or this one's, unheard."""
     _check_same_plan(table, target, batch)
     location = DeltaLocation.of(target)
-    with location.speaking("may lose a commit"):
+    with location.translate_errors("may lose a commit"):
         make_durable(location)  # whoever committed it may have been killed before it did
     kept = names_of(table)
     is_new = any(file.name in kept for file in files)

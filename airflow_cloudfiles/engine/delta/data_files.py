@@ -183,7 +183,7 @@ def require(location: DeltaLocation, files: Sequence[DataFile]) -> None:
     """
     store = location.store()
     with (
-        location.speaking("cannot be looked at"),
+        location.translate_errors("cannot be looked at"),
         ThreadPoolExecutor(LOOKS, thread_name_prefix="cloudfiles-data") as pool,
     ):
         found = list(pool.map(lambda file: store.head(file.name), files))

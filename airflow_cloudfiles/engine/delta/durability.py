@@ -68,7 +68,7 @@ def durable_commit(
         TargetUnreachableError: Its storage failed; the commit may be there or not.
         SinkError: The table did.
     """
-    with location.speaking(what):
+    with location.translate_errors(what):
         if location.folder is not None:
             make_folders(os.fsencode(location.folder))
             sync_folder(os.fsencode(location.folder))

@@ -98,7 +98,7 @@ def lineage(table: DeltaTable | None, target: str, app_id: str, *, since: int = 
     if table is None:
         return Lineage()
     newest = table.version()
-    with DeltaLocation.of(target).speaking("has a history that cannot be read"):
+    with DeltaLocation.of(target).translate_errors("has a history that cannot be read"):
         commits = table.history(max(0, newest - since) + 1)
     by_version = {int(commit["version"]): commit for commit in commits}
     batches: dict[int, int] = {}

@@ -114,7 +114,7 @@ class DeltaLocation:
         return make[self.uri.partition(":")[0]](bucket)
 
     @contextlib.contextmanager
-    def speaking(self, what: str) -> Iterator[None]:
+    def translate_errors(self, what: str) -> Iterator[None]:
         """Put what `deltalake` raises into a sentence.
 
         What callers decide by passes: a commit that others won, a table that is not there.

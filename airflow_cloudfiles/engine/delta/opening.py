@@ -45,7 +45,7 @@ def open_to_write(target: str) -> DeltaTable | None:
         return open_table(target)
     except TargetCorruptedError:
         location = DeltaLocation.of(target)
-        with location.speaking("cannot be mended"):
+        with location.translate_errors("cannot be mended"):
             is_whole = set_aside_torn(location)
         if not is_whole:
             raise
@@ -72,7 +72,7 @@ def table_schema(target: str) -> StructType:
 def load_table(location: DeltaLocation, version: int | None = None) -> DeltaTable:
     """Load a table that has a log; a log that a power failure has torn is refused."""
     refuse_torn(location)
-    with location.speaking("cannot be opened"):
+    with location.translate_errors("cannot be opened"):
         try:
             return DeltaTable(
                 location.table_uri, version=version, storage_options=location.storage_options()

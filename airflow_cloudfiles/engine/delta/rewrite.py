@@ -86,7 +86,7 @@ class Snapshot:
         self.table = table
         self.location = location
         self.refuse_rules()
-        with location.speaking("cannot be read"):
+        with location.translate_errors("cannot be read"):
             self._paths = {str(each.path).lstrip("/"): each for each in fragments_of(table)}
             listed = _listed(table)
         self.files = {each["path"]: _table_file(each) for each in listed}
@@ -115,7 +115,7 @@ class Snapshot:
             [each for each in schema or self.schema if columns is None or each.name in columns]
         )
         try:
-            with self.location.speaking(f"has a file that cannot be read ({file.name})"):
+            with self.location.translate_errors(f"has a file that cannot be read ({file.name})"):
                 yield from self._read(file, wanted)
         except pa.ArrowException as error:
             raise SinkError(

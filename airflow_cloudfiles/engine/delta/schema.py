@@ -1,6 +1,6 @@
 """What must become of a table so that it can take the rows of a stream?
 
-Nothing, as a rule. Columns it lacks are added; a column whose type the stream's has outgrown is
+Nothing, as a rule. Columns it lacks are added; a column whose type the stream's has wider is
 widened, where that was asked for (`widening`); everything else is refused. That is Delta's
 enforcement, with Auto Loader's matrix of wider types.
 """

@@ -100,7 +100,7 @@ def as_read(column: pa.Array, field: pa.Field, target: str) -> pa.Array:
     if not holds_variant(field.type):
         return column.cast(field.type)
     parts, whole = pa.schema([pa.field(field.name, column.type)]), pa.schema([field])
-    matching = Matching(case_sensitive=True, keeps_strangers=False, reserved=frozenset())
+    matching = Matching(case_sensitive=True, rescues_unknown_fields=False, reserved=frozenset())
     arrays, bads = compile_file(parts, whole, matching).root.fit_fields([column], len(column))
     if any(bad is not None for bad in bads):
         raise SinkError(

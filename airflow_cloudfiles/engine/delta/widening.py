@@ -151,7 +151,7 @@ def _rewritten(snapshot: Snapshot, plan: TablePlan) -> list[DataFile]:
 
 def _remove_unless_committed(snapshot: Snapshot, added: list[DataFile]) -> None:
     """Remove files of a commit that another one came before; its answer may merely be lost."""
-    with snapshot.location.speaking("cannot be read after a commit"):
+    with snapshot.location.translate_errors("cannot be read after a commit"):
         snapshot.table.update_incremental()
         there = names_of(snapshot.table)
     data_files.remove(snapshot.location, [file.name for file in added if file.name not in there])

@@ -1,7 +1,7 @@
 """What does a sample of the files look like?
 
 Introduces the files that discovery found to the format that infers their schema, and what it
-infers to the rules that settle it. Runs wherever it is called: in the process that defines the
+infers to the rules that resolve it. Runs wherever it is called: in the process that defines the
 DataFrame, or in a task that met a new field.
 """
 
@@ -19,13 +19,13 @@ from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.recognize import HEAD_BYTES
 from airflow_cloudfiles.engine.formats.registry import fixed_schema
 from airflow_cloudfiles.engine.inference.diagnosis import why_nothing
-from airflow_cloudfiles.engine.inference.tasks import Crew, Sample, learn_sample
+from airflow_cloudfiles.engine.inference.tasks import Sample, Workers, learn_sample
 from airflow_cloudfiles.engine.inference.warnings import applied_hints, no_field, warnings_of
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts
 from airflow_cloudfiles.engine.reading.opened import StoreFile
-from airflow_cloudfiles.engine.schema.inference import choose_sample, settle
-from airflow_cloudfiles.engine.schema.provenance import Brought
+from airflow_cloudfiles.engine.schema.inference import choose_sample, resolve
+from airflow_cloudfiles.engine.schema.provenance import Provenance
 from airflow_cloudfiles.engine.storage import ObjectStore
 
 _log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """A settled schema and what it was inferred from.
+    """A resolved schema and what it was inferred from.
 
     Attributes:
         data_schema: Columns found in the records.
@@ -41,7 +41,7 @@ class Inferred:
         files: Files that were looked at.
         bytes: Their size.
         hints: What each hint has changed, in words.
-        brought: For files the columns they were the first to have, as far as that was noted.
+        provenance: For files the columns they were the first to have, as far as that was noted.
     """
 
     data_schema: StructType
@@ -49,7 +49,7 @@ class Inferred:
     files: int
     bytes: int
     hints: tuple[str, ...] = ()
-    brought: dict[str, list[str]] = field(default_factory=dict)
+    provenance: dict[str, list[str]] = field(default_factory=dict)
 
 
 def infer_files(
@@ -57,9 +57,9 @@ def infer_files(
     files: Iterable[FileEntry],
     options: CloudFilesOptions,
     known: StructType | None = None,
-    crew: Crew | None = None,
+    workers: Workers | None = None,
 ) -> Inferred:
-    """Infer and settle the schema of the newest files, within the sample limits (B1, B2).
+    """Infer and resolve the schema of the newest files, within the sample limits (B1, B2).
 
     Nothing is written, so it may be interrupted and repeated at any time.
 
@@ -69,7 +69,8 @@ def infer_files(
         options: The options of the source.
         known: The schema there is already: a value that does not fit it is a mismatch, and does
             not hide what else is new in the record.
-        crew: Who may help when there is much to look at; `None` for nobody. The schema is the same.
+        workers: Who may help when there is much to look at; `None` for nobody. The schema is the
+        same.
 
     Raises:
         SchemaInferenceError: There is no file, or none holds a record (B4).
@@ -84,15 +85,17 @@ def infer_files(
         raise SchemaInferenceError(_nothing(store, options, has_columns=fixed is not None))
     counts = FetchCounts()
     began = time.monotonic()
-    brought = Brought()
-    observed = fixed or learn_sample(Sample(store, sample, options, known, brought), counts, crew)
+    provenance = Provenance()
+    observed = fixed or learn_sample(
+        Sample(store, sample, options, known, provenance), counts, workers
+    )
     if sample and counts.missing_files == len(sample):
         raise SampleGoneError(
             f"All {len(sample)} sampled files of {store.uri} are gone. Give a schema with "
             ".schema(...), or start when files have arrived."
         )
     paths = [file.path for file in sample]
-    data, partitions = settle(observed, options=options, paths=paths)
+    data, partitions = resolve(observed, options=options, paths=paths)
     if not data.fields:
         raise SchemaInferenceError(
             no_field(store.uri, sample, options, _why(store, sample, options))
@@ -108,7 +111,7 @@ def infer_files(
         _log.warning("%s", warning)
     hints = applied_hints(observed, partitions, options)
     return Inferred(
-        data, partitions, counts.files, counts.bytes, hints, brought=brought.by_file(data)
+        data, partitions, counts.files, counts.bytes, hints, provenance=provenance.by_file(data)
     )
 
 

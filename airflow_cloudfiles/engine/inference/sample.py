@@ -16,7 +16,7 @@ from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListi
 from airflow_cloudfiles.engine.errors import SampleGoneError
 from airflow_cloudfiles.engine.files import START, FileEntry
 from airflow_cloudfiles.engine.inference.infer import Inferred, infer_files
-from airflow_cloudfiles.engine.inference.tasks import Crew
+from airflow_cloudfiles.engine.inference.tasks import Workers
 from airflow_cloudfiles.engine.intake.source_path import Place
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.state.file_log import FileLog
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 def infer_source(
-    options: CloudFilesOptions, place: Place, own: Sequence[str], crew: Crew | None = None
+    options: CloudFilesOptions, place: Place, own: Sequence[str], workers: Workers | None = None
 ) -> Inferred:
     """Infer the schema of a source from the newest of its files.
 
@@ -35,7 +35,7 @@ def infer_source(
         options: The options of the source; with its checkpoint location, where that is known.
         place: Where the files land.
         own: Locations below the source that are not input.
-        crew: Who may help when there is much to look at.
+        workers: Who may help when there is much to look at.
 
     Raises:
         SchemaInferenceError: There is no file, or none holds a record (B4).
@@ -48,13 +48,13 @@ def infer_source(
     if first is not None:
         _log.info("Inferring the schema from the files that are recorded of %s", store.uri)
         try:
-            return infer_files(store, chain((first,), recorded), options, crew=crew)
+            return infer_files(store, chain((first,), recorded), options, workers=workers)
         except SampleGoneError as gone:
             _log.warning("%s Looking for others", gone)
     _log.info("Listing %s to infer its schema", store.uri)
     keys = [store.key_of(location) for location in own]
     wanted = FileFilter(store.uri, place.pattern, options.discovery, keys)
-    return infer_files(store, DirectoryListing(store, wanted).discover(), options, crew=crew)
+    return infer_files(store, DirectoryListing(store, wanted).discover(), options, workers=workers)
 
 
 def _recorded(options: CloudFilesOptions, place: Place) -> Iterator[FileEntry]:

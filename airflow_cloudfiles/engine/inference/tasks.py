@@ -28,7 +28,7 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, first_look
 from airflow_cloudfiles.engine.reading.prefetch import fetched_ahead
 from airflow_cloudfiles.engine.reading.splits import OPEN_COST_BYTES, FileRange, pack
-from airflow_cloudfiles.engine.schema.provenance import Brought
+from airflow_cloudfiles.engine.schema.provenance import Provenance
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 
 if TYPE_CHECKING:
@@ -80,11 +80,11 @@ class Learned:
     error: CloudFilesError | None = None
 
 
-class Crew(Protocol):
+class Workers(Protocol):
     """Workers that can be asked to help."""
 
     @property
-    def workers(self) -> int:
+    def count(self) -> int:
         """How many tasks they work on at once."""
 
     @property
@@ -114,7 +114,7 @@ class Sample:
         files: The files, newest first.
         options: The options of the source.
         known: The schema there is already.
-        brought: Takes down which file brought which column, of those that are looked at without
+        provenance: Takes down which file brought which column, of those that are looked at without
             help.
     """
 
@@ -122,16 +122,16 @@ class Sample:
     files: Sequence[FileEntry]
     options: CloudFilesOptions
     known: StructType | None = None
-    brought: Brought | None = None
+    provenance: Provenance | None = None
 
 
-def learn_sample(sample: Sample, counts: FetchCounts, crew: Crew | None = None) -> StructType:
+def learn_sample(sample: Sample, counts: FetchCounts, workers: Workers | None = None) -> StructType:
     """Learn what the files of a sample hold.
 
     Args:
         sample: The files, and how they are read.
         counts: Added to.
-        crew: Who may help when there is much to do; `None` for nobody.
+        workers: Who may help when there is much to do; `None` for nobody.
 
     Returns:
         What the format observed: the same with and without help.
@@ -143,14 +143,14 @@ def learn_sample(sample: Sample, counts: FetchCounts, crew: Crew | None = None) 
     """
     inference = open_inference(sample.options, sample.known)
     if not _can_travel(inference, sample.options):
-        crew = None
-    groups = _cut(sample, crew)
+        workers = None
+    groups = _cut(sample, workers)
     with Progress(sample.files) as progress:
-        done = _begin(sample, inference, groups, counts=counts, progress=progress, crew=crew)
+        done = _begin(sample, inference, groups, counts=counts, progress=progress, workers=workers)
         rest = _groups_after(groups, done)
-        if rest and crew is not None:
+        if rest and workers is not None:
             travels = cast("TravellingInference", inference)
-            _share(sample, travels, rest, counts=counts, progress=progress, crew=crew)
+            _share(sample, travels, rest, counts=counts, progress=progress, workers=workers)
     return inference.result()
 
 
@@ -167,20 +167,24 @@ def _begin(  # noqa: PLR0913 - private
     *,
     counts: FetchCounts,
     progress: Progress,
-    crew: Crew | None,
+    workers: Workers | None,
 ) -> int:
-    """Look at parts in order, until there are no more or the crew is worth it; says how many."""
+    """Look at parts in order until workers are worth it; returns how many were looked at."""
     parts = [part for group in groups for part in group]
     costs = [_cost(part, sample.options) for part in parts]
     spent, left = 0, sum(costs)
     with closing(_looked_at(sample.store, inference, parts, sample.options, counts)) as looked_at:
         for done, part in enumerate(looked_at, start=1):
             progress.add(int(part.start == 0), part.size)
-            if sample.brought is not None:
-                sample.brought.note(inference.result, sample.store.child_uri(part.file.path))
+            if sample.provenance is not None:
+                sample.provenance.note(inference.result, sample.store.child_uri(part.file.path))
             spent, left = spent + costs[done - 1], left - costs[done - 1]
             alone = progress.seconds * left / spent
-            if crew is not None and progress.seconds >= FIRST_LOOK_SECONDS and _pays(crew, alone):
+            if (
+                workers is not None
+                and progress.seconds >= FIRST_LOOK_SECONDS
+                and _pays(workers, alone)
+            ):
                 _log.info("One process would take %.0f s more: sharing the sample", alone)
                 return done
     return len(parts)
@@ -193,9 +197,9 @@ def _share(  # noqa: PLR0913 - private
     *,
     counts: FetchCounts,
     progress: Progress,
-    crew: Crew,
+    workers: Workers,
 ) -> None:
-    """Have the crew look at groups, and learn from it in their order."""
+    """Have the workers look at groups, and learn from it in their order."""
     tasks = [
         SampleTask(
             source_uri=sample.store.uri,
@@ -206,7 +210,7 @@ def _share(  # noqa: PLR0913 - private
         )
         for group in groups
     ]
-    for learned in crew.learn(tasks, progress.add):
+    for learned in workers.learn(tasks, progress.add):
         if learned.error is not None:
             raise learned.error
         inference.absorb(learned.evidence)
@@ -215,20 +219,20 @@ def _share(  # noqa: PLR0913 - private
             setattr(counts, each.name, total)
 
 
-def _pays(crew: Crew, alone_seconds: float) -> bool:
+def _pays(workers: Workers, alone_seconds: float) -> bool:
     """Whether helpers are done in less than half of the time that it takes one alone.
 
     Their start is counted twice: what they cost others on the machine is not measured here.
     """
-    return alone_seconds * (1 - 1 / crew.workers) > 2 * crew.start_seconds
+    return alone_seconds * (1 - 1 / workers.count) > 2 * workers.start_seconds
 
 
-def _cut(sample: Sample, crew: Crew | None) -> Sequence[tuple[FileRange, ...]]:
+def _cut(sample: Sample, workers: Workers | None) -> Sequence[tuple[FileRange, ...]]:
     """Cut a sample into groups of about equal cost; one group where nobody helps."""
-    if crew is None:
+    if workers is None:
         return [tuple(FileRange(file) for file in sample.files)]
     can_cut = kind_of(sample.options) == "json" and sample.options.format_options.can_split()
-    return pack(sample.files, parallelism=crew.workers * TASKS_A_WORKER, can_cut=can_cut)
+    return pack(sample.files, parallelism=workers.count * TASKS_A_WORKER, can_cut=can_cut)
 
 
 def _groups_after(

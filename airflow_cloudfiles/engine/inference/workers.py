@@ -38,18 +38,18 @@ _MODULE = "airflow_cloudfiles.engine.inference.workers"
 _log = logging.getLogger(__name__)
 
 
-class ProcessCrew:
+class ProcessWorkers:
     """Processes on this machine.
 
     Args:
-        workers: How many; default is one for each core that this process may use.
+        count: How many; default is one for each core that this process may use.
     """
 
     start_seconds = 1.5
     """A Python that has imported PySpark's types and Arrow."""
 
-    def __init__(self, workers: int | None = None) -> None:
-        self.workers = workers or min(MOST_PROCESSES, _cores())
+    def __init__(self, count: int | None = None) -> None:
+        self.count = count or min(MOST_PROCESSES, _cores())
 
     def learn(
         self, tasks: Sequence[SampleTask], on_done: Callable[[int, int], None]
@@ -66,7 +66,7 @@ class ProcessCrew:
             on_done(learned.counts.files, learned.counts.bytes)
             return learned
 
-        count = min(self.workers, len(tasks))
+        count = min(self.count, len(tasks))
         with _processes(count) as processes:
             for process in processes:
                 free.put(process)
@@ -79,22 +79,22 @@ class ProcessCrew:
                 pool.shutdown(cancel_futures=True)
 
 
-class SparkCrew:
+class SparkWorkers:
     """The executors of a Spark cluster.
 
     Args:
         session: Gives the session, which is asked for when it is needed.
-        workers: How many tasks run at once, as far as is known before the session is there.
+        count: How many tasks run at once, as far as is known before the session is there.
         start_seconds: How long it takes until tasks run: Python workers, and a session if there is
             none yet.
     """
 
     def __init__(
-        self, session: Callable[[], SparkSession], *, workers: int, start_seconds: float
+        self, session: Callable[[], SparkSession], *, count: int, start_seconds: float
     ) -> None:
         self._session = session
         self._asked: SparkSession | None = None
-        self.workers = workers
+        self.count = count
         self.start_seconds = start_seconds
 
     def learn(
@@ -211,7 +211,7 @@ def _cores() -> int:
 
 
 def _work() -> None:
-    """Be a process of `ProcessCrew`: carry out tasks until there are no more."""
+    """Be a process of `ProcessWorkers`: carry out tasks until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who infers decides
     logging.basicConfig(
         level=os.environ.get("CLOUDFILES_LOG_LEVEL", "INFO"),
@@ -228,16 +228,16 @@ def _work() -> None:
         worker_messages.send(inference_tasks.learn(task), answers)
 
 
-def local_crew(workers: int | None = None) -> ProcessCrew | None:
+def local_workers(count: int | None = None) -> ProcessWorkers | None:
     """Processes on this machine, if it has the cores for them."""
-    crew = ProcessCrew(workers)
-    return crew if crew.workers > 1 else None
+    workers = ProcessWorkers(count)
+    return workers if workers.count > 1 else None
 
 
-def spark_crew(spark: SparkSession) -> SparkCrew:
+def spark_workers(spark: SparkSession) -> SparkWorkers:
     """The executors of a session that is there."""
     parallelism = spark.sparkContext.defaultParallelism
-    return SparkCrew(lambda: spark, workers=max(2, parallelism), start_seconds=3.0)
+    return SparkWorkers(lambda: spark, count=max(2, parallelism), start_seconds=3.0)
 
 
 if __name__ == "__main__":

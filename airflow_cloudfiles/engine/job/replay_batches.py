@@ -151,15 +151,15 @@ class BatchReader:
         return self._written(plan)
 
     def _written(self, plan: Plan) -> tuple[list[TaskWritten], pa.Schema]:
-        settled = self._settled()
-        context = self._context(plan, settled)
+        resolved = self._resolved()
+        context = self._context(plan, resolved)
         files = list(self._files.slice(plan.start, plan.end))
         workers = os.cpu_count() or 1
         can_cut = context.options.format_options.can_split()
         ranges = packed(self._source, files, parallelism=workers, can_cut=can_cut)
         splits = [Split(context, each) for each in ranges]
         write = partial(write_splits, str(self._spec.target))
-        schema = to_arrow(settled.full_schema(context.options.rescued_data_column))
+        schema = to_arrow(resolved.full_schema(context.options.rescued_data_column))
         workers = min(workers, len(splits))
         if workers <= 1:
             return [write([split]) for split in splits], schema
@@ -167,12 +167,12 @@ class BatchReader:
         with ProcessPoolExecutor(workers, mp_context=spawn) as pool:
             return list(pool.map(write, [[split] for split in splits])), schema
 
-    def _settled(self) -> definition.SettledSchema:
+    def _resolved(self) -> definition.ResolvedSchema:
         """The newest schema: of the log, or where a query gave it, of the table."""
         location = str(self._spec.schema_location or self._spec.checkpoint_location)
         latest = SchemaLog(open_store(location), self._place.name).latest()
         if latest is not None:
-            return definition.settle_schema(self._options)
+            return definition.resolve_schema(self._options)
         table = open_table(str(self._spec.target))
         if table is None:
             raise SchemaInferenceError(
@@ -182,18 +182,18 @@ class BatchReader:
             )
         return definition.given_schema(schema_of(table), self._options)
 
-    def _context(self, plan: Plan, settled: definition.SettledSchema) -> BatchContext:
+    def _context(self, plan: Plan, resolved: definition.ResolvedSchema) -> BatchContext:
         return BatchContext(
             source_uri=self._source.uri,
             source_name=self._place.name,
             state_uri=self._state.uri,
-            schema_uri=settled.schema_uri,
-            schema_version=settled.version,
-            data_schema=settled.data_schema.json(),
-            partition_schema=settled.partition_schema.json(),
+            schema_uri=resolved.schema_uri,
+            schema_version=resolved.version,
+            data_schema=resolved.data_schema.json(),
+            partition_schema=resolved.partition_schema.json(),
             start=plan.start,
             end=plan.end,
-            options=definition.obeying_pin(self._options, settled),
+            options=definition.obeying_pin(self._options, resolved),
         )
 
 

@@ -1,7 +1,7 @@
 """How does one run go, from its specification to its report?
 
 1. Read the specification, start Spark, make `cloudFiles` known.
-2. Settle the schema (and stop there, for `infer`).
+2. Resolve the schema (and stop there, for `infer`).
 3. Start an available-now query from the source to the Delta table; the tasks read, parse and
    write, so no row enters the JVM.
 4. Follow it: a line whenever something moved, at least every few seconds.
@@ -29,7 +29,7 @@ from airflow_cloudfiles.engine.delta import sink_state
 from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.delta.widening import WideningRule, widening_rule
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
-from airflow_cloudfiles.engine.inference.workers import SparkCrew, local_crew
+from airflow_cloudfiles.engine.inference.workers import SparkWorkers, local_workers
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.job.launch import COORDINATOR_JVM, LAUNCHED, default_conf
 from airflow_cloudfiles.engine.job.replay import replay
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from airflow_cloudfiles.engine.inference.tasks import Crew
+    from airflow_cloudfiles.engine.inference.tasks import Workers
 
 PROGRESS_SECONDS = 10
 ASSUMED_WORKERS = 8
@@ -121,27 +121,27 @@ def _as_ours(error: Exception) -> CloudFilesError:
 def _infer(spec: JobSpec) -> dict[str, Any]:
     """Write the first schema version, unless there is one; or a new one when asked to."""
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
-    crew = _crew(spec)
+    workers = _workers(spec)
     try:
-        settled = definition.settle_schema(options, crew=crew, again=spec.infer_again)
+        resolved = definition.resolve_schema(options, workers=workers, again=spec.infer_again)
     finally:
-        if isinstance(crew, SparkCrew):
-            crew.stop()
-    schema = settled.full_schema(options.rescued_data_column)
-    _log.info("Schema version %s:\n%s", settled.version, schema.treeString())
-    for line in (*settled.hints, *settled.changes):
-        _log.info("%s: %s", "Hint" if line in settled.hints else "Changed", line)
+        if isinstance(workers, SparkWorkers):
+            workers.stop()
+    schema = resolved.full_schema(options.rescued_data_column)
+    _log.info("Schema version %s:\n%s", resolved.version, schema.treeString())
+    for line in (*resolved.hints, *resolved.changes):
+        _log.info("%s: %s", "Hint" if line in resolved.hints else "Changed", line)
     return {
-        "schema_version": settled.version,
+        "schema_version": resolved.version,
         "schema": simple_ddl(schema),
-        "schema_location": settled.schema_uri,
-        "created": settled.created,
-        "sampled_files": settled.sampled_files,
-        "sampled_bytes": settled.sampled_bytes,
-        "partition_columns": settled.partition_schema.names,
-        "hints": list(settled.hints),
-        "changes": list(settled.changes),
-        "warnings": list(settled.warnings),
+        "schema_location": resolved.schema_uri,
+        "created": resolved.created,
+        "sampled_files": resolved.sampled_files,
+        "sampled_bytes": resolved.sampled_bytes,
+        "partition_columns": resolved.partition_schema.names,
+        "hints": list(resolved.hints),
+        "changes": list(resolved.changes),
+        "warnings": list(resolved.warnings),
     }
 
 
@@ -156,13 +156,13 @@ def _promotion(spec: JobSpec) -> Promotion:
     )
 
 
-def _crew(spec: JobSpec) -> Crew | None:
+def _workers(spec: JobSpec) -> Workers | None:
     """Who may help to look at a large sample: the cluster if there is one, else this machine."""
     if os.environ.get(LAUNCHED) == "submit":
-        return SparkCrew(partial(session, spec), workers=ASSUMED_WORKERS, start_seconds=15.0)
+        return SparkWorkers(partial(session, spec), count=ASSUMED_WORKERS, start_seconds=15.0)
     said = f"{spec.spark_conf.get('spark.master')} {os.environ.get('PYSPARK_SUBMIT_ARGS')}"
     limit = re.search(r"local\[(\d+)", said)
-    return local_crew(int(limit[1]) if limit else None)
+    return local_workers(int(limit[1]) if limit else None)
 
 
 def _ingest(spec: JobSpec, report: dict[str, Any], durations: dict[str, float]) -> None:
@@ -176,13 +176,13 @@ def _ingest(spec: JobSpec, report: dict[str, Any], durations: dict[str, float]) 
     with lock:
         began = time.time()
         sink_state.check_before_run(open_store(spec.checkpoint_location), str(spec.target))
-        settled = definition.settle_schema(options, crew=_crew(spec))
+        resolved = definition.resolve_schema(options, workers=_workers(spec))
         if options.evolve_ahead:
-            settled, last = evolve_ahead.before_run(options, settled, spec.checkpoint_location)
+            resolved, last = evolve_ahead.before_run(options, resolved, spec.checkpoint_location)
             if spec.batch is None and last >= 0:
                 spec = replace(spec, batch={"last_entry": last})
-        report["schema_version"] = settled.version
-        columns = settled.full_schema(options.rescued_data_column)
+        report["schema_version"] = resolved.version
+        columns = resolved.full_schema(options.rescued_data_column)
         zone = zone_warning(columns, options, spec.spark_conf.get(SESSION_ZONE))
         schema = to_arrow(columns)
         delta_table.check(
@@ -199,7 +199,7 @@ def _ingest(spec: JobSpec, report: dict[str, Any], durations: dict[str, float]) 
             durations["query_seconds"] = round(time.monotonic() - clock, 3)
             spark.stop()
             _add_counts(report, spec, before, began)
-            said = filter(None, (*settled.warnings, zone))
+            said = filter(None, (*resolved.warnings, zone))
             report["warnings"] = [*said, *report.get("warnings", [])]
 
 

@@ -108,7 +108,7 @@ class Backfill:
             left = [file for name, file in snapshot.files.items() if name not in self._done]
             self._promoted.target_version = snapshot.table.version()
             if not left:
-                with snapshot.location.speaking("may lose a commit"):
+                with snapshot.location.translate_errors("may lose a commit"):
                     make_durable(snapshot.location)  # also what a killed promotion has committed
                 break
             self._pass(snapshot, left)

@@ -120,7 +120,7 @@ def kind_at(schema: StructType, path: Sequence[str]) -> tuple[tuple[str, ...], D
     return tuple(spelled), kind
 
 
-def settled_kind(
+def resolved_kind(
     asked: Asked, *, in_table: DataType | None, in_log: DataType | None
 ) -> DataType | None:
     """The type of a promoted field; `None` when its values are to tell.

@@ -1,6 +1,6 @@
 """How does a field of the rescued data become a column, and get back what it missed?
 
-1. The type is settled: what was asked for, or the column there is, or what the rescued values of
+1. The type is resolved: what was asked for, or the column there is, or what the rescued values of
    the whole table tell, by the rules of the stream's inference.
 2. All rescued values of the fields are converted, as step 4 will do it, and thrown away: what
    fails, fails before anything has changed.
@@ -51,7 +51,7 @@ from airflow_cloudfiles.engine.promotion.columns import (
     kind_at,
     parse_fields,
     path_text,
-    settled_kind,
+    resolved_kind,
     with_column,
     write_version,
 )
@@ -118,7 +118,7 @@ def promote(promotion: Promotion) -> Promoted:
     snapshot = Snapshot(table, DeltaLocation.of(promotion.target))
     stream.check_rescued(snapshot)
     known = StructType([]) if latest is None else latest.data_schema
-    fields = _settled(asked, snapshot, known, stream)
+    fields = _resolved(asked, snapshot, known, stream)
     promoter = stream.promoter(fields)
     wanted = _with_columns(snapshot.columns, fields)
     found = tried(snapshot, promoter, to_arrow(wanted))
@@ -210,7 +210,7 @@ class _Stream:
             )
 
 
-def _settled(
+def _resolved(
     asked: Sequence[Asked], snapshot: Snapshot, known: StructType, stream: _Stream
 ) -> list[PromotedField]:
     """The fields with their columns and types; those nobody gave are inferred."""
@@ -220,7 +220,7 @@ def _settled(
         column, in_table = kind_at(snapshot.columns, each.path)
         spelled, in_log = kind_at(known, each.path)
         columns[each.name] = column if in_log is None or in_table is not None else spelled
-        kinds[each.name] = settled_kind(each, in_table=in_table, in_log=in_log)
+        kinds[each.name] = resolved_kind(each, in_table=in_table, in_log=in_log)
     finders = {
         each.name: (each, TypeFinder(stream.reading, stream.options))
         for each in asked

@@ -22,7 +22,7 @@ def evolve(current: StructType, observed: StructType) -> StructType:
 
     Args:
         current: The schema that is evolved.
-        observed: A settled schema of newer records.
+        observed: A resolved schema of newer records.
 
     Returns:
         A schema of which `current` is a part, field by field and in the same order.

@@ -1,4 +1,4 @@
-"""From which files is a schema inferred, and what is settled in the end?
+"""From which files is a schema inferred, and what is resolved in the end?
 
 The sample is the newest files (B1 to B3). What a format observed in them becomes the schema of
 the stream in this order: hints, then strings for what never had a value, then the partition
@@ -50,7 +50,7 @@ def choose_sample(files: Iterable[FileEntry], max_files: int, max_bytes: int) ->
     return newest
 
 
-def settle(
+def resolve(
     observed: StructType, *, options: CloudFilesOptions, paths: Sequence[str]
 ) -> tuple[StructType, StructType]:
     """Make the schema of a stream from what a format observed in a sample.

@@ -57,7 +57,7 @@ def path_partitions(path: str) -> list[tuple[str, str | None]]:
 def partition_schema(
     paths: Iterable[str], *, columns: Sequence[str] | None, typed: bool
 ) -> StructType:
-    """Settle the partition columns of a source.
+    """Resolve the partition columns of a source.
 
     Args:
         paths: Sampled paths relative to the source.
@@ -82,7 +82,7 @@ def partition_schema(
             _learn(kinds, pairs)
     if len(kinds) != len(names or ()):
         return StructType([])
-    return StructType([StructField(name, _settled(kinds[fold(name)])) for name in names or ()])
+    return StructType([StructField(name, _resolved(kinds[fold(name)])) for name in names or ()])
 
 
 def partition_values(path: str, columns: Iterable[str]) -> dict[str, str | None]:
@@ -158,7 +158,7 @@ def _wider(left: DataType, right: DataType) -> DataType:
     return LongType() if isinstance(left, whole) and isinstance(right, whole) else StringType()
 
 
-def _settled(kind: DataType) -> DataType:
+def _resolved(kind: DataType) -> DataType:
     return StringType() if isinstance(kind, NullType) else kind
 
 

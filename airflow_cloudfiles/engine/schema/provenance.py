@@ -20,7 +20,7 @@ MOST_SECONDS = 1.0
 """Noting is for people, and ends when it has taken so long: thousands of columns in many files."""
 
 
-class Brought:
+class Provenance:
     """Notes for each path of a schema the first file that had it.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Which wider type does a column take when its values outgrow it?
+"""Which wider type does a column take when values do not fit it?
 
 Only in `addNewColumnsWithTypeWidening`, and only by this matrix, which is Auto Loader's:
 

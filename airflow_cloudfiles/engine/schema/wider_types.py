@@ -1,4 +1,4 @@
-"""Which columns have their rescued values outgrown?
+"""Which columns need wider types for the values that were rescued?
 
 For formats whose files do not say types: the text of a rescued number tells the narrowest type
 that holds it, and the matrix (`widening`) whether its column may become that. Rescued data is what
@@ -46,7 +46,7 @@ _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,6})?", re
 _INTEGRAL: Final = ((ByteType(), 7), (ShortType(), 15), (IntegerType(), 31), (LongType(), 63))
 
 
-class Outgrown:
+class WiderTypes:
     """Learns from rescued data which types are too narrow.
 
     Args:

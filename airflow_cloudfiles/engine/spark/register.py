@@ -226,7 +226,7 @@ def _load(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs
     self.option("cloudFiles.internal.parallelism", self._spark.sparkContext.defaultParallelism)
     self.option(CASE_SENSITIVE, self._spark.conf.get("spark.sql.caseSensitive", "false"))
     if schema is None and (options.schema_location or options.checkpoint_location):
-        _settle_first(self, given, options.path)
+        _resolve_first(self, given, options.path)
     self.option(STATE_HANDOFF, handoff.new_token())
     frame = _defined(original, self, call, options)
     if options.schema_location is None and schema is None and options.checkpoint_location is None:
@@ -250,17 +250,17 @@ def _defined(
     return frame
 
 
-def _settle_first(reader: Any, given: dict[str, Any], path: str) -> None:
+def _resolve_first(reader: Any, given: dict[str, Any], path: str) -> None:
     """Write the first schema version from here, where Spark can help to look at a large sample.
 
     The source, which runs in a process of its own without a session, then finds it in the log.
     """
-    from airflow_cloudfiles.engine.inference.workers import spark_crew  # noqa: PLC0415
+    from airflow_cloudfiles.engine.inference.workers import spark_workers  # noqa: PLC0415
     from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
 
     options = CloudFilesOptions.parse(_options_of(reader, given), path=path)
     with comparing_case(sensitive=options.case_sensitive):
-        definition.settle_schema(options, crew=spark_crew(reader._spark))  # noqa: SLF001
+        definition.resolve_schema(options, workers=spark_workers(reader._spark))  # noqa: SLF001
 
 
 def _completed(schema: Any, options: CloudFilesOptions) -> StructType:

@@ -3,7 +3,7 @@
 `spark.readStream.format("cloudFiles")`: a Python data source. Three processes meet here, and each
 opens for itself what it needs:
 
-1. The *defining* process (`load()`): validates the options, settles the schema.
+1. The *defining* process (`load()`): validates the options, resolves the schema.
 2. The *planning* process beside the driver: discovers files, plans micro-batches, cuts splits. It
    holds the run lock of the checkpoint location while the query runs.
 3. The *tasks*: read one split each (`stream.task_reader`).
@@ -71,7 +71,7 @@ class CloudFilesDataSource(DataSource):
     def __init__(self, options: Any) -> None:
         super().__init__(options)
         self.options: dict[str, str] = dict(options)
-        self._settled: Any = None
+        self._resolved: Any = None
 
     def schema(self) -> StructType:
         """The schema of the stream when the user gave none.
@@ -84,15 +84,15 @@ class CloudFilesDataSource(DataSource):
 
         log_to_stderr()
         options = CloudFilesOptions.parse(self.options)
-        self._settled = definition.settle_schema(options)
-        definition.check_readable(self._settled, options)
+        self._resolved = definition.resolve_schema(options)
+        definition.check_readable(self._resolved, options)
         if options.split_token is not None:
             return split_rows.SPLIT_SCHEMA
         if options.evolve_ahead:
             from airflow_cloudfiles.engine.stream import evolve_ahead  # noqa: PLC0415
 
-            self._settled = evolve_ahead.before_definition(options, self._settled)
-        return self._settled.full_schema(options.rescued_data_column)  # type: ignore[no-any-return]
+            self._resolved = evolve_ahead.before_definition(options, self._resolved)
+        return self._resolved.full_schema(options.rescued_data_column)  # type: ignore[no-any-return]
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Refuse a batch read, which would ingest nothing once."""
@@ -105,9 +105,9 @@ class CloudFilesDataSource(DataSource):
         """The reader of one query; cheap, since Spark builds one for every micro-batch."""
         from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
 
-        options = CloudFilesOptions.parse(self.options, has_schema=self._settled is None)
-        settled = self._settled
-        if settled is None:
+        options = CloudFilesOptions.parse(self.options, has_schema=self._resolved is None)
+        resolved = self._resolved
+        if resolved is None:
             column = options.rescued_data_column
             if column is not None and column not in schema.names:
                 raise IncompatibleSchemaError(
@@ -115,9 +115,9 @@ class CloudFilesDataSource(DataSource):
                     f"mode {options.schema_evolution_mode}. Add `{column} STRING` to it, or call "
                     "register(spark), which does."
                 )
-            settled = definition.given_schema(schema, options)
-            definition.check_readable(settled, options)
-        return CloudFilesStreamReader(options, settled)
+            resolved = definition.given_schema(schema, options)
+            definition.check_readable(resolved, options)
+        return CloudFilesStreamReader(options, resolved)
 
 
 class SplitPartition(InputPartition):
@@ -134,9 +134,9 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     the schema.
     """
 
-    def __init__(self, options: CloudFilesOptions, settled: Any) -> None:
+    def __init__(self, options: CloudFilesOptions, resolved: Any) -> None:
         self._options = options
-        self._settled = settled
+        self._resolved = resolved
         self._intake: Intake | None = None
         self._lock: RunLock | None = None
         self._mirror: CheckpointMirror | None = None
@@ -235,7 +235,7 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             locations = self._locations()
             if locations.mirror is not None:
                 self._mirror = CheckpointMirror(Path(locations.mirror))
-            self._settled = definition.bind(self._settled, self._options, locations.checkpoint)
+            self._resolved = definition.bind(self._resolved, self._options, locations.checkpoint)
             self._intake, self._lock = definition.open_intake(
                 self._options, locations, LOCK_PATIENCE_SECONDS
             )
@@ -264,14 +264,14 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             source_uri=intake.source.uri,
             source_name=intake.name,
             state_uri=intake.state.uri,
-            schema_uri=self._settled.schema_uri,
-            schema_version=self._settled.version,
-            data_schema=self._settled.data_schema.json(),
-            partition_schema=self._settled.partition_schema.json(),
+            schema_uri=self._resolved.schema_uri,
+            schema_version=self._resolved.version,
+            data_schema=self._resolved.data_schema.json(),
+            partition_schema=self._resolved.partition_schema.json(),
             start=start,
             end=end,
-            options=definition.obeying_pin(self._options, self._settled),
-            column_order=self._settled.column_order,
+            options=definition.obeying_pin(self._options, self._resolved),
+            column_order=self._resolved.column_order,
         )
 
 

@@ -104,7 +104,7 @@ def open_metadata(
         # An answer that was lost says "there already" of one's own object: the id decides.
         found = replace(found, is_new=is_mine or found.stream_id == mine.stream_id)
     if isinstance(state, LocalStore) and not found.is_new:
-        state.settle(KEY.rpartition("/")[0])  # its writer may have been killed before it did
+        state.resolve(KEY.rpartition("/")[0])  # its writer may have been killed before it did
     if (found.source, found.format) != (source_uri, format):
         msg = (
             f"The checkpoint location {printable_path(state.uri)} belongs to the source "

@@ -132,7 +132,7 @@ class NumberedLog:
                 raise
             created = False
         if not created:
-            self._settle()
+            self._resolve()
         won = created or self.read(number).id == writing
         self._known_latest = max(self._known_latest, number)
         return won
@@ -215,7 +215,7 @@ class NumberedLog:
             while self._exists(self._known_latest + 1):
                 self._known_latest += 1
         if self._known_latest > before:
-            self._settle()
+            self._resolve()
         return self._known_latest
 
     @property
@@ -242,13 +242,13 @@ class NumberedLog:
     def _key(self, number: int) -> str:
         return f"{self._prefix}/{number:0{self._width or 1}d}"
 
-    def _settle(self) -> None:
+    def _resolve(self) -> None:
         """Make durable what others have appended, before anything is built on it.
 
         On a disk, whoever created an entry may have been killed before its name was synced.
         """
         if isinstance(self._store, LocalStore):
-            self._store.settle(self._prefix)
+            self._store.resolve(self._prefix)
 
     def _is_number(self, name: str) -> bool:
         digits = name.isascii() and name.isdigit()

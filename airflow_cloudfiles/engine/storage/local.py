@@ -192,7 +192,7 @@ class LocalStore:
             os.unlink(path)  # noqa: PTH108 - bytes path
             sync_folder(os.path.dirname(path))  # noqa: PTH120 - bytes path
 
-    def settle(self, folder: str) -> None:
+    def resolve(self, folder: str) -> None:
         """Put the names in a folder on the disk, whoever has created them.
 
         What this process writes is durable when the call returns. What it finds may be the work of

@@ -1,6 +1,6 @@
 """What is this stream: which schema, which state?
 
-Settles the schema when a DataFrame is defined, and ties the definition to a checkpoint location
+Resolves the schema when a DataFrame is defined, and ties the definition to a checkpoint location
 when a query starts. A definition older than the schema log is refused, not silently read.
 """
 
@@ -29,7 +29,7 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_reader
 from airflow_cloudfiles.engine.inference.infer import Inferred
 from airflow_cloudfiles.engine.inference.sample import infer_source
-from airflow_cloudfiles.engine.inference.tasks import Crew
+from airflow_cloudfiles.engine.inference.tasks import Workers
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.source_path import Place, locate
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
@@ -65,7 +65,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SettledSchema:
+class ResolvedSchema:
     """The schema one query is read with.
 
     Attributes:
@@ -102,9 +102,9 @@ class SettledSchema:
         return in_order(full, self.column_order)
 
 
-def settle_schema(
-    options: CloudFilesOptions, *, crew: Crew | None = None, again: bool = False
-) -> SettledSchema:
+def resolve_schema(
+    options: CloudFilesOptions, *, workers: Workers | None = None, again: bool = False
+) -> ResolvedSchema:
     """Read the newest schema version, or infer the first and write it.
 
     A second start reads the log and samples nothing (B21). If its options ask for columns that the
@@ -114,7 +114,7 @@ def settle_schema(
 
     Args:
         options: The options of the source.
-        crew: Who may help to look at a large sample; `None` for nobody.
+        workers: Who may help to look at a large sample; `None` for nobody.
         again: Infer also where there is a schema, and write what differs from it as a new version.
 
     Raises:
@@ -124,19 +124,21 @@ def settle_schema(
             pinned and is to be inferred again.
     """
     compare_case(sensitive=options.case_sensitive)
-    settled = _settled(options, crew, again=again)
+    resolved = _resolved(options, workers, again=again)
     if warning := hinted_not_null(options):
-        settled = replace(settled, warnings=(*settled.warnings, warning))
-    for warning in settled.warnings:
+        resolved = replace(resolved, warnings=(*resolved.warnings, warning))
+    for warning in resolved.warnings:
         _log.warning("%s", warning)
-    return settled
+    return resolved
 
 
-def _settled(options: CloudFilesOptions, crew: Crew | None, *, again: bool) -> SettledSchema:
+def _resolved(
+    options: CloudFilesOptions, workers: Workers | None, *, again: bool
+) -> ResolvedSchema:
     """The schema as the log and the options have it."""
     location = options.schema_location or options.checkpoint_location
     if location is None:
-        return _unlogged(_infer(options, crew))
+        return _unlogged(_infer(options, workers))
     uri = normalize_uri(location)
     log = SchemaLog(open_store(uri), _place(options, options.checkpoint_location).name)
     latest = log.latest()
@@ -147,17 +149,17 @@ def _settled(options: CloudFilesOptions, crew: Crew | None, *, again: bool) -> S
             f"The schema in {uri} is pinned at version {latest.version}. Unpin it before it is "
             "inferred again."
         )
-    return _written(log, uri, latest, _infer(options, crew), inferring_options(options))
+    return _written(log, uri, latest, _infer(options, workers), inferring_options(options))
 
 
 def _restarted(
     log: SchemaLog, uri: str, latest: SchemaVersion, options: CloudFilesOptions
-) -> SettledSchema:
+) -> ResolvedSchema:
     """The newest version, and behind it what the options of now add to it."""
     wanted = restarted(latest, options)
-    settled = replace(_as_logged(latest, uri), warnings=wanted.warnings)
+    resolved = replace(_as_logged(latest, uri), warnings=wanted.warnings)
     if not wanted.changes:
-        return settled
+        return resolved
     changes = tuple(map(_in_words, wanted.changes))
     written = log.append(
         latest.version + 1,
@@ -172,14 +174,14 @@ def _restarted(
     )
 
 
-def check_readable(settled: SettledSchema, options: CloudFilesOptions) -> None:
+def check_readable(resolved: ResolvedSchema, options: CloudFilesOptions) -> None:
     """Find out before any file is read whether the format can be read into the schema.
 
     Raises:
         IncompatibleSchemaError: A column has a type that the format cannot be read into.
         OptionError: A pattern of dates or times is not valid, or a package is not installed.
     """
-    for column in settled.data_schema.fields:
+    for column in resolved.data_schema.fields:
         is_whole = column.name == options.single_variant_column
         if is_whole or options.format == "parquet" or not _has_variant(column.dataType):
             continue
@@ -188,7 +190,7 @@ def check_readable(settled: SettledSchema, options: CloudFilesOptions) -> None:
             f"record of {options.format} is read as a VARIANT. Declare it as string; or, with JSON "
             "or XML, leave the schema out and set singleVariantColumn, which takes whole records."
         )
-    open_reader(settled.data_schema, options)
+    open_reader(resolved.data_schema, options)
 
 
 def _has_variant(kind: DataType) -> bool:
@@ -202,8 +204,8 @@ def _has_variant(kind: DataType) -> bool:
     )
 
 
-def _as_logged(latest: SchemaVersion, uri: str) -> SettledSchema:
-    return SettledSchema(
+def _as_logged(latest: SchemaVersion, uri: str) -> ResolvedSchema:
+    return ResolvedSchema(
         version=latest.version,
         schema_uri=uri,
         data_schema=latest.data_schema,
@@ -218,12 +220,12 @@ def _written(
     latest: SchemaVersion | None,
     inferred: Inferred,
     options: dict[str, Any],
-) -> SettledSchema:
+) -> ResolvedSchema:
     """What was inferred, as the next version; the latest where there is no difference."""
     changes = _changes(latest, inferred)
     if latest is not None and not changes and (latest.options or options) == options:
         return _with_sample(_as_logged(latest, uri), inferred)
-    reason = {**_reason(inferred.files, inferred.bytes), "brought": inferred.brought}
+    reason = {**_reason(inferred.files, inferred.bytes), "brought": inferred.provenance}
     if latest is not None:
         reason |= {"change": "inferredAgain", "differences": list(changes)}
     written = log.append(
@@ -233,14 +235,14 @@ def _written(
         reason=reason,
         options=options,
     )
-    settled = replace(_as_logged(written, uri), created=True, changes=changes)
-    return _with_sample(settled, inferred)
+    resolved = replace(_as_logged(written, uri), created=True, changes=changes)
+    return _with_sample(resolved, inferred)
 
 
-def _with_sample(settled: SettledSchema, inferred: Inferred) -> SettledSchema:
+def _with_sample(resolved: ResolvedSchema, inferred: Inferred) -> ResolvedSchema:
     """The schema with what it was inferred from."""
     return replace(
-        settled,
+        resolved,
         sampled_files=inferred.files,
         sampled_bytes=inferred.bytes,
         hints=inferred.hints,
@@ -265,7 +267,7 @@ def _in_words(change: SchemaChange) -> str:
     return f"{change.path} {change.kind} from {change.before} to {change.after}"
 
 
-def given_schema(schema: StructType, options: CloudFilesOptions) -> SettledSchema:
+def given_schema(schema: StructType, options: CloudFilesOptions) -> ResolvedSchema:
     """Take apart a schema that the user gave: data, partition and rescued data columns.
 
     Its columns stay in their order, wherever their values come from. A data column may be in the
@@ -296,7 +298,7 @@ def given_schema(schema: StructType, options: CloudFilesOptions) -> SettledSchem
     if fixed is not None and set(fixed.names) & set(schema.names):
         # The records of the format have no other columns: the rest can only be in the paths.
         in_paths |= {fold(each.name) for each in columns if each.name not in fixed.names}
-    return SettledSchema(
+    return ResolvedSchema(
         version=GIVEN,
         schema_uri=None,
         data_schema=StructType([each for each in columns if fold(each.name) not in in_paths]),
@@ -327,30 +329,30 @@ def _refuse_not_null(schema: StructType) -> None:
             )
 
 
-def bind(settled: SettledSchema, options: CloudFilesOptions, checkpoint: str) -> SettledSchema:
+def bind(resolved: ResolvedSchema, options: CloudFilesOptions, checkpoint: str) -> ResolvedSchema:
     """Tie a definition to the checkpoint location that its query was started with.
 
     Raises:
         StaleSchemaError: The schema log has a newer version than the DataFrame.
     """
     compare_case(sensitive=options.case_sensitive)
-    if settled.version == GIVEN:
-        return settled
-    uri = settled.schema_uri or normalize_uri(checkpoint)
+    if resolved.version == GIVEN:
+        return resolved
+    uri = resolved.schema_uri or normalize_uri(checkpoint)
     log = SchemaLog(open_store(uri), _place(options, checkpoint).name)
     latest = log.latest()
-    if latest is None and settled.schema_uri is None:
+    if latest is None and resolved.schema_uri is None:
         latest = log.append(
             0,
-            data_schema=settled.data_schema,
-            partition_schema=settled.partition_schema,
-            reason=_reason(settled.sampled_files, settled.sampled_bytes),
+            data_schema=resolved.data_schema,
+            partition_schema=resolved.partition_schema,
+            reason=_reason(resolved.sampled_files, resolved.sampled_bytes),
             options=inferring_options(options),
         )
     same = latest is not None and (
-        latest.version == settled.version
-        if settled.schema_uri
-        else latest.data_schema == settled.data_schema
+        latest.version == resolved.version
+        if resolved.schema_uri
+        else latest.data_schema == resolved.data_schema
     )
     if latest is None or not same:
         raise StaleSchemaError(
@@ -358,14 +360,14 @@ def bind(settled: SettledSchema, options: CloudFilesOptions, checkpoint: str) ->
             "this DataFrame was defined with another schema. Call load() again to define it with "
             "the newest one; set cloudFiles.schemaLocation if it is not set."
         )
-    return replace(settled, schema_uri=uri, version=latest.version, pin=latest.pin)
+    return replace(resolved, schema_uri=uri, version=latest.version, pin=latest.pin)
 
 
-def obeying_pin(options: CloudFilesOptions, settled: SettledSchema) -> CloudFilesOptions:
+def obeying_pin(options: CloudFilesOptions, resolved: ResolvedSchema) -> CloudFilesOptions:
     """The options to read with: a pinned schema does not evolve, whatever the mode says."""
-    if settled.pin is None or options.schema_evolution_mode not in ADDING_MODES:
+    if resolved.pin is None or options.schema_evolution_mode not in ADDING_MODES:
         return options
-    mode: EvolutionMode = "rescue" if settled.pin == "rescue" else "failOnNewColumns"
+    mode: EvolutionMode = "rescue" if resolved.pin == "rescue" else "failOnNewColumns"
     return replace(options, schema_evolution_mode=mode)
 
 
@@ -402,21 +404,21 @@ def _place(options: CloudFilesOptions, checkpoint: str | None) -> Place:
     return locate(options.path, open_store(checkpoint) if checkpoint else None)
 
 
-def _infer(options: CloudFilesOptions, crew: Crew | None) -> Inferred:
+def _infer(options: CloudFilesOptions, workers: Workers | None) -> Inferred:
     place = _place(options, options.checkpoint_location)
-    return infer_source(options, place, own_locations(options), crew)
+    return infer_source(options, place, own_locations(options), workers)
 
 
-def _unlogged(inferred: Inferred) -> SettledSchema:
+def _unlogged(inferred: Inferred) -> ResolvedSchema:
     """A schema that no log has yet: its query's checkpoint will."""
-    settled = SettledSchema(
+    resolved = ResolvedSchema(
         version=0,
         schema_uri=None,
         data_schema=inferred.data_schema,
         partition_schema=inferred.partition_schema,
         created=True,
     )
-    return _with_sample(settled, inferred)
+    return _with_sample(resolved, inferred)
 
 
 def _reason(files: int, size: int) -> dict[str, object]:

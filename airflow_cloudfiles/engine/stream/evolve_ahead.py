@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.files import START, Offset
-from airflow_cloudfiles.engine.inference.tasks import Crew
-from airflow_cloudfiles.engine.inference.workers import local_crew
+from airflow_cloudfiles.engine.inference.tasks import Workers
+from airflow_cloudfiles.engine.inference.workers import local_workers
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES, CloudFilesOptions
 from airflow_cloudfiles.engine.reading.splits import BatchContext
@@ -24,7 +24,7 @@ from airflow_cloudfiles.engine.schema.log_entry import author
 from airflow_cloudfiles.engine.state import progress
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.stream.definition import SettledSchema, own_locations
+from airflow_cloudfiles.engine.stream.definition import ResolvedSchema, own_locations
 from airflow_cloudfiles.engine.stream.new_fields import look_at
 
 _log = logging.getLogger(__name__)
@@ -33,9 +33,9 @@ _log = logging.getLogger(__name__)
 def evolve_ahead(
     options: CloudFilesOptions,
     intake: Intake,
-    settled: SettledSchema,
-    crew: Crew | None = None,
-) -> SettledSchema | None:
+    resolved: ResolvedSchema,
+    workers: Workers | None = None,
+) -> ResolvedSchema | None:
     """Evolve the schema for the files that are recorded and not committed.
 
     Costs one pass over them (a second one for text formats in the widening mode). Repeating it is
@@ -44,37 +44,37 @@ def evolve_ahead(
     Args:
         options: The options of the source.
         intake: The state, after discovery.
-        settled: The schema so far.
-        crew: Who may help when there is much to look at; `None` for nobody.
+        resolved: The schema so far.
+        workers: Who may help when there is much to look at; `None` for nobody.
 
     Returns:
-        The schema to read with; `None` when that is `settled`.
+        The schema to read with; `None` when that is `resolved`.
 
     Raises:
         SchemaHintError: A hint does not fit what is new.
         CorruptedStateError: Checkpoint and file log are not of one life.
     """
-    may_evolve = options.schema_evolution_mode in ADDING_MODES and settled.pin is None
-    if not options.evolve_ahead or settled.schema_uri is None or not may_evolve:
+    may_evolve = options.schema_evolution_mode in ADDING_MODES and resolved.pin is None
+    if not options.evolve_ahead or resolved.schema_uri is None or not may_evolve:
         return None
     start, end = intake.committed(), _end(options, intake)
     if start >= end:
         return None
-    _log.info("Looking at the files of this run for what schema version %s lacks", settled.version)
-    findings = look_at(_context(options, intake, settled), intake.files.slice(start, end), crew)
+    _log.info("Looking at the files of this run for what schema version %s lacks", resolved.version)
+    findings = look_at(_context(options, intake, resolved), intake.files.slice(start, end), workers)
     if not findings:
         return None
     crash_point("before-schema-append")
-    written = SchemaLog(open_store(settled.schema_uri), intake.name).append(
-        settled.version + 1,
+    written = SchemaLog(open_store(resolved.schema_uri), intake.name).append(
+        resolved.version + 1,
         data_schema=findings.after,
-        partition_schema=settled.partition_schema,
+        partition_schema=resolved.partition_schema,
         reason={**findings.reason(), "ahead": True, "by": author()},
     )
     crash_point("after-schema-append")
     _log.warning("Schema version %s: evolved ahead of the run", written.version)
     return replace(
-        settled,
+        resolved,
         version=written.version,
         data_schema=written.data_schema,
         partition_schema=written.partition_schema,
@@ -83,8 +83,8 @@ def evolve_ahead(
 
 
 def before_run(
-    options: CloudFilesOptions, settled: SettledSchema, checkpoint: str
-) -> tuple[SettledSchema, int]:
+    options: CloudFilesOptions, resolved: ResolvedSchema, checkpoint: str
+) -> tuple[ResolvedSchema, int]:
     """Discover for a run, unless `up_to_entry` says what to read, and evolve ahead of it.
 
     Returns:
@@ -96,10 +96,10 @@ def before_run(
             found = intake.discover()
             progress.note_discovery(intake.state, found.to_json())
             last = intake.files.latest()
-        return evolve_ahead(options, intake, settled, local_crew()) or settled, last
+        return evolve_ahead(options, intake, resolved, local_workers()) or resolved, last
 
 
-def before_definition(options: CloudFilesOptions, settled: SettledSchema) -> SettledSchema:
+def before_definition(options: CloudFilesOptions, resolved: ResolvedSchema) -> ResolvedSchema:
     """Discover and evolve ahead where a DataFrame is defined, if the state of the query is known.
 
     It is, when the reader is told the `checkpointLocation`, or the schema log is in it.
@@ -112,11 +112,11 @@ def before_definition(options: CloudFilesOptions, settled: SettledSchema) -> Set
             "cloudFiles.evolveAhead has nothing to look at: there is no state yet, or load() does "
             "not know it. Give readStream the option checkpointLocation too."
         )
-        return settled
+        return resolved
     with closing(_opened(options, checkpoint)) as intake:
         if options.up_to_entry is None:
             intake.discover()
-        return evolve_ahead(options, intake, settled, local_crew()) or settled
+        return evolve_ahead(options, intake, resolved, local_workers()) or resolved
 
 
 def _opened(options: CloudFilesOptions, checkpoint: str) -> Intake:
@@ -134,16 +134,16 @@ def _end(options: CloudFilesOptions, intake: Intake) -> Offset:
     return intake.head() if options.up_to_entry is None else Offset(options.up_to_entry + 1, 0)
 
 
-def _context(options: CloudFilesOptions, intake: Intake, settled: SettledSchema) -> BatchContext:
+def _context(options: CloudFilesOptions, intake: Intake, resolved: ResolvedSchema) -> BatchContext:
     """The schema to look with; what belongs to a micro-batch is not asked for."""
     return BatchContext(
         source_uri=intake.source.uri,
         source_name=intake.name,
         state_uri=intake.state.uri,
-        schema_uri=settled.schema_uri,
-        schema_version=settled.version,
-        data_schema=settled.data_schema.json(),
-        partition_schema=settled.partition_schema.json(),
+        schema_uri=resolved.schema_uri,
+        schema_version=resolved.version,
+        data_schema=resolved.data_schema.json(),
+        partition_schema=resolved.partition_schema.json(),
         start=START,
         end=START,
         options=options,

@@ -19,16 +19,16 @@ from pyspark.sql.types import StructType
 from airflow_cloudfiles.engine.errors import ReadError
 from airflow_cloudfiles.engine.formats.base import Inference, OpenedFile
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_inference
-from airflow_cloudfiles.engine.inference.tasks import Crew, Sample, learn_sample
+from airflow_cloudfiles.engine.inference.tasks import Sample, Workers, learn_sample
 from airflow_cloudfiles.engine.naming import column_of
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch
 from airflow_cloudfiles.engine.reading.split_reader import SplitReader
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange, Split
 from airflow_cloudfiles.engine.schema.evolution import diff, evolve
-from airflow_cloudfiles.engine.schema.inference import choose_sample, settle
-from airflow_cloudfiles.engine.schema.provenance import Brought
+from airflow_cloudfiles.engine.schema.inference import choose_sample, resolve
+from airflow_cloudfiles.engine.schema.provenance import Provenance
 from airflow_cloudfiles.engine.schema.widening import can_widen, widen
-from airflow_cloudfiles.engine.schema.wider_types import Outgrown
+from airflow_cloudfiles.engine.schema.wider_types import WiderTypes
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.types import field_positions, fold
 
@@ -50,12 +50,12 @@ class Findings:
     Attributes:
         before: The schema they were looked at with.
         after: The schema with what they have besides.
-        brought: Which file has what is new or wider.
+        provenance: Which file has what is new or wider.
     """
 
     before: StructType
     after: StructType
-    brought: Brought = field(default_factory=Brought)
+    provenance: Provenance = field(default_factory=Provenance)
 
     def __bool__(self) -> bool:
         return self.before != self.after
@@ -64,7 +64,7 @@ class Findings:
         """As the schema log keeps it for people."""
         changes = diff(self.before, self.after)
         new = [each.path for each in changes if each.kind == "added"]
-        files = self.brought.files
+        files = self.provenance.files
         wider = {
             each.path: {"from": each.before, "to": each.after, "file": files.get(each.path)}
             for each in changes
@@ -73,19 +73,19 @@ class Findings:
         reason: dict[str, Any] = {"change": "widened" if wider else "addNewColumns"}
         if new:
             reason["fields"] = sorted({column_of(path) for path in new})
-            reason["brought"] = self.brought.by_file(self.after, self.before)
+            reason["brought"] = self.provenance.by_file(self.after, self.before)
         return reason | ({"widened": wider} if wider else {})
 
 
 def look_at(
-    context: BatchContext, files: Iterable[FileEntry], crew: Crew | None = None
+    context: BatchContext, files: Iterable[FileEntry], workers: Workers | None = None
 ) -> Findings:
     """Look at the newest of some files, within the sample limits.
 
     Args:
         context: The schema and the options; what it says of a micro-batch does not matter.
         files: Where to choose from.
-        crew: Who may help when there is much to look at; `None` for nobody.
+        workers: Who may help when there is much to look at; `None` for nobody.
 
     Returns:
         The schema with the new fields that they have and, in the widening mode, the wider types.
@@ -98,15 +98,15 @@ def look_at(
     sample = choose_sample(files, options.sample_files, options.sample_bytes)
     if not sample or fixed_schema(options) is not None:
         return Findings(current, current)
-    noted = Brought()
-    learned = learn_sample(Sample(store, sample, options, current, noted), FetchCounts(), crew)
+    noted = Provenance()
+    learned = learn_sample(Sample(store, sample, options, current, noted), FetchCounts(), workers)
     in_paths = field_positions(StructType.fromJson(json.loads(context.partition_schema)))
     learned = StructType([each for each in learned.fields if fold(each.name) not in in_paths])
     paths = [file.path for file in sample]
     evolved = current
     # A hint for a whole type hides what is new inside of it.
     for each in (options, dataclasses.replace(options, schema_hints=None)):
-        observed, _ = settle(learned, options=each, paths=paths)
+        observed, _ = resolve(learned, options=each, paths=paths)
         evolved = evolve(evolved, observed)
     if options.schema_evolution_mode == WIDENING_MODE and can_widen(current, options):
         look = _widen_by_types if options.format in TYPED else _widen_by_values
@@ -145,7 +145,7 @@ def types_of(context: BatchContext, file: FileEntry) -> StructType:
 
 
 def _widen_by_types(
-    context: BatchContext, sample: Sequence[FileEntry], schema: StructType, noted: Brought
+    context: BatchContext, sample: Sequence[FileEntry], schema: StructType, noted: Provenance
 ) -> StructType:
     """Widen to the types that files say."""
     store = open_store(context.source_uri)
@@ -158,14 +158,14 @@ def _widen_by_types(
 
 
 def _widen_by_values(
-    context: BatchContext, sample: Sequence[FileEntry], schema: StructType, noted: Brought
+    context: BatchContext, sample: Sequence[FileEntry], schema: StructType, noted: Provenance
 ) -> StructType:
     """Widen to the types of the values that the reader would rescue."""
-    outgrown = Outgrown(schema, context.options)
+    wider = WiderTypes(schema, context.options)
     for texts in _rescued(context, sample):
-        outgrown.add(texts)
-    noted.files.update(outgrown.files)
-    return outgrown.schema
+        wider.add(texts)
+    noted.files.update(wider.files)
+    return wider.schema
 
 
 def _rescued(context: BatchContext, sample: Sequence[FileEntry]) -> Iterator[list[str | None]]:

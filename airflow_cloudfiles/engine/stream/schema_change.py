@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.reading.splits import BatchContext
 from airflow_cloudfiles.engine.schema.log import SchemaLog, SchemaVersion
 from airflow_cloudfiles.engine.schema.log_entry import author
 from airflow_cloudfiles.engine.schema.widening import can_widen, widen
-from airflow_cloudfiles.engine.schema.wider_types import FILE_KEY, Outgrown
+from airflow_cloudfiles.engine.schema.wider_types import FILE_KEY, WiderTypes
 from airflow_cloudfiles.engine.shortened import few_members, more
 from airflow_cloudfiles.engine.state import refused
 from airflow_cloudfiles.engine.state.file_log import FileLog
@@ -114,9 +114,9 @@ def _asking_files(
 ) -> str | None:
     """The first file with values that ask for a wider type."""
     if context.options.format not in TYPED:
-        outgrown = Outgrown(schema, context.options)
-        outgrown.add(rescued)
-        return next(iter(outgrown.files.values()), None)
+        wider = WiderTypes(schema, context.options)
+        wider.add(rescued)
+        return next(iter(wider.files.values()), None)
     met = dict.fromkeys(_file_of(text) or uri for text in rescued if text is not None)
     return next((each for each in met if each and _is_wider(context, each)), None)
 

@@ -285,7 +285,7 @@ def test_no_secret_shows_in_what_goes_wrong(
     assert secret in options.values()
     with (
         pytest.raises(TargetAccessError, match="cannot be opened") as raised,
-        location.speaking("cannot be opened"),
+        location.translate_errors("cannot be opened"),
     ):
         DeltaTable(location.table_uri, storage_options=options)
     text = f"{raised.value} {raised.value.__cause__} {location!r} {caplog.text}"

@@ -1,4 +1,4 @@
-"""A column that the stream has outgrown is widened in one commit, or refused with both types."""
+"""A column that the stream has wider is widened in one commit, or refused with both types."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from airflow_cloudfiles.engine.job import run as job
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
-from airflow_cloudfiles.engine.stream.definition import settle_schema
+from airflow_cloudfiles.engine.stream.definition import resolve_schema
 from benchmarks import format_data
 
 
@@ -87,10 +87,10 @@ def _infer(source: Path, **more: Any) -> dict[str, Any]:
 def test_the_newest_thousand_files_are_looked_at(source: Path) -> None:  # B1
     for number in range(1500):
         _land(source / f"{number:04}.json", {"a": 1, f"old{number < 500}": 1}, at=number)
-    settled = settle_schema(_options(source))
-    assert settled.sampled_files == 1000
-    assert settled.data_schema.names == ["a", "oldFalse"]
-    assert settled.sampled_bytes == 1000 * len('{"a": 1, "oldFalse": 1}\n')
+    resolved = resolve_schema(_options(source))
+    assert resolved.sampled_files == 1000
+    assert resolved.data_schema.names == ["a", "oldFalse"]
+    assert resolved.sampled_bytes == 1000 * len('{"a": 1, "oldFalse": 1}\n')
 
 
 def test_looking_stops_with_the_file_that_reaches_the_limit_of_bytes(source: Path) -> None:  # B2
@@ -98,37 +98,37 @@ def test_looking_stops_with_the_file_that_reaches_the_limit_of_bytes(source: Pat
         _land(source / f"{number:02}.json", {"x": "." * 5000, f"n{number}": 1}, at=number)
     size = (source / "19.json").stat().st_size
     limit = {"cloudFiles.schemaInference.sampleSize.numBytes": str(10 * size - 100)}
-    settled = settle_schema(_options(source, **limit))
-    assert settled.sampled_files == 10
-    assert settled.data_schema.names == ["x", *(f"n{number}" for number in range(19, 9, -1))]
+    resolved = resolve_schema(_options(source, **limit))
+    assert resolved.sampled_files == 10
+    assert resolved.data_schema.names == ["x", *(f"n{number}" for number in range(19, 9, -1))]
 
 
 def test_the_limit_of_files_can_be_set(source: Path) -> None:  # B3
     for number in range(9):
         _land(source / f"{number}.json", {f"n{number}": 1}, at=number)
     limit = {"cloudFiles.schemaInference.sampleSize.numFiles": "3"}
-    settled = settle_schema(_options(source, **limit))
-    assert (settled.sampled_files, settled.data_schema.names) == (3, ["n8", "n7", "n6"])
+    resolved = resolve_schema(_options(source, **limit))
+    assert (resolved.sampled_files, resolved.data_schema.names) == (3, ["n8", "n7", "n6"])
 
 
 def test_what_is_recorded_is_looked_at_and_not_what_came_later(source: Path) -> None:
     _land(source / "1.json", {"a": 1}, at=1)
     _record(source)
     _land(source / "2.json", {"b": 1}, at=2)
-    settled = settle_schema(_options(source))
-    assert (settled.sampled_files, settled.data_schema.names) == (1, ["a"])
+    resolved = resolve_schema(_options(source))
+    assert (resolved.sampled_files, resolved.data_schema.names) == (1, ["a"])
 
 
 def test_the_source_is_listed_when_nothing_is_recorded(source: Path) -> None:
     _record(source)
     _land(source / "1.json", {"a": 1}, at=1)
-    assert settle_schema(_options(source)).data_schema.names == ["a"]
+    assert resolve_schema(_options(source)).data_schema.names == ["a"]
 
 
 def test_files_that_are_never_ingested_serve_when_there_are_no_others(source: Path) -> None:
     _land(source / "1.json", {"a": 1}, at=1)
     _record(source, **{"cloudFiles.includeExistingFiles": "false"})
-    assert settle_schema(_options(source)).data_schema.names == ["a"]
+    assert resolve_schema(_options(source)).data_schema.names == ["a"]
 
 
 def test_the_source_is_listed_when_all_that_is_recorded_is_gone(
@@ -138,21 +138,21 @@ def test_the_source_is_listed_when_all_that_is_recorded_is_gone(
     _record(source)
     old.unlink()
     _land(source / "2.json", {"b": 1}, at=2)
-    assert settle_schema(_options(source)).data_schema.names == ["b"]
+    assert resolve_schema(_options(source)).data_schema.names == ["b"]
     assert "are gone" in caplog.text
 
 
 def test_where_there_is_a_schema_nothing_is_looked_at(source: Path) -> None:  # B21
     _land(source / "1.json", {"a": 1}, at=1)
-    assert settle_schema(_options(source)).created
+    assert resolve_schema(_options(source)).created
     (source / "1.json").unlink()
-    again = settle_schema(_options(source))
+    again = resolve_schema(_options(source))
     assert (again.created, again.sampled_files, again.data_schema.names) == (False, 0, ["a"])
 
 
 def test_an_empty_source_has_no_schema(source: Path) -> None:  # B4
     with pytest.raises(SchemaInferenceError, match="Give a schema"):
-        settle_schema(_options(source))
+        resolve_schema(_options(source))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_sample_without_a_field_says_what_may_be_wrong(
 ) -> None:
     (source / "1").write_text(content)
     with pytest.raises(SchemaInferenceError, match=says):
-        settle_schema(_options(source, **options))
+        resolve_schema(_options(source, **options))
 
 
 def test_a_damaged_file_of_the_sample_is_named_unless_it_is_to_be_passed_over(
@@ -186,9 +186,9 @@ def test_a_damaged_file_of_the_sample_is_named_unless_it_is_to_be_passed_over(
     _land(source / "1.json", {"a": 1}, at=1)
     (source / "2.json.gz").write_bytes(b"\x1f\x8b\x08 no more of it")
     with pytest.raises(FileUnreadableError, match=r"2\.json\.gz"):
-        settle_schema(_options(source))
-    settled = settle_schema(_options(source, ignoreCorruptFiles="true"))
-    assert (settled.sampled_files, settled.data_schema.names) == (1, ["a"])
+        resolve_schema(_options(source))
+    resolved = resolve_schema(_options(source, ignoreCorruptFiles="true"))
+    assert (resolved.sampled_files, resolved.data_schema.names) == (1, ["a"])
 
 
 # Inferring again ----------------------------------------------------------------------------
@@ -227,8 +227,8 @@ def test_a_pinned_schema_is_not_inferred_again(source: Path) -> None:
     SchemaHistory(str(source.parent / "state")).pin()
     _land(source / "1.json", {"b": 1}, at=2)
     with pytest.raises(StateConflictError, match="pinned"):
-        settle_schema(_options(source), again=True)
-    assert settle_schema(_options(source)).data_schema.names == ["a"]
+        resolve_schema(_options(source), again=True)
+    assert resolve_schema(_options(source)).data_schema.names == ["a"]
 
 
 # What a person is told ----------------------------------------------------------------------
@@ -255,8 +255,8 @@ def test_hints_are_told_with_what_they_changed(source: Path) -> None:
 def test_a_hint_that_cannot_be_fails_before_anything_is_written(source: Path) -> None:
     _land(source / "1.json", {"a": [1]}, at=1)
     with pytest.raises(SchemaHintError, match=r"write a\.element"):
-        settle_schema(_options(source, **{"cloudFiles.schemaHints": "a.b INT"}))
-    assert settle_schema(_options(source)).created
+        resolve_schema(_options(source, **{"cloudFiles.schemaHints": "a.b INT"}))
+    assert resolve_schema(_options(source)).created
 
 
 def test_folders_that_contradict_each_other_are_named(
@@ -264,7 +264,7 @@ def test_folders_that_contradict_each_other_are_named(
 ) -> None:  # B38
     _land(source / "date=1" / "part=2" / "1.json", {"a": 1}, at=2)
     _land(source / "part=2" / "date=1" / "2.json", {"a": 1}, at=1)
-    assert settle_schema(_options(source)).partition_schema.names == []
+    assert resolve_schema(_options(source)).partition_schema.names == []
     assert "date/part in date=1/part=2/1.json, part/date in part=2/date=1/2.json" in caplog.text
     assert "cloudFiles.partitionColumns" in caplog.text
 
@@ -273,7 +273,7 @@ def test_a_field_that_is_a_folder_too_is_named(
     source: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _land(source / "day=1" / "1.json", {"day": 2}, at=1)
-    assert settle_schema(_options(source)).partition_schema.names == []
+    assert resolve_schema(_options(source)).partition_schema.names == []
     assert "day is a field of the records and a folder, too" in caplog.text
 
 

@@ -116,12 +116,12 @@ def test_a_shared_sample_gives_the_schema_of_one_process(
         store = open_store(str(folder))
         files = sorted(store.list(), key=lambda file: file.path)
         sample = Sample(store, files, CloudFilesOptions.parse(given, path=str(folder)))
-        crew, alone, together = Colleague(), FetchCounts(), FetchCounts()
+        workers, alone, together = Colleague(), FetchCounts(), FetchCounts()
         expected = learn_sample(sample, alone)
-        found = learn_sample(sample, together, crew)
+        found = learn_sample(sample, together, workers)
         assert found.json() == expected.json(), f"seed {seed}"
         assert together == alone
-        shared += len(crew.tasks)
+        shared += len(workers.tasks)
     assert shared > 12
 
 
@@ -129,7 +129,7 @@ def test_a_sample_of_records_is_not_shared(tmp_path: Path) -> None:
     for number in range(8):
         _xml(tmp_path / f"{number}.xml", random.Random(number))
     given = {"cloudFiles.format": "xml", "rowTag": "row", "samplingRatio": "0.5"}
-    store, crew = open_store(str(tmp_path)), Colleague()
+    store, workers = open_store(str(tmp_path)), Colleague()
     options = CloudFilesOptions.parse(given, path=str(tmp_path))
-    learn_sample(Sample(store, list(store.list()), options), FetchCounts(), crew)
-    assert not crew.tasks
+    learn_sample(Sample(store, list(store.list()), options), FetchCounts(), workers)
+    assert not workers.tasks

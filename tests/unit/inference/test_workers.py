@@ -17,7 +17,7 @@ from airflow_cloudfiles.engine.errors import FileUnreadableError, RunFailedError
 from airflow_cloudfiles.engine.inference import tasks as inference_tasks
 from airflow_cloudfiles.engine.inference.infer import infer_files
 from airflow_cloudfiles.engine.inference.tasks import Learned, Sample, learn, learn_sample
-from airflow_cloudfiles.engine.inference.workers import ProcessCrew, SparkCrew
+from airflow_cloudfiles.engine.inference.workers import ProcessWorkers, SparkWorkers
 from airflow_cloudfiles.engine.job import run as job
 from airflow_cloudfiles.engine.job.launch import LAUNCHED
 from airflow_cloudfiles.engine.job.spec import JobSpec
@@ -39,9 +39,9 @@ def _travelled(message: Any) -> Any:
 
 
 class Colleague:
-    """A crew in this process: what it is given and gives back travels as bytes."""
+    """Workers in this process: what it is given and gives back travels as bytes."""
 
-    workers = 3
+    count = 3
     start_seconds = -1.0  # always worth it
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Colleague:
             yield learned
 
 
-class Processes(ProcessCrew):
+class Processes(ProcessWorkers):
     """Processes that are always worth it."""
 
     start_seconds = -1.0
@@ -89,15 +89,15 @@ def _land(folder: Path, seed: int, files: int = 12, lines: int = 30) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_shared_sample_gives_the_schema_of_one_process(tmp_path: Path, seed: int) -> None:
     _land(tmp_path, seed)
-    sample, crew = _sample(tmp_path), Colleague()
+    sample, workers = _sample(tmp_path), Colleague()
     alone, shared = FetchCounts(), FetchCounts()
     expected = learn_sample(sample, alone)
-    found = learn_sample(sample, shared, crew)
+    found = learn_sample(sample, shared, workers)
     assert found.json() == expected.json()
     assert shared == alone
     assert shared.files == 12
-    assert len(crew.tasks) > 1
-    assert any(part.end for task in crew.tasks for part in task.ranges), "no file was cut"
+    assert len(workers.tasks) > 1
+    assert any(part.end for task in workers.tasks for part in task.ranges), "no file was cut"
 
 
 def test_processes_give_the_schema_of_one_process(tmp_path: Path) -> None:
@@ -125,34 +125,34 @@ def test_names_are_compared_in_a_worker_as_by_the_one_who_asked(tmp_path: Path) 
 
 def test_a_sample_that_is_soon_looked_at_is_not_shared(tmp_path: Path) -> None:
     _land(tmp_path, 1)
-    crew = Colleague()
-    crew.start_seconds = 5.0
-    learn_sample(_sample(tmp_path), FetchCounts(), crew)
-    assert not crew.tasks
+    workers = Colleague()
+    workers.start_seconds = 5.0
+    learn_sample(_sample(tmp_path), FetchCounts(), workers)
+    assert not workers.tasks
 
 
-@pytest.mark.parametrize("crew", [None, Colleague()])
+@pytest.mark.parametrize("workers", [None, Colleague()])
 def test_a_damaged_file_is_named_unless_it_is_to_be_passed_over(
-    tmp_path: Path, crew: inference_tasks.Crew | None
+    tmp_path: Path, workers: inference_tasks.Workers | None
 ) -> None:
     _land(tmp_path, 3)
     (tmp_path / "003.json").rename(tmp_path / "damaged.json.gz")
     (tmp_path / "damaged.json.gz").write_bytes(gzip.compress(b'{"z": 1}\n' * 1000)[:-30])
     with pytest.raises(FileUnreadableError, match=r"damaged\.json\.gz"):
-        learn_sample(_sample(tmp_path), FetchCounts(), crew)
+        learn_sample(_sample(tmp_path), FetchCounts(), workers)
     counts = FetchCounts()
-    learn_sample(_sample(tmp_path, ignoreCorruptFiles="true"), counts, crew)
+    learn_sample(_sample(tmp_path, ignoreCorruptFiles="true"), counts, workers)
     assert (counts.files, counts.corrupt_files) == (11, 1)
 
 
-@pytest.mark.parametrize("crew", [None, Colleague()])
+@pytest.mark.parametrize("workers", [None, Colleague()])
 def test_a_file_that_is_gone_is_passed_over(
-    tmp_path: Path, crew: inference_tasks.Crew | None, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, workers: inference_tasks.Workers | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     _land(tmp_path, 3)
     sample = _sample(tmp_path)
     (tmp_path / "004.json").unlink()
-    found = infer_files(sample.store, sample.files, sample.options, crew=crew)
+    found = infer_files(sample.store, sample.files, sample.options, workers=workers)
     assert found.files == 11
     assert "1 files of the sample are gone" in caplog.text
 
@@ -227,16 +227,16 @@ def test_a_job_asks_the_cluster_or_as_many_processes_as_its_master_has_cores(
         run_id="r",
         spark_conf={"spark.master": master} if master else {},
     )
-    crew = job._crew(spec)
-    assert (None if crew is None else crew.workers) == workers
-    assert isinstance(crew, SparkCrew) == (launched == "submit")  # which starts no session yet
+    found = job._workers(spec)
+    assert (None if found is None else found.count) == workers
+    assert isinstance(found, SparkWorkers) == (launched == "submit")  # starts no session yet
 
 
 def _workers() -> list[psutil.Process]:
-    """Processes of a crew below this one."""
+    """Worker processes below this one."""
     return [
         child
         for child in psutil.Process().children()
         if child.status() != psutil.STATUS_ZOMBIE
-        and any("inference_crew" in word for word in child.cmdline())
+        and any("inference.workers" in word for word in child.cmdline())
     ]

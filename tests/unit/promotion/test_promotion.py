@@ -345,9 +345,9 @@ def test_the_places_are_checked(landed: Landed, tmp_path: Path) -> None:
     landed.land({"id": 1, "x": 1})
     with pytest.raises(SinkError, match="has no column _other"):
         landed.promote(["x"], rescuedDataColumn="_other")
-    stranger = Landed(str(tmp_path / "stranger"), landed.schema)
+    other = Landed(str(tmp_path / "other"), landed.schema)
     with pytest.raises(StateError, match="no stream in"):
-        promote(stranger.promotion(["x"]))
+        promote(other.promotion(["x"]))
     SchemaHistory(landed.state).pin()
     with pytest.raises(StateConflictError, match=r"pinned at version 1.*unpin"):
         landed.promote(["x"])

@@ -112,11 +112,11 @@ def test_the_records_of_another_batch_file_version_or_stream_are_let_alone(tmp_p
         record = _record(Path(context.source_uri).parent, "f.json", one.record)
         _write(context, [FileRange(entry)], [record])
     assert len(_found(location)) == 4
-    stranger = tmp_path / "bad" / "theirs" / "bad_records" / "part-0.json"
-    stranger.parent.mkdir(parents=True)
-    stranger.write_text("{}\n")
+    other = tmp_path / "bad" / "theirs" / "bad_records" / "part-0.json"
+    other.parent.mkdir(parents=True)
+    other.write_text("{}\n")
     _write(_context(tmp_path, location), [FileRange(_entry("f.json"))], [one])
-    assert stranger.exists()
+    assert other.exists()
 
 
 CUTS = st.lists(st.integers(1, 99), max_size=5, unique=True).map(sorted)

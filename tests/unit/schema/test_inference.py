@@ -9,7 +9,7 @@ from airflow_cloudfiles.engine.errors import SchemaHintError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
-from airflow_cloudfiles.engine.schema.inference import choose_sample, settle
+from airflow_cloudfiles.engine.schema.inference import choose_sample, resolve
 
 GB = 2**30
 _NONE = StructType([])
@@ -54,14 +54,14 @@ class TestSample:
         assert peak < 200_000
 
 
-def _settle(observed, *paths, **options):
+def _resolve(observed, *paths, **options):
     given = {"cloudFiles.format": "json", "cloudFiles.schemaLocation": "/s"}
     dotted = {f"cloudFiles.{key}": value for key, value in options.items()}
     if "rescuedDataColumn" in options:
         dotted["rescuedDataColumn"] = dotted.pop("cloudFiles.rescuedDataColumn")
     parsed = CloudFilesOptions.parse({**given, **dotted}, path="/landing")
     schema = parse_schema(observed) if isinstance(observed, str) else observed
-    return settle(schema, options=parsed, paths=paths or ("f.json",))
+    return resolve(schema, options=parsed, paths=paths or ("f.json",))
 
 
 class TestSettling:
@@ -69,60 +69,60 @@ class TestSettling:
         observed = StructType(
             [StructField("a", NullType()), StructField("b", _NONE), StructField("c", NullType())]
         )
-        assert _settle(observed) == (parse_schema("a STRING, c STRING"), _NONE)
+        assert _resolve(observed) == (parse_schema("a STRING, c STRING"), _NONE)
 
     @pytest.mark.parametrize("typed", [True, False])
     def test_hints_hold_whether_types_are_inferred_or_not(self, typed):  # B35
-        data, _ = _settle("a STRING", schemaHints="a DATE, b INT", inferColumnTypes=typed)
+        data, _ = _resolve("a STRING", schemaHints="a DATE, b INT", inferColumnTypes=typed)
         assert data == parse_schema("a DATE, b INT")
 
     def test_a_hint_reaches_into_what_never_had_a_value(self):
         observed = StructType([StructField("a", NullType())])
-        data, _ = _settle(observed, schemaHints="a.b INT")
+        data, _ = _resolve(observed, schemaHints="a.b INT")
         assert data == parse_schema("a STRUCT<b: INT>")
 
     def test_partition_columns_come_from_the_sampled_paths(self):  # B36, B37
         path = "event=click/date=2021-04-01/f0.json"
-        assert _settle("a STRING", path)[1] == parse_schema("event STRING, date STRING")
-        typed = _settle("a STRING", path, inferColumnTypes=True)[1]
+        assert _resolve("a STRING", path)[1] == parse_schema("event STRING, date STRING")
+        typed = _resolve("a STRING", path, inferColumnTypes=True)[1]
         assert typed == parse_schema("event STRING, date DATE")
 
     def test_partition_columns_can_be_named_and_dropped(self):  # B42, B43
         path = "event=click/f"
-        named = _settle("a STRING", path, partitionColumns="event,date,hour")[1]
+        named = _resolve("a STRING", path, partitionColumns="event,date,hour")[1]
         assert named == parse_schema("event STRING, date STRING, hour STRING")
-        assert _settle("a STRING", path, partitionColumns="")[1] == _NONE
+        assert _resolve("a STRING", path, partitionColumns="")[1] == _NONE
 
     def test_a_hint_may_name_a_partition_column(self):
         hints = "Date DATE, event INT, new STRING"
-        data, partitions = _settle("a STRING", "event=1/date=2021-04-01/f", schemaHints=hints)
+        data, partitions = _resolve("a STRING", "event=1/date=2021-04-01/f", schemaHints=hints)
         assert data == parse_schema("a STRING, new STRING")
         assert partitions == parse_schema("event INT, Date DATE")
 
     def test_a_partition_column_is_not_nested(self):
         with pytest.raises(SchemaHintError, match="partition column event"):
-            _settle("a STRING", "event=1/f", schemaHints="event ARRAY<INT>")
+            _resolve("a STRING", "event=1/f", schemaHints="event ARRAY<INT>")
 
     def test_a_records_own_field_hides_the_partition_of_that_name(self):
-        data, partitions = _settle("Event STRING, b STRUCT<>", "event=1/b=2/f")
+        data, partitions = _resolve("Event STRING, b STRUCT<>", "event=1/b=2/f")
         assert data == parse_schema("Event STRING")
         assert partitions == parse_schema("b STRING")
 
     def test_the_corrupt_record_column_is_there_when_hinted(self):  # B78
-        data, _ = _settle("a STRING", schemaHints="_corrupt_record STRING")
+        data, _ = _resolve("a STRING", schemaHints="_corrupt_record STRING")
         assert data == parse_schema("a STRING, _corrupt_record STRING")
 
     @pytest.mark.parametrize("hint", ["_corrupt_record INT", "_CORRUPT_RECORD STRING"])
     def test_the_corrupt_record_column_is_a_string_of_that_name(self, hint):
         with pytest.raises(SchemaHintError, match="Write: _corrupt_record STRING"):
-            _settle("a STRING", schemaHints=hint)
+            _resolve("a STRING", schemaHints=hint)
 
     def test_fields_named_as_the_readers_own_columns_are_left_to_be_rescued(self):
         observed = "a STRING, _rescued_data STRING, _Corrupt_Record STRING"
-        assert _settle(observed)[0] == parse_schema("a STRING")
-        renamed, _ = _settle("a STRING, _rescued_data STRING", rescuedDataColumn="_x")
+        assert _resolve(observed)[0] == parse_schema("a STRING")
+        renamed, _ = _resolve("a STRING, _rescued_data STRING", rescuedDataColumn="_x")
         assert renamed == parse_schema("a STRING, _rescued_data STRING")
 
     def test_the_rescued_data_column_cannot_be_hinted(self):
         with pytest.raises(SchemaHintError, match="Remove the hint"):
-            _settle("a STRING", schemaHints="_rescued_data STRING")
+            _resolve("a STRING", schemaHints="_rescued_data STRING")

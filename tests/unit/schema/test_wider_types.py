@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
-from airflow_cloudfiles.engine.schema.wider_types import Outgrown
+from airflow_cloudfiles.engine.schema.wider_types import WiderTypes
 
 FILE = "file:///landing/7.json"
 
 
-def outgrown(schema: str, *texts: str, file_format: str = "json", **more: str) -> Outgrown:
+def wider(schema: str, *texts: str, file_format: str = "json", **more: str) -> WiderTypes:
     options = CloudFilesOptions.parse({"cloudFiles.format": file_format, **more}, path="/landing")
-    found = Outgrown(parse_schema(schema), options)
+    found = WiderTypes(parse_schema(schema), options)
     found.add(text[:-1] + f',"_file_path":"{FILE}"}}' for text in texts)
     return found
 
@@ -45,7 +45,7 @@ def outgrown(schema: str, *texts: str, file_format: str = "json", **more: str) -
     ],
 )
 def test_the_text_of_a_number_tells_the_type(schema: str, rescued: str, wider: str) -> None:
-    found = outgrown(schema, rescued)
+    found = wider(schema, rescued)
     assert found.schema == parse_schema(wider)
     assert set(found.files.values()) == {FILE}
 
@@ -74,7 +74,7 @@ def test_the_text_of_a_number_tells_the_type(schema: str, rescued: str, wider: s
     ],
 )
 def test_what_the_matrix_does_not_have_stays_rescued(schema: str, rescued: str) -> None:
-    found = outgrown(schema, rescued)
+    found = wider(schema, rescued)
     assert found.schema == parse_schema(schema)
     assert found.files == {}
 
@@ -98,25 +98,25 @@ def test_in_formats_of_texts_a_text_may_be_a_number(
     file_format: str, text: str, wider: str
 ) -> None:
     more = {"rowTag": "r"} if file_format == "xml" else {}
-    found = outgrown("a INT", json.dumps({"a": text}), file_format=file_format, **more)
+    found = wider("a INT", json.dumps({"a": text}), file_format=file_format, **more)
     assert found.schema == parse_schema(f"a {wider}")
 
 
 def test_a_hinted_column_stays_as_it_is() -> None:
     hints = {"cloudFiles.schemaHints": "a INT"}
-    found = outgrown("a INT, b INT", '{"a":3000000000,"b":3000000000}', **hints)
+    found = wider("a INT, b INT", '{"a":3000000000,"b":3000000000}', **hints)
     assert found.schema == parse_schema("a INT, b BIGINT")
     assert found.files == {"b": FILE}
 
 
 def test_where_case_does_not_matter_every_spelling_counts() -> None:
     text = '{"A":3000000000,"S":{"B":3000000000}}'
-    found = outgrown("a INT, s STRUCT<b: INT>", text, readerCaseSensitive="false")
+    found = wider("a INT, s STRUCT<b: INT>", text, readerCaseSensitive="false")
     assert found.schema == parse_schema("a BIGINT, s STRUCT<b: BIGINT>")
 
 
 def test_rows_without_rescued_data_tell_nothing() -> None:
-    found = outgrown("a INT")
+    found = wider("a INT")
     assert not found.add([None, None])
     assert found.schema == parse_schema("a INT")
 
@@ -125,6 +125,6 @@ def test_rows_without_rescued_data_tell_nothing() -> None:
 def test_one_look_is_enough(numbers) -> None:
     texts = [json.dumps({"a": "?"}).replace('"?"', f"{number:f}"[:300]) for number in numbers]
     texts = [text for text in texts if json.loads(text)]
-    found = outgrown("a INT", *texts)
-    again = outgrown(f"a {found.schema['a'].dataType.simpleString()}", *texts)
+    found = wider("a INT", *texts)
+    again = wider(f"a {found.schema['a'].dataType.simpleString()}", *texts)
     assert again.schema == found.schema

@@ -42,7 +42,7 @@ def test_without_a_schema_location_the_checkpoint_takes_the_log(landing: Landing
     # B20: Auto Loader demands a schema location; here the checkpoint location, which every query
     # has, serves as one.
     landing.drop("1", [{"a": "x"}])
-    defined = definition.settle_schema(options(landing))
+    defined = definition.resolve_schema(options(landing))
     assert defined.schema_uri is None
     bound = definition.bind(defined, options(landing), str(landing.state))
     assert (bound.version, bound.schema_uri) == (0, landing.state.as_uri())
@@ -55,10 +55,10 @@ def test_without_a_schema_location_the_checkpoint_takes_the_log(landing: Landing
 def test_a_second_start_looks_at_no_file(landing: Landing) -> None:  # B21
     landing.drop("1", [{"a": "x"}])
     stream = landing.stream()
-    first = definition.settle_schema(stream.options)
+    first = definition.resolve_schema(stream.options)
     assert (first.created, first.sampled_files) == (True, 1)
     shutil.rmtree(landing.source)
-    again = definition.settle_schema(stream.options)
+    again = definition.resolve_schema(stream.options)
     assert (again.created, again.sampled_files) == (False, 0)
     assert again.data_schema == first.data_schema
     reason = SchemaHistory(str(landing.state)).show().reason
@@ -116,8 +116,8 @@ def test_a_schema_that_promises_what_files_may_lack_is_refused(landing: Landing,
 def test_contradicting_folders_give_no_partition_columns(landing: Landing) -> None:  # B38
     for path in ("partition=1/date=2020-12-31/1", "date=2020-12-31/partition=2/2", "partition=3/3"):
         landing.drop(path, [{"a": "x"}])
-    settled = definition.settle_schema(landing.stream().options)
-    assert settled.partition_schema == StructType([])
+    resolved = definition.resolve_schema(landing.stream().options)
+    assert resolved.partition_schema == StructType([])
 
 
 def test_partition_columns_can_be_named_or_dropped(landing: Landing) -> None:
@@ -145,7 +145,7 @@ def test_a_new_nested_field_comes_to_the_end_of_its_struct(landing: Landing) -> 
 
 
 def test_a_pin_holds_in_the_modes_that_add_columns_only(landing: Landing) -> None:
-    settled = replace(definition.given_schema(parse_schema("a INT"), options(landing)), pin="fail")
+    resolved = replace(definition.given_schema(parse_schema("a INT"), options(landing)), pin="fail")
     for mode, obeyed in (
         ("addNewColumns", "failOnNewColumns"),
         ("addNewColumnsWithTypeWidening", "failOnNewColumns"),
@@ -154,6 +154,6 @@ def test_a_pin_holds_in_the_modes_that_add_columns_only(landing: Landing) -> Non
         ("failOnNewColumns", "failOnNewColumns"),
     ):
         asked = options(landing, **{"cloudFiles.schemaEvolutionMode": mode})
-        assert definition.obeying_pin(asked, settled).schema_evolution_mode == obeyed
-    rescuing = definition.obeying_pin(options(landing), replace(settled, pin="rescue"))
+        assert definition.obeying_pin(asked, resolved).schema_evolution_mode == obeyed
+    rescuing = definition.obeying_pin(options(landing), replace(resolved, pin="rescue"))
     assert rescuing.schema_evolution_mode == "rescue"

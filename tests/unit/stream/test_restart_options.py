@@ -37,29 +37,29 @@ def stream(landing: Landing) -> Stream:
     return found
 
 
-def started(stream: Stream) -> definition.SettledSchema:
+def started(stream: Stream) -> definition.ResolvedSchema:
     """The schema of one more start; a second one says the same and writes nothing more."""
-    first = definition.settle_schema(stream.options)
-    again = definition.settle_schema(stream.options)
+    first = definition.resolve_schema(stream.options)
+    again = definition.resolve_schema(stream.options)
     assert (again.version, again.created) == (first.version, False)
     assert again.warnings == first.warnings
     return first
 
 
-def columns(settled: definition.SettledSchema) -> dict[str, str]:
-    return paths_of(settled.full_schema(None).jsonValue())
+def columns(resolved: definition.ResolvedSchema) -> dict[str, str]:
+    return paths_of(resolved.full_schema(None).jsonValue())
 
 
 def test_what_a_hint_adds_is_a_new_version_and_filled_from_then_on(
     stream: Stream, landing: Landing
 ) -> None:
-    before = columns(definition.settle_schema(stream.options))
+    before = columns(definition.resolve_schema(stream.options))
     stream.given[HINTS] = "price DECIMAL(9,2), s.b INT, id STRING"
-    settled = started(stream)
-    assert columns(settled) == before | {"s": "struct<a:string,b:int>", "s.b": "int"} | {
+    resolved = started(stream)
+    assert columns(resolved) == before | {"s": "struct<a:string,b:int>", "s.b": "int"} | {
         "price": "decimal(9,2)"
     }
-    assert (settled.version, settled.warnings) == (1, ())
+    assert (resolved.version, resolved.warnings) == (1, ())
     landing.drop("day=1/2", [{"price": 9.5, "s": {"b": 7}}])
     [row] = stream.run()
     assert (str(row["price"]), row["s"]["b"], row["_rescued_data"]) == ("9.50", 7, None)
@@ -84,7 +84,7 @@ def test_a_hint_of_another_type_is_a_warning_at_every_start(
     assert caplog.messages == [warning] * 2
     for name in (*names, HINTS, "schema version 0", "cloudfiles infer --again", "infer_again=True"):
         assert name in warning
-    again = definition.settle_schema(stream.options, again=True)
+    again = definition.resolve_schema(stream.options, again=True)
     assert again.created
     assert not started(stream).warnings
 
@@ -102,7 +102,7 @@ def test_a_hint_that_was_taken_away_is_said_to_stay(stream: Stream) -> None:
     del stream.given[HINTS]
     [warning] = started(stream).warnings
     assert "no longer names price" in warning
-    definition.settle_schema(stream.options, again=True)
+    definition.resolve_schema(stream.options, again=True)
     assert not started(stream).warnings
     assert "price" not in columns(started(stream))
 
@@ -110,7 +110,7 @@ def test_a_hint_that_was_taken_away_is_said_to_stay(stream: Stream) -> None:
 def test_a_hint_that_cannot_be_read_fails_the_start(stream: Stream) -> None:
     stream.given[HINTS] = "price INTT"
     with pytest.raises(SchemaHintError, match="INT"):
-        definition.settle_schema(stream.options)
+        definition.resolve_schema(stream.options)
 
 
 @pytest.mark.parametrize("before", [False, True])
@@ -126,7 +126,7 @@ def test_another_inference_of_types_is_a_warning_until_it_is_inferred_again(
     was, now = str(before).lower(), str(not before).lower()
     assert f"cloudFiles.inferColumnTypes is {now}" in warning
     assert f"inferred with {was}" in warning
-    definition.settle_schema(stream.options, again=True)
+    definition.resolve_schema(stream.options, again=True)
     assert not started(stream).warnings
 
 
@@ -136,21 +136,21 @@ def test_inferring_again_without_a_difference_ends_the_warning_too(landing: Land
     stream.run()
     stream.given["cloudFiles.inferColumnTypes"] = True
     assert started(stream).warnings
-    definition.settle_schema(stream.options, again=True)
+    definition.resolve_schema(stream.options, again=True)
     assert not started(stream).warnings
 
 
 def test_partition_columns_become_those_that_are_named(stream: Stream, landing: Landing) -> None:
     assert columns(started(stream))["day"] == "string"
     stream.given[PARTITIONS] = "Day,hour"  # B42
-    settled = started(stream)
-    assert settled.partition_schema.names == ["day", "hour"]
+    resolved = started(stream)
+    assert resolved.partition_schema.names == ["day", "hour"]
     landing.drop("day=2/hour=7/1", [{"id": 2}])
     [row] = stream.run()
     assert (row["day"], row["hour"]) == ("2", "7")
     stream.given[PARTITIONS] = ""  # B43
-    settled = started(stream)
-    assert settled.partition_schema.names == []
+    resolved = started(stream)
+    assert resolved.partition_schema.names == []
     landing.drop("day=3/1", [{"id": 3}])
     assert "day" not in stream.run()[0]
     assert [str(each) for each in landing.versions()] == ["0", "1", "2"]
@@ -163,8 +163,8 @@ def test_a_field_of_the_records_does_not_become_a_partition_column(stream: Strea
 
 def test_a_hint_gives_a_new_partition_column_its_type(stream: Stream) -> None:
     stream.given |= {PARTITIONS: "day,hour", HINTS: "hour INT"}
-    settled = started(stream)
-    assert (columns(settled)["hour"], settled.warnings) == ("int", ())
+    resolved = started(stream)
+    assert (columns(resolved)["hour"], resolved.warnings) == ("int", ())
 
 
 def test_a_pinned_schema_stays_and_says_so(stream: Stream, landing: Landing) -> None:
@@ -184,9 +184,9 @@ def test_what_evolved_inside_of_a_hinted_struct_stays(landing: Landing) -> None:
     landing.drop("2", [{"s": {"a": 1, "b": 2}}])
     with pytest.raises(Exception, match="automatic retry: true"):
         stream.run()
-    settled = started(stream)
-    assert (settled.version, settled.warnings) == (1, ())
-    assert columns(settled)["s"] == "struct<a:int,b:string>"
+    resolved = started(stream)
+    assert (resolved.version, resolved.warnings) == (1, ())
+    assert columns(resolved)["s"] == "struct<a:int,b:string>"
 
 
 def test_a_log_that_does_not_say_its_options_gives_no_warning(
@@ -215,7 +215,7 @@ def test_a_log_that_does_not_say_its_options_gives_no_warning(
 def test_not_null_in_a_hint_is_said_not_to_be_enforced(landing: Landing, hints: str) -> None:
     landing.drop("1", [{"id": 1}])
     stream = landing.stream(**{HINTS: hints})
-    [warning] = definition.settle_schema(stream.options).warnings
+    [warning] = definition.resolve_schema(stream.options).warnings
     assert "NOT NULL is not enforced" in warning
     assert hints.split(maxsplit=1)[0] in warning
     assert started(stream).warnings == (warning,)

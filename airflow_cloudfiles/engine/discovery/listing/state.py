@@ -213,10 +213,10 @@ def remember_notifications(
         expected: From `expect_notifications`.
     """
     remembered = load_state(state)
-    settled = (expected or {}).get(remembered.filter)
-    if settled is not None:
-        remembered = replace(remembered, filter=settled)
-    if settled is not None or not remembered.has_notifications or remembered.queue != queue:
+    resolved = (expected or {}).get(remembered.filter)
+    if resolved is not None:
+        remembered = replace(remembered, filter=resolved)
+    if resolved is not None or not remembered.has_notifications or remembered.queue != queue:
         save_state(state, replace(remembered, notified=now, queue=queue))
 
 

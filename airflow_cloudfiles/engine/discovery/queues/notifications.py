@@ -271,9 +271,9 @@ class _Work:
             for message in messages:
                 self._read(message)
             if len(self._held) >= GATHERED_MESSAGES or time.monotonic() >= due:
-                self._settle()
+                self._resolve()
                 due = float("inf")
-        self._settle()
+        self._resolve()
 
     def _read(self, message: Message) -> None:
         self.counts["received"] += 1
@@ -305,7 +305,7 @@ class _Work:
                 found.body,
             )
 
-    def _settle(self) -> None:
+    def _resolve(self) -> None:
         """Record the files that were gathered, then delete their messages."""
         events, self._events = self._events, []
         held, self._held = self._held, []

@@ -56,12 +56,12 @@ class Matching:
 
     Attributes:
         case_sensitive: Whether `Foo` is another field than `foo`.
-        keeps_strangers: Whether fields without a column are rescued, rather than not read.
+        rescues_unknown_fields: Whether fields without a column are rescued, rather than not read.
         reserved: Folded top-level names that are never columns.
     """
 
     case_sensitive: bool
-    keeps_strangers: bool
+    rescues_unknown_fields: bool
     reserved: frozenset[str]
 
 
@@ -145,13 +145,13 @@ class StructFit:
         names: Of the fields of the file.
         children: For each field of the column, its position in the file and how it fits; `None`
             when the file has no such field.
-        strangers: Positions of fields without a column that are to be rescued, by name.
+        unknown_fields: Positions of fields without a column that are to be rescued, by name.
     """
 
     target: pa.StructType
     names: tuple[str, ...]
     children: tuple[tuple[int, Fit] | None, ...]
-    strangers: tuple[int, ...]
+    unknown_fields: tuple[int, ...]
 
     def fit(self, array: pa.Array) -> Cast:
         """See `Fit`."""
@@ -189,14 +189,16 @@ class StructFit:
             for child in self.children
             if child is not None
         ]
-        columns += [(self.names[each], json_texts.texts(fields[each])) for each in self.strangers]
+        columns += [
+            (self.names[each], json_texts.texts(fields[each])) for each in self.unknown_fields
+        ]
         return [
             json_texts.object_text([(name, found[row]) for name, found in columns])
             for row in range(len(array))
         ]
 
     def _strange(self, fields: Sequence[pa.Array]) -> list[pa.Array]:
-        return [fields[each] for each in self.strangers]
+        return [fields[each] for each in self.unknown_fields]
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +282,7 @@ class FilePlan:
     """How the columns of a file fill those of the stream.
 
     Attributes:
-        root: The plan; its children and strangers are positions of columns of the file.
+        root: The plan; its children and unknown fields are positions of columns of the file.
         new: Fields that the schema lacks and could have.
         columns: Positions of the columns of the file that must be read, ascending.
     """
@@ -292,7 +294,7 @@ class FilePlan:
     def columns(self) -> list[int]:
         """See the class."""
         known = {child[0] for child in self.root.children if child is not None}
-        return sorted(known | set(self.root.strangers))
+        return sorted(known | set(self.root.unknown_fields))
 
 
 def compile_file(source: pa.Schema, target: pa.Schema, matching: Matching) -> FilePlan:
@@ -345,24 +347,24 @@ class _Compiler:
             found = source.field(place)
             fit = self.compile(found.type, wanted.type, (*names, found.name), (*steps, place))
             children.append((place, fit))
-        strangers = sorted(
+        unknown_fields = sorted(
             set(range(source.num_fields)) - set(places.values()),
             key=lambda place: (source.field(place).name, place),
         )
         known = {fold(each.name) for each in target}
         if not steps:
             known |= self.matching.reserved
-        for stranger in strangers:
-            each = source.field(stranger)
+        for unknown in unknown_fields:
+            each = source.field(unknown)
             if fold(each.name) in known or not is_column_name(each.name):
                 continue
             if column_type(each.type, len(steps)) is not None:
-                self.new.append(NewField((*names, each.name), (*steps, stranger)))
+                self.new.append(NewField((*names, each.name), (*steps, unknown)))
         return StructFit(
             target,
             tuple(each.name for each in source),
             tuple(children),
-            tuple(strangers) if self.matching.keeps_strangers else (),
+            tuple(unknown_fields) if self.matching.rescues_unknown_fields else (),
         )
 
     def _places(

@@ -63,7 +63,7 @@ class ColumnarInference(ABC):
         Raises:
             FileUnreadableError: The file is not of this format, or damaged.
         """
-        if self._is_settled or not file.entry.size:
+        if self._is_resolved or not file.entry.size:
             return
         with content_of(file, self.format) as content:
             found = StructType(column_types(self.open(content).schema))
@@ -76,7 +76,7 @@ class ColumnarInference(ABC):
     def absorb(self, evidence: bytes) -> None:
         """Learn what another process learned from the files after those of this one."""
         learned = json.loads(evidence)
-        if learned["files"] and not self._is_settled:
+        if learned["files"] and not self._is_resolved:
             found = StructType.fromJson(learned["found"])
             self._learn(found, learned["files"], "some files")
 
@@ -85,7 +85,7 @@ class ColumnarInference(ABC):
         return self._found
 
     @property
-    def _is_settled(self) -> bool:
+    def _is_resolved(self) -> bool:
         """Whether no more file is looked at, because one tells it all."""
         return bool(self._files) and not self._merges and self._known is None
 

@@ -116,7 +116,7 @@ class ColumnarReader(ABC):
         reserved = set(map(fold, options.reserved_columns))
         self._matching = Matching(
             case_sensitive=options.reader_case_sensitive,
-            keeps_strangers=rescued is not None,
+            rescues_unknown_fields=rescued is not None,
             reserved=frozenset(reserved - set(map(fold, data_schema.names))),
         )
         self._last: tuple[pa.Schema, FilePlan] | None = None
@@ -184,7 +184,7 @@ class ColumnarReader(ABC):
                 places = np.flatnonzero(bad)
                 rest = child[1].rest(_taken(fields[child[0]], places))
                 _add(members, plan.root.names[child[0]], places.tolist(), rest)
-        for place in plan.root.strangers:
+        for place in plan.root.unknown_fields:
             present = there(fields[place])
             if present is not None:
                 places = np.flatnonzero(present)

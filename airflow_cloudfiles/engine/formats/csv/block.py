@@ -129,7 +129,7 @@ class Block:
         rescued = Rescued()
         arrays = self._arrays(rows, rescued)
         corrupt = {row: odd.record for row, odd in rows.odd.items() if odd.is_corrupt}
-        dropped = self._settle_misfits(rows, corrupt) if not self._rules.rescues else set[int]()
+        dropped = self._resolve_misfits(rows, corrupt) if not self._rules.rescues else set[int]()
         self._rescue_odd(rows, rescued)
         return self._batch(rows, arrays, rescued, corrupt, dropped)
 
@@ -275,7 +275,7 @@ class Block:
             for target, cast in enumerate(self._rules.casts)
         ]
 
-    def _settle_misfits(self, rows: _Rows, corrupt: dict[int, int]) -> set[int]:
+    def _resolve_misfits(self, rows: _Rows, corrupt: dict[int, int]) -> set[int]:
         """Without rescued data, a value that does not fit makes a bad record, as in Spark."""
         dropped = set()
         for row in sorted(self._misfits - corrupt.keys()):

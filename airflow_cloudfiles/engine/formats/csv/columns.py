@@ -97,7 +97,7 @@ class PlainReader:
         arrays = [_whole(table.column(name)) for name in chosen]
         if sep != self._sep:
             arrays = [_with_separators(each, sep, self._sep) for each in arrays]
-        found.arrays = [self._settled(each) for each in arrays]
+        found.arrays = [self._resolved(each) for each in arrays]
         return found
 
     def _stand_in(self, text: bytes) -> bytes | None:
@@ -108,7 +108,7 @@ class PlainReader:
             return None
         return next((each for each in _STAND_INS if each not in text), None)
 
-    def _settled(self, array: pa.StringArray) -> pa.StringArray:
+    def _resolved(self, array: pa.StringArray) -> pa.StringArray:
         """The texts as the options on blanks and nulls say."""
         if self._has_simple_nulls:
             return array

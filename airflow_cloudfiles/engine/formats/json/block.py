@@ -30,7 +30,7 @@ from airflow_cloudfiles.engine.formats.json.lines import BLANK, count_quotes
 from airflow_cloudfiles.engine.formats.json.rescue import printable, quote
 from airflow_cloudfiles.engine.formats.json.shape import StructShape
 from airflow_cloudfiles.engine.formats.json.tokens import NotJsonError
-from airflow_cloudfiles.engine.formats.json.unknown_fields import Extended, Strangers
+from airflow_cloudfiles.engine.formats.json.unknown_fields import Extended, UnknownFieldColumns
 from airflow_cloudfiles.engine.options.cloud_files import ParseMode
 
 _REFUSED: Final = (msgspec.DecodeError, RecursionError)
@@ -80,13 +80,13 @@ class _Left:
 
     Attributes:
         rescued: Whole rescued data, without the path.
-        strangers: Members of rescued data for learnt fields.
+        unknown_fields: Members of rescued data for learnt fields.
         corrupt: Whole lines.
         dropped: Rows to be taken out again.
     """
 
     rescued: dict[int, bytes] = field(default_factory=dict)
-    strangers: dict[int, bytes] = field(default_factory=dict)
+    unknown_fields: dict[int, bytes] = field(default_factory=dict)
     corrupt: dict[int, bytes] = field(default_factory=dict)
     dropped: set[int] = field(default_factory=set)
 
@@ -98,7 +98,7 @@ class Block:
         rules: What the reader has made of its schema and options.
         decoder: Of whole lines.
         explainer: Of single records.
-        strangers: The fields outside the schema that are known to come.
+        unknown_fields: The fields outside the schema that are known to come.
         pieces: Lines, each ending with a line break (`lines.as_lines`).
         aside: Records that lines stand for.
     """
@@ -108,14 +108,14 @@ class Block:
         rules: Rules,
         decoder: msgspec.json.Decoder[Any],
         explainer: Explainer,
-        strangers: Strangers,
+        unknown_fields: UnknownFieldColumns,
         pieces: Sequence[Piece],
         aside: list[bytes],
     ) -> None:
         self._rules = rules
         self._decoder = decoder
         self._explainer = explainer
-        self._strangers = strangers
+        self._unknown_fields = unknown_fields
         self._pieces = pieces
         self._aside = aside
         texts = [piece.data for piece in pieces]
@@ -155,7 +155,7 @@ class Block:
         lines = json_lines.clean_lines(chunk)
         # A decoder that passes over unknown keys does not see that one of them is no text.
         if lines and (self._rules.rescues or not json_lines.may_have_lone_surrogate(chunk)):
-            for extended in (None, self._strangers.extended):
+            for extended in (None, self._unknown_fields.extended):
                 rows = _decode_lines(extended.decoder if extended else self._decoder, chunk)
                 if len(rows) == lines:
                     self._take(extended, rows, begin, end)
@@ -163,7 +163,7 @@ class Block:
         self._read_line_by_line(begin, end, is_text=json_lines.is_text(chunk))
 
     def _read_line_by_line(self, begin: int, end: int, *, is_text: bool) -> None:
-        extended = self._strangers.extended
+        extended = self._unknown_fields.extended
         decode = (extended.decoder if extended else self._decoder).decode
         taken: list[object] = []
         taken_begin = begin
@@ -179,7 +179,7 @@ class Block:
                 taken, taken_begin = [], line_end
                 if line.strip(BLANK):
                     self._read_odd_line(begin, json_lines.original(line, self._aside))
-                    extended = self._strangers.extended
+                    extended = self._unknown_fields.extended
                     decode = (extended.decoder if extended else self._decoder).decode
             begin = line_end
         self._take(extended, taken, taken_begin, end)
@@ -202,7 +202,7 @@ class Block:
             members, quotes = extended.members(rows)
             self._quotes -= quotes
             first = self._rows
-            self._left.strangers.update({first + row: each for row, each in members.items()})
+            self._left.unknown_fields.update({first + row: each for row, each in members.items()})
         self._rows += len(rows)
 
     def _read_odd_line(self, begin: int, line: bytes) -> None:
@@ -213,13 +213,13 @@ class Block:
         except NotJsonError as error:
             self._read_corrupt(begin, line, error)
             return
-        self._strangers.learn(self._explainer.strangers, self._explainer.spelled)
+        self._unknown_fields.learn(self._explainer.unknown_fields, self._explainer.spelled)
         if self._explainer.new_fields and self._new_fields_file is None:
             self._new_fields_file = self._piece_at(begin).file_uri
         first = self._rows
         for each in found:
             self._add_odd_row(begin, each.row)
-        self._settle(first, begin, line, found)
+        self._resolve(first, begin, line, found)
 
     def _add_odd_row(self, begin: int, row: object) -> None:
         self._odd_rows.append(row)
@@ -270,16 +270,16 @@ class Block:
 
     # 2. What the columns did not take -----------------------------------------------------
 
-    def _settle(self, first: int, begin: int, line: bytes, found: list[Explained]) -> None:
+    def _resolve(self, first: int, begin: int, line: bytes, found: list[Explained]) -> None:
         """Decide about the explained rows of a line of which something may be left over."""
         rows = range(first, first + len(found))
         if self._rules.rescues:
             some = ((row, each.rescued) for row, each in zip(rows, found, strict=True))
             self._left.rescued.update((row, rescued) for row, rescued in some if rescued)
         elif not all(each.fits for each in found):
-            self._settle_misfit(rows, begin, line)
+            self._resolve_misfit(rows, begin, line)
 
-    def _settle_misfit(self, rows: range, begin: int, line: bytes) -> None:
+    def _resolve_misfit(self, rows: range, begin: int, line: bytes) -> None:
         """Without rescued data, a value that does not fit makes a bad record, as in Spark."""
         self.counts.corrupt_records += 1
         if self._rules.keeps_bad:
@@ -308,7 +308,7 @@ class Block:
             else:
                 explained.update(each.misfits.tolist())
         self._check_disagreement(plain.keys() | explained)
-        for row, members in self._left.strangers.items():
+        for row, members in self._left.unknown_fields.items():
             plain[row] = plain[row] + b"," + members if row in plain else members
         if self._rules.rescues:
             self._left.rescued = plain | self._left.rescued
@@ -316,7 +316,7 @@ class Block:
             found = self._explainer.explain(line)
             if not self._rules.rescues:
                 self._replaced[row] = found[0].row
-            self._settle(row, begin, line, found)
+            self._resolve(row, begin, line, found)
 
     def _arrays(self, finished: list[Finished]) -> list[pa.Array]:
         """The columns, where explained rows have taken the place of others."""
@@ -380,7 +380,7 @@ class Block:
             line = chunk[before + 1 : end]
             if has_repeated_key(line):
                 found = self._explainer.explain(line)
-                self._settle(run.first_row + place, run.begin + before + 1, line, found)
+                self._resolve(run.first_row + place, run.begin + before + 1, line, found)
 
     # 3. The batch -------------------------------------------------------------------------
 

@@ -89,7 +89,7 @@ class Explainer:
             with more than its record, or with bytes that are not UTF-8, what can be read.
         reserved: Folded top-level names that are never new columns, whatever the mode.
         new_fields: What `explain` met, by top-level name, with a sample; only grows.
-        strangers: Top-level names that are rescued whatever their value; only grows.
+        unknown_fields: Top-level names that are rescued whatever their value; only grows.
         spelled: How columns were spelled last, by position, where it is not as in the schema.
     """
 
@@ -101,7 +101,7 @@ class Explainer:
     as_spark: bool = False
     reserved: frozenset[str] = frozenset()
     new_fields: dict[str, object] = field(default_factory=dict)
-    strangers: set[str] = field(default_factory=set)
+    unknown_fields: set[str] = field(default_factory=set)
     spelled: dict[int, str] = field(default_factory=dict)
     _misfits: int = 0
 
@@ -204,10 +204,10 @@ class Explainer:
             if rest is not None:
                 rescued.append(key + b":" + rest)
         for name in sorted(unknown, key=lambda each: each or ""):
-            rescued += self._strangers(shape, name, unknown[name], path)
+            rescued += self._unknown_fields(shape, name, unknown[name], path)
         return shape.make(**row), _object(rescued)
 
-    def _strangers(
+    def _unknown_fields(
         self,
         shape: StructShape,
         name: str | None,
@@ -289,7 +289,7 @@ class Explainer:
         )
         if not may_be_new:
             if not path:
-                self.strangers.add(name)
+                self.unknown_fields.add(name)
             return False
         strict = self.grammar.strict(text)
         if not _has_column_type(strict, drops_nulls=self.drops_nulls):

@@ -1,6 +1,6 @@
 """How does what one process learned of JSON records reach another?
 
-The evidence is all that an inference knows, not only the types it would settle on: whether a null
+The evidence is all that an inference knows, not only the types it would come to: whether a null
 was met beside an empty object, say. So the records of a sample can be learned from in any number of
 processes, and absorbing their evidence in the order of the records gives what one process would
 have learned from all of them.

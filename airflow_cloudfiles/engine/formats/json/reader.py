@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.formats.json.options import (
     scalar_rules,
 )
 from airflow_cloudfiles.engine.formats.json.shape import compile_struct
-from airflow_cloudfiles.engine.formats.json.unknown_fields import Strangers
+from airflow_cloudfiles.engine.formats.json.unknown_fields import UnknownFieldColumns
 from airflow_cloudfiles.engine.formats.record_policy import check_corrupt_column
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
@@ -82,7 +82,7 @@ class JsonReader:
         rules = scalar_rules(own, NumberRule.of(options), exact=rescued is not None)
         shape = compile_struct(parsed, forbid_unknown=not ignores, rules=rules)
         self.decoder = msgspec.json.Decoder(shape.make)
-        self._strangers = Strangers(shape, drops_nulls=own.drop_field_if_all_null)
+        self._unknown_fields = UnknownFieldColumns(shape, drops_nulls=own.drop_field_if_all_null)
         self._rules = Rules(
             mode=options.mode,
             keeps_bad=options.bad_records_path is not None,
@@ -131,7 +131,7 @@ class JsonReader:
             as_spark=not self._rules.rescues,
             reserved=self._reserved,
         )
-        block = Block(self._rules, self.decoder, explainer, self._strangers, lines, aside)
+        block = Block(self._rules, self.decoder, explainer, self._unknown_fields, lines, aside)
         batch = block.read()
         self.counts.rows += block.counts.rows
         self.counts.rescued_rows += block.counts.rescued_rows

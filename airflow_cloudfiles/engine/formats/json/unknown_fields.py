@@ -62,7 +62,7 @@ class Extended:
         return found, quotes
 
 
-class Strangers:
+class UnknownFieldColumns:
     """The fields that a reader has learnt.
 
     Attributes:

@@ -109,7 +109,7 @@ class Explainer:
             if rest is not NOTHING:
                 rescued[name] = rest
         for name in sorted(unknown):
-            self._stranger(shape, name, unknown[name], path, rescued)
+            self._unknown_field(shape, name, unknown[name], path, rescued)
         return row, rescued or NOTHING
 
     def _field(
@@ -186,7 +186,7 @@ class Explainer:
         found = shape.convert(value)
         return (MISFIT, self.fields.plain(item)) if found is MISFIT else (found, rest)
 
-    def _stranger(
+    def _unknown_field(
         self,
         shape: StructShape,
         name: str,

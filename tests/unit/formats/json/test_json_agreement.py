@@ -36,7 +36,7 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.formats.json import lines as json_lines
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader, Piece
-from airflow_cloudfiles.engine.formats.json.unknown_fields import Strangers
+from airflow_cloudfiles.engine.formats.json.unknown_fields import UnknownFieldColumns
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from tests.support.formats.numbers_law import gives_back, is_number
 
@@ -172,7 +172,7 @@ class RefusesEverything:
         raise msgspec.DecodeError(chunk)
 
 
-class LearnsNothing(Strangers):
+class LearnsNothing(UnknownFieldColumns):
     """Never gives its reader a second decoder."""
 
     def learn(self, unknown: set[str], spelled: dict[int, str]) -> None:
@@ -190,7 +190,7 @@ def read(
     reader = JsonReader(schema, options(**others))
     if explain:
         reader.decoder = RefusesEverything()
-        reader._strangers = LearnsNothing(reader._rules.shape)
+        reader._unknown_fields = LearnsNothing(reader._rules.shape)
     pieces = [Piece("file:///f.json", b"\n".join(lines))]
     reader.read(pieces)
     batch = reader.read(pieces)  # by now it has learnt which unknown fields to expect

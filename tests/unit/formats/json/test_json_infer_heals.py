@@ -14,7 +14,7 @@ from airflow_cloudfiles.engine.formats.json.infer import JsonInference
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader, Piece, UnknownFields
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.evolution import evolve
-from airflow_cloudfiles.engine.schema.inference import settle
+from airflow_cloudfiles.engine.schema.inference import resolve
 from airflow_cloudfiles.engine.types import simple_ddl
 
 _NAMES = st.sampled_from(["a", "A", "b", "c", "", 'q"', "\ud800", "_rescued_data", "p"])
@@ -36,10 +36,10 @@ def _options(typed):
     return CloudFilesOptions.parse(given_options, path="/landing")
 
 
-def _settled(records, options, known=None):
+def _resolved(records, options, known=None):
     inference = JsonInference(typed=options.infer_column_types, known=known)
     inference.add("\n".join(records).encode())
-    return settle(inference.result(), options=options, paths=["p=1/f.json"])[0]
+    return resolve(inference.result(), options=options, paths=["p=1/f.json"])[0]
 
 
 def _new_fields(schema, options, piece):
@@ -60,10 +60,10 @@ def _tolerant(record):
 @given(first=_RECORDS, later=_RECORDS, typed=st.booleans(), tolerant=st.booleans())
 def test_one_retry_heals_any_new_fields(first, later, typed, tolerant):  # B46, B47
     options = _options(typed)
-    current = _settled([json.dumps(record) for record in first], options)
+    current = _resolved([json.dumps(record) for record in first], options)
     lines = [_tolerant(record) if tolerant else json.dumps(record) for record in later]
     piece = Piece("file:///landing/p=1/f.json", "\n".join(lines).encode())
-    evolved = evolve(current, _settled(lines, options, known=current))
+    evolved = evolve(current, _resolved(lines, options, known=current))
     found = _new_fields(current, options, piece)
     assert not found or evolved != current, f"{found} is new to {simple_ddl(current)}"
     assert not _new_fields(evolved, options, piece)
@@ -74,4 +74,4 @@ def test_what_was_inferred_from_records_has_a_column_for_all_their_fields(record
     options = _options(typed)
     lines = [json.dumps(record) for record in records]
     piece = Piece("file:///landing/f.json", "\n".join(lines).encode())
-    assert not _new_fields(_settled(lines, options), options, piece)
+    assert not _new_fields(_resolved(lines, options), options, piece)
