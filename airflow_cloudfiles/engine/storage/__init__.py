@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ObjectNotFoundError", "ObjectStore", "normalize_uri", "open_store"]
 
-_CLOUDS = {"s3": ("s3", "S3Store", "aws"), "gs": ("gcs", "GcsStore", "gcp")} | {
-    "abfss": ("azure", "AzureStore", "azure")
+_CLOUDS = {
+    "s3": ("aws.s3", "S3Store", "aws"),
+    "abfss": ("azure.blobs", "AzureStore", "azure"),
+    "gs": ("gcp.gcs", "GcsStore", "gcp"),
 }
 """By scheme: the module, its store, and the extra with the client that it needs."""
 
@@ -37,12 +39,12 @@ def open_store(uri: str, access: Access | None = None) -> ObjectStore:
         UnsupportedOptionError: A location that this version cannot reach.
         OptionError: Not a location, or the extra of its cloud is not installed.
     """
-    from airflow_cloudfiles.engine.storage.extras import (  # noqa: PLC0415 - lazy room
+    from airflow_cloudfiles.engine.storage.extras import (  # noqa: PLC0415 - lazy import
         import_with_extra,
     )
-    from airflow_cloudfiles.engine.storage.local import LocalStore  # noqa: PLC0415 - lazy room
-    from airflow_cloudfiles.engine.storage.memory import MemoryStore  # noqa: PLC0415 - lazy room
-    from airflow_cloudfiles.engine.storage.uri import normalize_uri  # noqa: PLC0415 - lazy room
+    from airflow_cloudfiles.engine.storage.local import LocalStore  # noqa: PLC0415 - lazy import
+    from airflow_cloudfiles.engine.storage.memory import MemoryStore  # noqa: PLC0415 - lazy import
+    from airflow_cloudfiles.engine.storage.uri import normalize_uri  # noqa: PLC0415 - lazy import
 
     canonical = normalize_uri(uri)
     scheme = canonical.partition(":")[0]

@@ -123,7 +123,7 @@ def open_queue(
     if service == "abfss":
         if not options.queue_name:
             raise _missing("cloudFiles.queueName", source_uri, "the name of the storage queue")
-        azure = _leaf("azure_queue", "azure", f"cloudFiles.queueName={options.queue_name}")
+        azure = _leaf("azure", "azure", f"cloudFiles.queueName={options.queue_name}")
         return cast("MessageQueue", azure.open_azure_queue(options.queue_name, source_uri, access))
     if not options.subscription:
         raise _missing("cloudFiles.subscription", source_uri, "the Pub/Sub subscription")
@@ -147,8 +147,7 @@ def as_queue_error(failure: OSError) -> QueueError | QueueAccessError:
 
 def _leaf(module: str, extra: str, needed_for: str) -> Any:
     """Import the module of a service, which imports its client."""
-    name = f"airflow_cloudfiles.engine.discovery.{module}"
-    return import_with_extra(name, extra, needed_for=needed_for)
+    return import_with_extra(f"{__package__}.{module}", extra, needed_for=needed_for)
 
 
 def _service(source_uri: str, options: DiscoveryOptions) -> str:
