@@ -92,6 +92,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the indexes of seen files in a temporary folder, never in the user's cache."""
+    monkeypatch.setenv("CLOUDFILES_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(autouse=True)
 def no_query_is_left_running(request: pytest.FixtureRequest) -> Iterator[None]:
     """Stop the streaming queries that a test of the shared session started."""
     yield

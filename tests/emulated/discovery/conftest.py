@@ -1,14 +1,8 @@
-"""What the discovery suite shares: caches of its own, and queues that are not waited for long."""
+"""Shared by the discovery tests: queues that are not waited for long."""
 
 from __future__ import annotations
 
 import pytest
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    """Keep the indexes of seen files in a temporary folder."""
-    monkeypatch.setenv("CLOUDFILES_CACHE_DIR", str(tmp_path / "cache"))
 
 
 @pytest.fixture(autouse=True)

@@ -19,12 +19,9 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.formats.base import FileReader
 from airflow_cloudfiles.engine.formats.columnar import content as columnar_content
+from airflow_cloudfiles.engine.formats.line_blocks import line_blocks
 from airflow_cloudfiles.engine.formats.parquet import file as parquet_file
-from airflow_cloudfiles.engine.formats.registry import (
-    fixed_schema,
-    line_blocks,
-    open_reader,
-)
+from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_reader
 from airflow_cloudfiles.engine.inference.tasks import Sample, learn_sample
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading import fetch as fetching

@@ -27,7 +27,8 @@ from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.base import Piece
 from airflow_cloudfiles.engine.formats.json.document import JsonDocumentReader
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader
-from airflow_cloudfiles.engine.formats.registry import fixed_schema, line_blocks, open_inference
+from airflow_cloudfiles.engine.formats.line_blocks import line_blocks
+from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_inference
 from airflow_cloudfiles.engine.formats.registry import open_reader as open_any
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.opened import StoreFile

@@ -216,8 +216,8 @@ def test_a_kill_around_the_record_is_healed(
         if name == point:
             raise KeyboardInterrupt
 
-    for module in ("delta_table", "sink_state"):
-        monkeypatch.setattr(f"airflow_cloudfiles.engine.stream.{module}.crash_point", killed)
+    for module in ("commit", "sink_state"):
+        monkeypatch.setattr(f"airflow_cloudfiles.engine.delta.{module}.crash_point", killed)
     with pytest.raises(KeyboardInterrupt):
         stream.commit(BATCHES)
     monkeypatch.undo()
