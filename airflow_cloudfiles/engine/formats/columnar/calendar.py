@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from airflow_cloudfiles.engine.formats.arrays import Int64s
 from airflow_cloudfiles.engine.formats.columnar import strings as nested
 from airflow_cloudfiles.engine.formats.columnar.types import is_list
 from airflow_cloudfiles.engine.options.formats.parquet import ParquetOptions, RebaseMode
@@ -36,7 +37,6 @@ _FIRST_DAY: Final = -141427
 _DAY_MICROS: Final = 86_400_000_000
 _MICROS_1900: Final = -2_208_988_800_000_000
 _MICROS: Final = {"s": 10**6, "ms": 10**3, "us": 1}
-Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def _refuse(mode: RebaseMode) -> None:
         )
 
 
-def _converted_days(days: Numbers) -> Numbers:
+def _converted_days(days: Int64s) -> Int64s:
     """Days that are counted in the Julian calendar before `_FIRST_DAY`, in today's.
 
     The date stays: year, month and day of the one become those of the other. The arithmetic is
@@ -147,8 +147,8 @@ def _converted_days(days: Numbers) -> Numbers:
     return np.where(days < _FIRST_DAY, firsts.astype(np.int64) + day, days)
 
 
-def _numbers(array: pa.Array) -> Numbers:
-    found: Numbers = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+def _numbers(array: pa.Array) -> Int64s:
+    found: Int64s = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     return found
 
 

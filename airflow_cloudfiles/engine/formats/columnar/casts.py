@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_cloudfiles.engine.formats.arrays import Bools
 from airflow_cloudfiles.engine.formats.columnar.types import is_bytes, is_text
 
-Bools = np.ndarray[Any, np.dtype[np.bool_]]
 Cast = tuple[pa.Array, Bools | None]
 """An array of the column's type, and which values do not fit (they are null); `None`: all fit."""
 Rule = Callable[[pa.Array], Cast]

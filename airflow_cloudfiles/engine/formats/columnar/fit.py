@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.formats.arrays import validity
+from airflow_cloudfiles.engine.formats.arrays import Bools, Int32s, validity
 from airflow_cloudfiles.engine.formats.columnar import strings as json_texts
-from airflow_cloudfiles.engine.formats.columnar.casts import Bools, Cast, Rule, find_rule, without
+from airflow_cloudfiles.engine.formats.columnar.casts import Cast, Rule, find_rule, without
 from airflow_cloudfiles.engine.formats.columnar.strings import Texts
 from airflow_cloudfiles.engine.formats.columnar.types import (
     column_type,
@@ -37,7 +37,6 @@ from airflow_cloudfiles.engine.types import VARIANT, fold, is_column_name
 
 INSIDE: Final = -1
 """The step from an array to its elements, or from a map to its values."""
-Offsets = np.ndarray[Any, np.dtype[np.int32]]
 
 
 class Fit(Protocol):
@@ -413,20 +412,20 @@ def _only(array: pa.Array, bad: Bools | None) -> pa.Array:
     return pa.nulls(len(array), array.type) if bad is None else without(array, ~bad)
 
 
-def _offsets(array: pa.Array) -> Offsets:
+def _offsets(array: pa.Array) -> Int32s:
     """Where each list or map begins among its elements, from zero."""
-    found: Offsets = array.offsets.to_numpy().astype(np.int32)
+    found: Int32s = array.offsets.to_numpy().astype(np.int32)
     return found - found[0] if len(found) else np.zeros(1, np.int32)
 
 
-def _nest(kind: pa.DataType, like: pa.Array, offsets: Offsets, child: pa.Array) -> pa.Array:
+def _nest(kind: pa.DataType, like: pa.Array, offsets: Int32s, child: pa.Array) -> pa.Array:
     """Lists or maps of other elements, at the same places."""
     valid = validity(like.is_valid().to_numpy(zero_copy_only=False)) if like.null_count else None
     buffers = [valid, pa.py_buffer(offsets)]
     return pa.Array.from_buffers(kind, len(like), buffers, children=[child])
 
 
-def _holders(offsets: Offsets, bad: Bools | None) -> Bools | None:
+def _holders(offsets: Int32s, bad: Bools | None) -> Bools | None:
     """Which lists hold one of these elements."""
     if bad is None:
         return None

@@ -26,6 +26,7 @@ from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
     FileUnreadableError,
 )
+from airflow_cloudfiles.engine.formats.arrays import Bools
 from airflow_cloudfiles.engine.formats.base import (
     BadRecord,
     OpenedFile,
@@ -33,7 +34,6 @@ from airflow_cloudfiles.engine.formats.base import (
     UnknownFields,
 )
 from airflow_cloudfiles.engine.formats.columnar import strings as json_texts
-from airflow_cloudfiles.engine.formats.columnar.casts import Bools
 from airflow_cloudfiles.engine.formats.columnar.content import Watched
 from airflow_cloudfiles.engine.formats.columnar.fit import (
     INSIDE,

@@ -19,8 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from airflow_cloudfiles.engine.errors import CorruptRecordError
+from airflow_cloudfiles.engine.formats.arrays import Positions
 from airflow_cloudfiles.engine.formats.base import BadRecord, ReadCounts, UnknownFields
-from airflow_cloudfiles.engine.formats.csv.casts import Cast, Positions
+from airflow_cloudfiles.engine.formats.csv.casts import Cast
 from airflow_cloudfiles.engine.formats.csv.columns import PlainReader
 from airflow_cloudfiles.engine.formats.csv.header import FileColumns
 from airflow_cloudfiles.engine.formats.csv.lines import ODD, PLAIN, SKIPPED, Records

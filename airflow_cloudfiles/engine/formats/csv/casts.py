@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_cloudfiles.engine.formats.arrays import Positions
 from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import SPARK, NumberRule
 from airflow_cloudfiles.engine.formats.scalars.json_values import MISFIT
 from airflow_cloudfiles.engine.formats.scalars.strings import Convert
 
-Positions = np.ndarray[Any, np.dtype[np.int64]]
 NONE: Final[Positions] = np.empty(0, np.int64)
 
 _MAX_DIGITS: Final = 38

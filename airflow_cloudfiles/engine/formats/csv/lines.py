@@ -14,15 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from airflow_cloudfiles.engine.formats.arrays import Bools, Bytes, Positions
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
-
-Bools = np.ndarray[Any, np.dtype[np.bool_]]
-Positions = np.ndarray[Any, np.dtype[np.int64]]
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 PLAIN: Final = 0
 ODD: Final = 1

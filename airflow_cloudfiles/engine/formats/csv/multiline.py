@@ -14,14 +14,8 @@ from typing import IO, Final
 import numpy as np
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
-from airflow_cloudfiles.engine.formats.csv.lines import (
-    ODD,
-    SKIPPED,
-    Bytes,
-    Positions,
-    Records,
-    Shape,
-)
+from airflow_cloudfiles.engine.formats.arrays import Bytes, Positions
+from airflow_cloudfiles.engine.formats.csv.lines import ODD, SKIPPED, Records, Shape
 from airflow_cloudfiles.engine.formats.csv.tokens import BLANKS, Tokenizer
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_cloudfiles.engine.formats.arrays import Positions
 from airflow_cloudfiles.engine.formats.csv.casts import data_of
 
-Positions = np.ndarray[Any, np.dtype[np.int64]]
 _SPECIAL: Final = bytes(range(0x20)) + b'"\\'
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from airflow_cloudfiles.engine.formats.arrays import Bools, Bytes, Int64s
 from airflow_cloudfiles.engine.formats.datetimes.java import (
     Letters,
     Literal,
@@ -30,9 +31,6 @@ from airflow_cloudfiles.engine.formats.datetimes.zones import offset_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Numbers = np.ndarray[Any, np.dtype[np.int64]]
-Bools = np.ndarray[Any, np.dtype[np.bool_]]
-Table = np.ndarray[Any, np.dtype[np.uint8]]
 
 _MOST_LAYOUTS: Final = 60
 _MOST_TEXTS: Final = 1 << 16
@@ -83,7 +81,7 @@ class Layouts:
             for each in found:
                 self._by_length.setdefault(each.length, []).append(each)
 
-    def days(self, array: pa.StringArray) -> tuple[Numbers, Bools]:
+    def days(self, array: pa.StringArray) -> tuple[Int64s, Bools]:
         """Days since 1970-01-01 of the texts that have a layout, and which these are."""
         is_timed = any(
             each.has_zone or each.numbers.keys() - {"y", "M", "d"} or each.halves is not None
@@ -92,7 +90,7 @@ class Layouts:
         )
         return self._read(array, None, dates=True, skip=is_timed)
 
-    def micros(self, array: pa.StringArray, zone: tzinfo | None) -> tuple[Numbers, Bools]:
+    def micros(self, array: pa.StringArray, zone: tzinfo | None) -> tuple[Int64s, Bools]:
         """Microseconds since 1970-01-01 of the texts that have a layout, and which these are.
 
         Args:
@@ -103,7 +101,7 @@ class Layouts:
 
     def _read(
         self, array: pa.StringArray, zone: tzinfo | None, *, dates: bool, skip: bool
-    ) -> tuple[Numbers, Bools]:
+    ) -> tuple[Int64s, Bools]:
         numbers = np.zeros(len(array), np.int64)
         known = np.zeros(len(array), np.bool_)
         if skip or not self._by_length or not len(array):
@@ -121,8 +119,8 @@ class Layouts:
         return numbers, known
 
     def _read_table(
-        self, layouts: list[_Layout], table: Table, zone: tzinfo | None, *, dates: bool
-    ) -> tuple[Numbers, Bools]:
+        self, layouts: list[_Layout], table: Bytes, zone: tzinfo | None, *, dates: bool
+    ) -> tuple[Int64s, Bools]:
         """Read texts of one length; one that two layouts match is left alone."""
         numbers = np.zeros(len(table), np.int64)
         matches = np.zeros(len(table), np.int8)
@@ -135,8 +133,8 @@ class Layouts:
         return numbers, matches == 1
 
     def _match(
-        self, layout: _Layout, table: Table, zone: tzinfo | None, *, dates: bool
-    ) -> tuple[Bools, Numbers]:
+        self, layout: _Layout, table: Bytes, zone: tzinfo | None, *, dates: bool
+    ) -> tuple[Bools, Int64s]:
         """Which texts have a layout, and what they say."""
         fits = np.ones(len(table), np.bool_)
         for place, character in layout.literals:
@@ -165,12 +163,12 @@ class Layouts:
         away, is_zone = _offsets(layout, parts, table, local, fits, zone)
         return fits & is_zone, local - away
 
-    def _month(self, text: np.ndarray[Any, Any]) -> Numbers:
+    def _month(self, text: np.ndarray[Any, Any]) -> Int64s:
         codes = text[:, 0].astype(np.int64) << 16 | text[:, 1].astype(np.int64) << 8 | text[:, 2]
         names = np.array(sorted(self._short_months), np.int64)
         order = np.array([self._short_months[code] for code in sorted(self._short_months)])
         places = np.minimum(np.searchsorted(names, codes), len(names) - 1)
-        found: Numbers = np.where(names[places] == codes, order[places], 0)
+        found: Int64s = np.where(names[places] == codes, order[places], 0)
         return found
 
     # Laying out --------------------------------------------------------------------------
@@ -289,7 +287,7 @@ def _packed(months: dict[str, int]) -> dict[int, int]:
     return {int.from_bytes(name.encode(), "big"): number for name, number in months.items()}
 
 
-def _number(digits: Table) -> tuple[Numbers, Bools]:
+def _number(digits: Bytes) -> tuple[Int64s, Bools]:
     """The number in some columns, and where these are digits."""
     values = digits - np.uint8(_ZERO)
     total = np.zeros(len(digits), np.int64)
@@ -299,7 +297,7 @@ def _number(digits: Table) -> tuple[Numbers, Bools]:
     return total, digits_only
 
 
-def _days(parts: dict[str, Numbers]) -> tuple[Numbers, Bools]:
+def _days(parts: dict[str, Int64s]) -> tuple[Int64s, Bools]:
     """Days since 1970-01-01 in the proleptic Gregorian calendar, and where there is such a day."""
     year = parts.get("y", np.full(1, 1970, np.int64))
     month, day = parts["M"], parts["d"]
@@ -314,12 +312,12 @@ def _days(parts: dict[str, Numbers]) -> tuple[Numbers, Bools]:
     year_of_era = shifted - era * 400
     day_of_year = (153 * (safe + np.where(safe > 2, -3, 9)) + 2) // 5 + day - 1
     day_of_era = year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year
-    days: Numbers = era * 146_097 + day_of_era - 719_468
+    days: Int64s = era * 146_097 + day_of_era - 719_468
     is_day: Bools = np.logical_and(is_month, (day >= 1) & (day <= longest))
     return days, is_day
 
 
-def _clock(layout: _Layout, parts: dict[str, Numbers]) -> tuple[Numbers, Bools]:
+def _clock(layout: _Layout, parts: dict[str, Int64s]) -> tuple[Int64s, Bools]:
     """Seconds of the day, and where there is such a time."""
     none = np.zeros(1, np.int64)
     minute, second = parts.get("m", none), parts.get("s", none)
@@ -336,24 +334,24 @@ def _clock(layout: _Layout, parts: dict[str, Numbers]) -> tuple[Numbers, Bools]:
     return (hour * 60 + minute) * 60 + second, fits
 
 
-def _fraction(layout: _Layout, parts: dict[str, Numbers]) -> tuple[Numbers, Bools]:
+def _fraction(layout: _Layout, parts: dict[str, Int64s]) -> tuple[Int64s, Bools]:
     """Microseconds, and where nothing finer is left."""
     if "S" not in parts:
         return np.zeros(1, np.int64), np.ones(1, np.bool_)
     width = layout.numbers["S"][1]
     nanos = parts["S"] * 10 ** (9 - width)
-    micros: Numbers = nanos // 1000
+    micros: Int64s = nanos // 1000
     return micros, micros * 1000 == nanos
 
 
 def _offsets(  # noqa: PLR0913, PLR0917 - the parts of one moment
     layout: _Layout,
-    parts: dict[str, Numbers],
-    table: Table,
-    local: Numbers,
+    parts: dict[str, Int64s],
+    table: Bytes,
+    local: Int64s,
     fits: Bools,
     zone: tzinfo | None,
-) -> tuple[Numbers, Bools]:
+) -> tuple[Int64s, Bools]:
     """Microseconds that local times are ahead of UTC, and where that is known."""
     if layout.sign is not None:
         sign = table[:, layout.sign]
@@ -367,7 +365,7 @@ def _offsets(  # noqa: PLR0913, PLR0917 - the parts of one moment
     return ahead * 1_000_000, np.ones(1, np.bool_)
 
 
-def _seconds_ahead(zone: tzinfo, local: Numbers) -> Numbers:
+def _seconds_ahead(zone: tzinfo, local: Int64s) -> Int64s:
     """How far local times are ahead of UTC; clocks change at a quarter of an hour, if at all."""
     ahead = np.zeros(len(local), np.int64)
     days, places = np.unique(local // _DAY_MICROS, return_inverse=True)

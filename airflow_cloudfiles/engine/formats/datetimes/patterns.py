@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.formats.arrays import Bools, Int64s
 from airflow_cloudfiles.engine.formats.datetimes import default_format as json_times
 from airflow_cloudfiles.engine.formats.datetimes.java import Pattern, PatternError
-from airflow_cloudfiles.engine.formats.datetimes.layouts import Bools, Layouts, Numbers
+from airflow_cloudfiles.engine.formats.datetimes.layouts import Layouts
 from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH, Locale, find_locale
 from airflow_cloudfiles.engine.formats.datetimes.resolve import day_of, moment_of, offset_of_text
 from airflow_cloudfiles.engine.formats.datetimes.zones import find_zone, offset_of
@@ -170,7 +171,7 @@ def _there(array: pa.StringArray) -> Bools:
 
 def _one_by_one(
     array: pa.StringArray,
-    numbers: Numbers,
+    numbers: Int64s,
     known: Bools,
     convert: Callable[[str], int | None],
 ) -> Bools:

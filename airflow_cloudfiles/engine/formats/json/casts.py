@@ -7,16 +7,17 @@ The hard rest goes through `formats.scalars.json_values`, one by one. What is nu
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_cloudfiles.engine.formats.arrays import Bools, Positions, Texts
+from airflow_cloudfiles.engine.formats.arrays import Bools, Bytes, Positions
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.json.shape import Leaf
+from airflow_cloudfiles.engine.formats.json.values import JsonValues
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.formats.scalars.json_values import MISFIT
 
@@ -31,7 +32,7 @@ Easy = tuple[pa.Array, Bools]
 """An array of the right type, and which of its values are right already; the others are null."""
 
 
-def cast(texts: Texts, leaf: Leaf, kind: pa.DataType) -> tuple[pa.Array, Positions]:
+def cast(texts: JsonValues, leaf: Leaf, kind: pa.DataType) -> tuple[pa.Array, Positions]:
     """Convert a column.
 
     Returns:
@@ -53,7 +54,7 @@ def cast(texts: Texts, leaf: Leaf, kind: pa.DataType) -> tuple[pa.Array, Positio
     return _one_by_one(texts, leaf, array, hard)
 
 
-def _strings(texts: Texts) -> pa.Array:
+def _strings(texts: JsonValues) -> pa.Array:
     """Strings without quotes and escapes, everything else as it stands.
 
     Every string fits: one without a UTF-8 form (a lone surrogate) never gets here, because the
@@ -78,7 +79,7 @@ def _strings(texts: Texts) -> pa.Array:
 
 
 def _one_by_one(
-    texts: Texts, leaf: Leaf, array: pa.Array, hard: Positions
+    texts: JsonValues, leaf: Leaf, array: pa.Array, hard: Positions
 ) -> tuple[pa.Array, Positions]:
     """Convert the hard values, each by itself."""
     values = [leaf.convert(texts.value(position)) for position in hard.tolist()]
@@ -89,7 +90,7 @@ def _one_by_one(
     return pc.replace_with_mask(array, pa.array(mask), fitting), misfits
 
 
-def _patterned(texts: Texts, patterns: TimePatterns, kind: pa.DataType) -> Easy:
+def _patterned(texts: JsonValues, patterns: TimePatterns, kind: pa.DataType) -> Easy:
     """Dates and times by patterns; what does not fit is looked at again, to be sure."""
     easy = texts.quoted & ~texts.escaped
     if not easy.any():
@@ -98,24 +99,24 @@ def _patterned(texts: Texts, patterns: TimePatterns, kind: pa.DataType) -> Easy:
     return array, easy & array.is_valid().to_numpy(zero_copy_only=False)
 
 
-def _rule(kind: pa.DataType) -> Callable[[Texts, pa.DataType], Easy]:
+def _rule(kind: pa.DataType) -> Callable[[JsonValues, pa.DataType], Easy]:
     for applies, rule in _RULES:
         if applies(kind):
             return rule
     return _all_hard
 
 
-def _all_hard(texts: Texts, kind: pa.DataType) -> Easy:
+def _all_hard(texts: JsonValues, kind: pa.DataType) -> Easy:
     return pa.nulls(texts.count, kind), np.zeros(texts.count, np.bool_)
 
 
-def _booleans(texts: Texts, kind: pa.DataType) -> Easy:
+def _booleans(texts: JsonValues, kind: pa.DataType) -> Easy:
     true = texts.first == ord("t")
     easy = true | (texts.first == ord("f"))
     return pa.array(true, kind, mask=~easy), easy
 
 
-def _integers(texts: Texts, kind: pa.DataType) -> Easy:
+def _integers(texts: JsonValues, kind: pa.DataType) -> Easy:
     easy = texts.number & (texts.lengths <= _LONG_DIGITS)
     if any(character in texts.buffer for character in b".eE"):
         easy &= ~texts.having(b".eE")
@@ -129,7 +130,7 @@ def _integers(texts: Texts, kind: pa.DataType) -> Easy:
     return array.cast(kind), easy
 
 
-def _floats(texts: Texts, kind: pa.DataType, rule: NumberRule) -> Easy:
+def _floats(texts: JsonValues, kind: pa.DataType, rule: NumberRule) -> Easy:
     numbers = texts.slice(_mask(texts.number), quoted=False)
     array = numbers.cast(kind)
     infinite = np.isinf(array.fill_null(0).to_numpy(zero_copy_only=False))
@@ -138,18 +139,18 @@ def _floats(texts: Texts, kind: pa.DataType, rule: NumberRule) -> Easy:
     return array, easy if doubtful is None else easy & ~doubtful
 
 
-def _decimals(texts: Texts, kind: pa.DataType) -> Easy:
+def _decimals(texts: JsonValues, kind: pa.DataType) -> Easy:
     # Arrow's cast does not see an overflow between the digits it reads and the scale it makes.
     easy = texts.number & (texts.lengths + kind.scale <= _MAX_DIGITS) & ~texts.having(b"eE")
     return _cast_where(texts, easy, kind, quoted=False)
 
 
-def _dates(texts: Texts, kind: pa.DataType) -> Easy:
+def _dates(texts: JsonValues, kind: pa.DataType) -> Easy:
     easy = texts.quoted & (texts.lengths == len('"2024-01-31"')) & ~texts.escaped
     return _cast_where(texts, easy, kind, quoted=True)
 
 
-def _timestamps(texts: Texts, kind: pa.DataType) -> Easy:
+def _timestamps(texts: JsonValues, kind: pa.DataType) -> Easy:
     """Whole timestamps to the second and beyond, all in UTC or all without a zone."""
     plain = texts.quoted & ~texts.escaped
     utc = plain & (texts.lengths >= len('"2024-01-31T12:30:59Z"')) & (texts.last(2) == ord("Z"))
@@ -160,7 +161,7 @@ def _timestamps(texts: Texts, kind: pa.DataType) -> Easy:
     return array.cast(pa.int64()).cast(kind), easy
 
 
-def _digit(characters: np.ndarray[Any, np.dtype[np.uint8]]) -> Bools:
+def _digit(characters: Bytes) -> Bools:
     return (characters >= ord("0")) & (characters <= ord("9"))
 
 
@@ -168,7 +169,7 @@ def _mask(valid: Bools) -> Bools | None:
     return None if valid.all() else valid
 
 
-def _cast_where(texts: Texts, easy: Bools, kind: pa.DataType, *, quoted: bool) -> Easy:
+def _cast_where(texts: JsonValues, easy: Bools, kind: pa.DataType, *, quoted: bool) -> Easy:
     """Cast the values Arrow takes; the others are null and not easy."""
     if not easy.any():
         return _all_hard(texts, kind)

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import UNSET
 
-from airflow_cloudfiles.engine.formats.arrays import Texts, validity
+from airflow_cloudfiles.engine.formats.arrays import Int32s, Positions, validity
 from airflow_cloudfiles.engine.formats.json import casts as json_casts
 from airflow_cloudfiles.engine.formats.json.shape import (
     Leaf,
@@ -27,9 +27,9 @@ from airflow_cloudfiles.engine.formats.json.shape import (
     Shape,
     StructShape,
 )
+from airflow_cloudfiles.engine.formats.json.values import JsonValues
 
-Rows = np.ndarray[Any, np.dtype[np.int64]]
-NO_ROWS: Final[Rows] = np.empty(0, np.int64)
+NO_ROWS: Final[Positions] = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Finished:
     """A finished column, and the positions of the values that are NULL for not fitting."""
 
     array: pa.Array
-    misfits: Rows
+    misfits: Positions
 
 
 class Column(Protocol):
@@ -74,7 +74,7 @@ class LeafColumn:
     shape: Leaf
     kind: pa.DataType
     _parts: list[bytes] = field(default_factory=list)
-    _texts: Texts | None = None
+    _texts: JsonValues | None = None
 
     def collect(self, values: list[Any]) -> None:
         """Keep the texts; no text holds a line break, because records are lines."""
@@ -82,10 +82,10 @@ class LeafColumn:
             self._parts.append(b"\n".join(values))
 
     @property
-    def texts(self) -> Texts:
+    def texts(self) -> JsonValues:
         """All texts collected."""
         if self._texts is None:
-            self._texts = Texts(b"\n".join(self._parts) + b"\n" if self._parts else b"")
+            self._texts = JsonValues(b"\n".join(self._parts) + b"\n" if self._parts else b"")
             self._parts = []
         return self._texts
 
@@ -196,7 +196,7 @@ class _Repeated:
         return self._places.count - self._places.missing
 
     @cached_property
-    def _offsets(self) -> np.ndarray[Any, np.dtype[np.int32]]:
+    def _offsets(self) -> Int32s:
         offsets = np.zeros(self._places.count + 1, np.int32)
         lengths = np.fromiter(chain.from_iterable(self._lengths), np.int32, self._places.count)
         np.cumsum(lengths, out=offsets[1:])
@@ -206,7 +206,7 @@ class _Repeated:
         buffers = [self._places.buffer(), pa.py_buffer(self._offsets)]
         return pa.Array.from_buffers(self._kind, self._places.count, buffers, children=[child])
 
-    def _rows(self, elements: Rows) -> Rows:
+    def _rows(self, elements: Positions) -> Positions:
         """Which values hold these elements."""
         return np.unique(np.searchsorted(self._offsets, elements, side="right") - 1)
 
@@ -259,7 +259,7 @@ class MapColumn(_Repeated):
         return Finished(self._array(pairs), self._rows(value.misfits))
 
 
-def _union(rows: list[Rows]) -> Rows:
+def _union(rows: list[Positions]) -> Positions:
     """All of the positions, sorted, each once."""
     some = [each for each in rows if len(each)]
     return np.unique(np.concatenate(some)) if some else NO_ROWS

@@ -25,9 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_cloudfiles.engine.formats.arrays import Bools
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions, InexactNumbers
-
-Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 _WHOLE: Final = re.compile(r"[+-]?([0-9]+)", re.ASCII)
 _WHOLE_TEXT: Final = r"^[+-]?[0-9]+$"

@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from airflow_cloudfiles.engine.errors import CorruptRecordError
+from airflow_cloudfiles.engine.formats.arrays import Positions
 from airflow_cloudfiles.engine.formats.base import BadRecord, ReadCounts
 from airflow_cloudfiles.engine.formats.xml.columns import NONE_TAKEN, Columns, Taken
 from airflow_cloudfiles.engine.formats.xml.explain import Explainer
-from airflow_cloudfiles.engine.formats.xml.pieces import Positions
 from airflow_cloudfiles.engine.formats.xml.rows import Rows
 from airflow_cloudfiles.engine.formats.xml.source import printable
 from airflow_cloudfiles.engine.formats.xml.tree import NotXmlError, parse

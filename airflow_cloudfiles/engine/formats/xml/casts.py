@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,7 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
+from airflow_cloudfiles.engine.formats.arrays import Bools
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.scalars import json_values as json_scalars
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import SPARK, NumberRule
@@ -41,7 +42,6 @@ from airflow_cloudfiles.engine.formats.scalars.strings import java_double
 from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 from airflow_cloudfiles.engine.types import short_type
 
-Bools = np.ndarray[Any, np.dtype[np.bool_]]
 Convert = Callable[[str], object]
 """From a text to the value Arrow stores, or `MISFIT`; timestamps are microseconds, dates days."""
 

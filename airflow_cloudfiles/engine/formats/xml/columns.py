@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_cloudfiles.engine.formats.arrays import validity
+from airflow_cloudfiles.engine.formats.arrays import Positions, validity
 from airflow_cloudfiles.engine.formats.xml.casts import TextCasts
 from airflow_cloudfiles.engine.formats.xml.elements import find_elements
 from airflow_cloudfiles.engine.formats.xml.fields import SPACE, Fields
 from airflow_cloudfiles.engine.formats.xml.found import Found, Source
-from airflow_cloudfiles.engine.formats.xml.pieces import PieceTable, Positions, cut
+from airflow_cloudfiles.engine.formats.xml.pieces import PieceTable, cut
 from airflow_cloudfiles.engine.formats.xml.places import NOWHERE, Place, Places
 from airflow_cloudfiles.engine.formats.xml.rows import Rows
 from airflow_cloudfiles.engine.formats.xml.shape import Leaf, StructShape

@@ -12,13 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from airflow_cloudfiles.engine.formats.xml.pieces import (
-    Bools,
-    Meanings,
-    Numbers,
-    Pieces,
-    Positions,
-)
+from airflow_cloudfiles.engine.formats.arrays import Bools, Int32s, Positions
+from airflow_cloudfiles.engine.formats.xml.pieces import Meanings, Pieces
 
 _MAX_DEPTH: Final = 32
 
@@ -47,14 +42,14 @@ class Elements:
     taken: Positions
     rows: Positions
     parents: Positions
-    levels: Numbers
-    names: Numbers
+    levels: Int32s
+    names: Int32s
     texts: Positions
     is_leaf: Bools
     between: Positions
     between_rows: Positions
     attributes: Positions
-    attribute_names: Numbers
+    attribute_names: Int32s
     attribute_owners: Positions
 
 
@@ -76,7 +71,7 @@ def find_elements(pieces: Pieces, meanings: Meanings) -> Elements:
     return _paired(pieces, meanings, depths, bad)
 
 
-def _paired(pieces: Pieces, meanings: Meanings, depths: Numbers, bad: Bools) -> Elements:
+def _paired(pieces: Pieces, meanings: Meanings, depths: Int32s, bad: Bools) -> Elements:
     """Find the end and the parent of each element."""
     opens, closes = meanings.opens == 1, meanings.closes == 1
     if bad.any():
@@ -105,7 +100,7 @@ def _kept(
     pieces: Pieces,
     meanings: Meanings,
     bad: Bools,
-    found: tuple[Positions, Positions, Positions, Numbers],
+    found: tuple[Positions, Positions, Positions, Int32s],
 ) -> Elements:
     """Describe the elements of the rows that are good."""
     begins, stops, parents, levels = found

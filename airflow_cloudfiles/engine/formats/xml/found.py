@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
+from airflow_cloudfiles.engine.formats.arrays import Bools, Positions
 from airflow_cloudfiles.engine.formats.xml.elements import Elements
-from airflow_cloudfiles.engine.formats.xml.pieces import Bools, Positions
 from airflow_cloudfiles.engine.formats.xml.places import NOWHERE, Places
 from airflow_cloudfiles.engine.formats.xml.values import Values
 

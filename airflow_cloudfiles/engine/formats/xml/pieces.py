@@ -13,17 +13,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Positions = np.ndarray[Any, np.dtype[np.int64]]
-Bools = np.ndarray[Any, np.dtype[np.bool_]]
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-Signs = np.ndarray[Any, np.dtype[np.int8]]
-Numbers = np.ndarray[Any, np.dtype[np.int32]]
+from airflow_cloudfiles.engine.formats.arrays import Bools, Bytes, Int8s, Int32s, Positions
 
 _MOST_PIECES: Final = 50_000
 """Past this, markup holds data; what was learnt is forgotten to bound the memory."""
@@ -53,7 +49,7 @@ class Pieces:
     text: bytes
     begins: Positions
     ends: Positions
-    rows: Numbers
+    rows: Int32s
     taken: Positions
 
     def strings(self) -> tuple[pa.Array, pa.Array]:
@@ -209,8 +205,8 @@ class Meanings:
         odd: Where nobody knows; `None` for nowhere.
     """
 
-    opens: Signs
-    closes: Signs
-    names: Numbers
-    attributes: Numbers
+    opens: Int8s
+    closes: Int8s
+    names: Int32s
+    attributes: Int32s
     odd: Bools | None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from airflow_cloudfiles.engine.formats.xml.pieces import Positions
+from airflow_cloudfiles.engine.formats.arrays import Positions
 from airflow_cloudfiles.engine.formats.xml.shape import Leaf, ListShape, Shape, StructShape
 
 if TYPE_CHECKING:

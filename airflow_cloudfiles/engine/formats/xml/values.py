@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_cloudfiles.engine.formats.arrays import Bools, Positions
 from airflow_cloudfiles.engine.formats.xml.fields import SPACE
-from airflow_cloudfiles.engine.formats.xml.pieces import Bools, Pieces, Positions
+from airflow_cloudfiles.engine.formats.xml.pieces import Pieces
 from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 
 _REFERENCE: Final = re.compile(r"&(?:(lt|gt|amp|quot|apos)|#([0-9]{1,7})|#x([0-9A-Fa-f]{1,6}));")
