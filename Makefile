@@ -9,9 +9,12 @@ ARGS ?=
 WITH_JAVA = JAVA_HOME="$$($(BIN)/python scripts/find_java.py --fallback .venv/java)" && export JAVA_HOME &&
 COMPILE = $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --no-annotate \
 	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
+# Tests that need nothing but this process; without the long ones of them.
+ALONE = not spark and not airflow and not emulator and not cluster
+QUICK = $(ALONE) and not law and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help setup emulators demo bench bench-discovery bench-formats test test-unit test-spark test-airflow fmt lint types walls lock audit dist ci clean
+.PHONY: help setup emulators demo bench bench-discovery bench-formats quick test test-unit test-spark test-airflow test-emulators fmt lint types imports lock audit dist ci clean
 
 help:
 	@echo 'airflow-provider-cloudfiles: files landing in storage go into tables'
@@ -27,11 +30,13 @@ help:
 	@echo '  make fmt           format the code and fix what can be fixed'
 	@echo '  make lint          ruff and codespell'
 	@echo '  make types         mypy --strict'
-	@echo '  make walls         import-linter: doors open downward only'
-	@echo '  make test-unit     the tests without Spark and Airflow: seconds'
+	@echo '  make imports       import-linter: the import contracts of the packages'
+	@echo '  make quick         lint and the short tests, after each change: under a minute'
+	@echo '  make test-unit     the tests without Spark, Airflow and emulators, laws too: minutes'
 	@echo '  make test-spark    the tests with a Spark session'
 	@echo '  make test-airflow  the tests with Airflow'
-	@echo '  make test          lint, types, walls and every test: what has to pass'
+	@echo '  make test-emulators  the tests with emulators of the clouds'
+	@echo '  make test          lint, types, imports and every test: what has to pass'
 	@echo
 	@echo 'Keep it'
 	@echo '  make lock          requirements/* from pyproject.toml (UPGRADE=1: the newest versions)'
@@ -60,17 +65,23 @@ demo: setup
 bench: setup
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks $(ARGS)
 
-test: lint types walls emulators
+test: lint types imports emulators
 	@$(WITH_JAVA) $(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
+quick: lint
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m '$(QUICK)' $(ARGS)
+
 test-unit: setup
-	@$(BIN)/python -m pytest -m 'not spark and not airflow and not slow and not cluster' $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m '$(ALONE)' $(ARGS)
 
 test-spark: setup
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m spark $(ARGS)
 
 test-airflow: setup
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m airflow $(ARGS)
+
+test-emulators: emulators
+	@$(WITH_JAVA) $(BIN)/python -m pytest -n 2 --dist worksteal -m 'emulator and not spark' $(ARGS)
 
 bench-discovery: setup
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.discovery $(ARGS)
@@ -90,7 +101,7 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
-walls: setup
+imports: setup
 	$(BIN)/lint-imports --no-cache
 
 # Written without the addresses packages come from: docs/decisions/0001-lock-without-hosts.md.

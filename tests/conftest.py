@@ -1,6 +1,6 @@
 """What tests share: one Spark session, an Airflow home of their own. No data.
 
-Fixtures of one room live beside its tests; this file stays under 150 lines.
+Fixtures of one package live beside its tests; this file stays under 150 lines.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.markers import Markers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,28 +33,25 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 # Workers must be this Python: Spark's own default is whatever `python3` the PATH has.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
-# Py4J says good-bye to each connection, the last one after pytest has closed its streams.
+# Py4J logs the end of each connection, the last one after pytest has closed its streams.
 logging.getLogger("py4j").setLevel(logging.WARNING)
 
 FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM that lives for some minutes is best off with its quick compiler and simplest collector."""
 
 # How long an example takes says nothing on a busy machine.
-settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("house")
+settings.register_profile("any_speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any_speed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give markers, and enforce them."""
+    config.pluginmanager.register(Markers(config), "markers")
 
 
 def pytest_unconfigure() -> None:
     """Remove what the tests' Airflow wrote."""
     shutil.rmtree(_AIRFLOW_HOME, ignore_errors=True)
-
-
-@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that asks for the Spark session is a `spark` test, whether it says so or not."""
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.spark)
 
 
 @pytest.fixture(scope="session")

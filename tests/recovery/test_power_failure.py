@@ -27,7 +27,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
-from airflow_cloudfiles.engine.stream import delta_table
+from airflow_cloudfiles.engine.delta import commit as delta_table
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.delta.rewrite import add_action
 from airflow_cloudfiles.engine.delta.commit import BatchId
@@ -115,7 +115,7 @@ from airflow_cloudfiles.engine.ledger.snapshots import maybe_snapshot
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.schema.log import SchemaLog
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.stream import progress
+from airflow_cloudfiles.engine.state import progress
 
 landing, state = ROOT.parent / "landing", str(ROOT / "new" / "state")
 landing.mkdir()

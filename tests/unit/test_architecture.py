@@ -86,10 +86,12 @@ def test_provider_info_imports_nothing() -> None:
     assert not _probe("airflow_cloudfiles.get_provider_info", unwanted=unwanted)
 
 
+@pytest.mark.slow
 def test_the_engine_does_without_airflow() -> None:
     assert not _probe(*ENGINE, blocked="airflow")
 
 
+@pytest.mark.slow
 def test_listing_and_ledger_do_without_spark() -> None:
     rooms = ("discovery", "ledger", "storage")
     modules = [name for name in ENGINE if [*name.split("."), ""][2] in rooms]
@@ -97,6 +99,7 @@ def test_listing_and_ledger_do_without_spark() -> None:
     assert not _probe(*modules, blocked="airflow pyspark py4j pyarrow")
 
 
+@pytest.mark.slow
 def test_an_executor_reads_without_airflow_and_without_rocksdb() -> None:
     assert not _probe("airflow_cloudfiles.engine.spark.source", blocked="airflow rocksdict")
 

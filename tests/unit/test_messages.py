@@ -41,6 +41,7 @@ def _strings(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
+@pytest.mark.slow
 def test_no_message_has_the_number_of_a_behavior() -> None:
     found = [
         f"{path.name}:{line}: {text}"
@@ -51,6 +52,7 @@ def test_no_message_has_the_number_of_a_behavior() -> None:
     assert not found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["addNewColumns", "failOnNewColumns"])
 @pytest.mark.parametrize("name", WRITERS)
 def test_many_new_columns_make_no_long_message(tmp_path: Path, name: str, mode: str) -> None:

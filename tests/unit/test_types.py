@@ -118,6 +118,7 @@ class TestMerging:
         assert merge_types(NullType(), kind) == kind
         assert merge_types(kind, NullType()) == kind
 
+    @pytest.mark.law
     @given(_structs(_TYPES), _structs(_TYPES))
     def test_no_column_is_ever_dropped(self, left, right):
         merged = merge_types(left, right)
@@ -196,6 +197,7 @@ class TestNames:
 
 
 class TestArrow:
+    @pytest.mark.law
     @given(_structs(_NOT_VOID))
     def test_arrow_schema_is_the_one_spark_checks_against(self, schema):
         expected = to_arrow_schema(schema, timezone="UTC")

@@ -66,6 +66,7 @@ def test_a_danger_is_seen(source: str) -> None:
     assert list(dangers(source))
 
 
+@pytest.mark.slow
 def test_no_module_executes_data() -> None:
     found = {
         (str(path.relative_to(PACKAGE)), danger)

@@ -23,7 +23,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_cloudfiles.engine.storage.access import GcpAccess
-from tests.support.emulators.processes import Server, answers, free_port, listens, running
+from tests.support.emulators.processes import (
+    Server,
+    answers,
+    free_port,
+    listens,
+    require_marker,
+    running,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -228,6 +235,7 @@ def pubsub_google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PubSubEm
 @pytest.fixture(scope="session")
 def pubsub_here() -> Iterator[PubSubEmulator]:
     """The server of this process."""
+    require_marker()
     if importlib.util.find_spec("grpc") is None:
         pytest.skip("google-cloud-pubsub is not installed")
     from tests.support.emulators.pubsub_server import serve

@@ -28,6 +28,15 @@ if TYPE_CHECKING:
 _PORTS = range(20_000, 32_000)  # below those that the kernel gives to outgoing connections
 _given: set[int] = set()
 
+refuse_for: str | None = None
+"""The running test, when it is not marked `emulator`: it may start none."""
+
+
+def require_marker() -> None:
+    """Fail a test that starts an emulator and is not marked `emulator`."""
+    if refuse_for is not None:
+        pytest.fail(f"{refuse_for} starts an emulator: mark it `emulator`")
+
 
 def free_port() -> int:
     """Find a port that nothing listens on and that no other call was given."""
@@ -104,6 +113,7 @@ class Server:
 
     def start(self) -> None:
         """Start the program, in a process group of its own, and wait until it is ready."""
+        require_marker()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,

@@ -25,6 +25,7 @@ def infer(capsys: pytest.CaptureFixture[str], state: Path, *more: str) -> dict[s
     return found
 
 
+@pytest.mark.slow
 def test_options_of_now_are_applied_when_it_is_inferred_again(state, capsys):
     typed = ("--option", "cloudFiles.inferColumnTypes=true")
     where = ("--source", str(state.parent / "in"), "--format", "json")
@@ -38,6 +39,7 @@ def test_options_of_now_are_applied_when_it_is_inferred_again(state, capsys):
     assert third["warnings"] == []
 
 
+@pytest.mark.slow
 def test_source_and_format_are_those_of_the_state(state, capsys):
     source = str(state.parent / "in")
     assert cli.main(["infer", "--checkpoint-location", str(state), "--quiet"]) == 2

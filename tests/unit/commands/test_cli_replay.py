@@ -28,6 +28,7 @@ def _replay(stream: Ingested, *more: str) -> int:
     return cli.main(["replay", *where, "--from-batch", "0", "--json", *more])
 
 
+@pytest.mark.slow
 def test_what_is_lost_is_shown_then_ingested(
     stream: Ingested, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -41,6 +42,7 @@ def test_what_is_lost_is_shown_then_ingested(
     assert stream.rows() == ["f0", "f1"]
 
 
+@pytest.mark.slow
 def test_a_loss_is_accepted_by_name(stream: Ingested, capsys: pytest.CaptureFixture[str]) -> None:
     assert _replay(stream, "--accept-loss") == 0
     assert json.loads(capsys.readouterr().out)["batches"] == [0, 1]
@@ -49,6 +51,7 @@ def test_a_loss_is_accepted_by_name(stream: Ingested, capsys: pytest.CaptureFixt
     assert stream.rows() == ["f2"]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_done_is_one_sentence(
     stream: Ingested, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -94,6 +94,7 @@ def in_order(rows: list[Any]) -> list[str]:
     return sorted(map(str, decoded(rows)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_variant_is_written_once_and_read_by_all(tmp_path: Path, shape: str) -> None:
     kind, rows = SHAPES[shape]
@@ -209,6 +210,7 @@ def test_columns_and_the_table_feature_are_added_in_one_commit(tmp_path: Path) -
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["after-sink-columns", "before-sink-commit", "after-sink-commit"])
 def test_killed_while_the_column_comes_the_batch_is_there_once(tmp_path: Path, point: str) -> None:
     target = tmp_path / "t"

@@ -67,6 +67,7 @@ def _kind(kind: pa.DataType) -> pa.Schema:
     return pa.schema([("a", kind), ("s", pa.string())])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("narrow", "wide", "old", "new"),
     [
@@ -230,6 +231,7 @@ def test_rows_that_come_before_the_feature_for_local_times_are_rewritten_too(
     assert [row["s"] for row in _rows(target)] == ["first", "last", "between"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", WIDENING_POINTS)
 def test_killed_at_the_commit_the_table_is_the_old_or_the_new_one(
     tmp_path: Path, point: str

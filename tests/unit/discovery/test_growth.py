@@ -109,6 +109,7 @@ def half_a_page(monkeypatch):
     monkeypatch.setattr(edges_module, "OVERLAP_FILES", PAGE // 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_auto_costs_a_handful_of_requests_once_full_listings_have_shown_where(layout):  # B81
     source = Source(layout, "auto")
@@ -124,6 +125,7 @@ def test_auto_costs_a_handful_of_requests_once_full_listings_have_shown_where(la
         assert cost <= (HANDFUL if kind == "incremental" else (KNOWN + 11 * NEW) / PAGE * 1.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_true_looks_at_the_end_of_each_growing_folder_without_evidence(layout):  # B82
     source = Source(layout, "true")
@@ -136,6 +138,7 @@ def test_true_looks_at_the_end_of_each_growing_folder_without_evidence(layout): 
     assert len(source.recorder.recorded) == source.files
 
 
+@pytest.mark.slow
 def test_names_without_an_order_are_listed_in_full_and_lose_nothing():  # B84
     LAYOUTS["random"] = lambda n, time: f"{ending()}.json"
     try:
@@ -148,6 +151,7 @@ def test_names_without_an_order_are_listed_in_full_and_lose_nothing():  # B84
         source.put(NEW)
 
 
+@pytest.mark.slow
 def test_a_hypothesis_that_missed_gives_way_to_one_that_looks_at_more():
     """One delivery, then a second whose names come before: what is behind all is not enough."""
     source = Source("firehose", "auto")

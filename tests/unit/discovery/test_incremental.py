@@ -303,6 +303,7 @@ def test_a_doorbell_looks_at_what_an_interrupted_listing_has_behind_it(broken):
     assert listing.has_new(broken.recorder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["age", "filter", "log", "full", "found_by"])
 def test_an_interrupted_listing_is_begun_anew_when_it_may_not_be_continued(broken, change):
     options, arguments = AUTO, {}

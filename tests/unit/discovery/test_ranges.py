@@ -117,6 +117,7 @@ def test_a_short_listing_costs_its_pages():  # B87
     assert store.most_at_once == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "key",
     [
@@ -153,6 +154,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("count", [0, 1, 99, 100, 101, 2_000, 6_000, 20_000])
 @pytest.mark.parametrize("is_known", [False, True])

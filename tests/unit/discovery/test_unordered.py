@@ -60,6 +60,7 @@ def flat(count):
     return [f"{n * 7919 % 65537:05d}.json" for n in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lists", KINDS)
 @pytest.mark.parametrize("keys", [nested, flat])
 @pytest.mark.parametrize("count", [0, 1, PAGE, 11 * PAGE, 100 * PAGE])
@@ -85,6 +86,7 @@ def test_a_store_without_an_order_costs_its_pages_and_is_remembered(lists):
     assert source.all_found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3_500, 26_000])
 def test_a_store_that_always_starts_at_the_first_key_ends(count):
     """26,000 keys made 4,332 requests until somebody stopped it."""

@@ -72,6 +72,7 @@ def test_the_columns_are_those_of_spark() -> None:  # B14
     )
 
 
+@pytest.mark.law
 @settings(max_examples=150)
 @given(
     lines=st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]))),

@@ -52,6 +52,7 @@ def _known(rng: random.Random) -> StructType | None:
     return parse_schema(KNOWN) if rng.random() < 0.3 else None
 
 
+@pytest.mark.law
 @settings(max_examples=300)
 @given(seed=st.integers(0, 2**32), typed=st.booleans())
 def test_evidence_of_parts_is_the_evidence_of_the_whole(seed: int, typed: bool) -> None:

@@ -96,6 +96,7 @@ def _avro(path: Path, rng: random.Random) -> None:
 WRITERS = {"csv": _csv, "xml": _xml, "parquet": _parquet, "orc": _orc, "avro": _avro}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("typed", ["true", "false"])
 @pytest.mark.parametrize("name", sorted(WRITERS))
 def test_a_shared_sample_gives_the_schema_of_one_process(

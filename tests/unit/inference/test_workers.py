@@ -86,6 +86,7 @@ def _land(folder: Path, seed: int, files: int = 12, lines: int = 30) -> None:
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_a_shared_sample_gives_the_schema_of_one_process(tmp_path: Path, seed: int) -> None:
     _land(tmp_path, seed)
@@ -100,6 +101,7 @@ def test_a_shared_sample_gives_the_schema_of_one_process(tmp_path: Path, seed: i
     assert any(part.end for task in workers.tasks for part in task.ranges), "no file was cut"
 
 
+@pytest.mark.slow
 def test_processes_give_the_schema_of_one_process(tmp_path: Path) -> None:
     _land(tmp_path, 7, files=30)
     sample = _sample(tmp_path)
@@ -157,6 +159,7 @@ def test_a_file_that_is_gone_is_passed_over(
     assert "1 files of the sample are gone" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_ends_the_inference_and_leaves_no_process(tmp_path: Path) -> None:
     _land(tmp_path, 3)
 
@@ -179,6 +182,7 @@ def test_a_worker_that_dies_ends_the_inference_and_leaves_no_process(tmp_path: P
     assert not _workers()
 
 
+@pytest.mark.slow
 def test_interrupting_an_inference_leaves_no_process(tmp_path: Path) -> None:
     _land(tmp_path, 3)
 

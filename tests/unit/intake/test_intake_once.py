@@ -96,6 +96,7 @@ interruptions = st.lists(
 histories = st.lists(st.tuples(arrivals, st.integers(0, 1), faults, interruptions), max_size=8)
 
 
+@pytest.mark.law
 @settings(max_examples=200, deadline=None)
 @given(histories, st.booleans(), st.integers(1, 4))
 def test_any_history_leaves_each_file_in_exactly_one_entry(history, keep_ledgers, entry_files):
@@ -164,6 +165,7 @@ def check(zone, tmp_path) -> None:
     assert planned == files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "passage"),
     [(point, 1) for point in (*INTAKE_POINTS, *PLAN_POINTS)]
@@ -179,6 +181,7 @@ def test_a_kill_at_any_step_loses_and_repeats_nothing(zone, start, tmp_path, poi
     check(zone, tmp_path)
 
 
+@pytest.mark.slow
 def test_kills_at_random_moments_lose_and_repeat_nothing(zone, start, tmp_path):
     rng = random.Random(20260131)
     killed = 0
@@ -196,6 +199,7 @@ def test_kills_at_random_moments_lose_and_repeat_nothing(zone, start, tmp_path):
     check(zone, tmp_path)
 
 
+@pytest.mark.slow
 def test_processes_discovering_at_once_record_each_file_once(zone, start, tmp_path):
     for number in range(300):
         zone.write(f"{number % 7}/{number}")
@@ -212,6 +216,7 @@ def test_processes_discovering_at_once_record_each_file_once(zone, start, tmp_pa
     intake.close()
 
 
+@pytest.mark.slow
 def test_a_killed_process_among_others_loses_and_repeats_nothing(zone, start, tmp_path):
     for number in range(200):
         zone.write(f"{number}")

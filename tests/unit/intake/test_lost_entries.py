@@ -111,6 +111,7 @@ def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
 WAYS: dict[str, Callable[[Stream], None]] = {"sensor": Stream.discover, "planning": Stream.plan}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_planned", [True, False], ids=["planned", "not planned"])
 @pytest.mark.parametrize("has_index", [True, False], ids=["with index", "without index"])
 @pytest.mark.parametrize("gone", GONE)
@@ -138,6 +139,7 @@ def test_lost_entries_are_refused_every_time(
     assert after == before, "nothing was appended"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", ["newest", "newest two", "all"])
 @pytest.mark.parametrize("evidence", ["index", "plan", "offset"])
 def test_each_piece_of_evidence_suffices_alone(stream: Stream, evidence: str, gone: str) -> None:

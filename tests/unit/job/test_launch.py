@@ -37,6 +37,7 @@ def test_java_is_taken_from_java_home(
     assert launching.find_java() == str(home)
 
 
+@pytest.mark.slow
 def test_without_a_new_enough_java_the_error_says_what_was_found_and_how_to_get_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

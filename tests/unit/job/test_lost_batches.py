@@ -121,6 +121,7 @@ LOSSES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_records", [True, False])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_lost_batch_is_noticed_by_the_job_and_by_the_sink(
@@ -190,6 +191,7 @@ HARMLESS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_records", [True, False])
 @pytest.mark.parametrize("change", HARMLESS)
 def test_what_others_do_with_a_table_is_no_loss(

@@ -78,6 +78,7 @@ LOSSES: dict[str, tuple[Any, list[int]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_what_is_lost_is_ingested_again_once(stream: Ingested, loss: str) -> None:
     lose, lost = LOSSES[loss]
@@ -98,6 +99,7 @@ def test_what_is_lost_is_ingested_again_once(stream: Ingested, loss: str) -> Non
     assert stream.rows() == sorted([*FILES, "later", *others])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_loss_that_is_accepted_stays_one(stream: Ingested, loss: str) -> None:
     lose, lost = LOSSES[loss]
@@ -116,6 +118,7 @@ def test_a_loss_that_is_accepted_stays_one(stream: Ingested, loss: str) -> None:
         stream.run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["deleted", "restored", "newest commits gone"])
 @pytest.mark.parametrize("point", [f"{each}{k}" for each in REPLAY_POINTS for k in ("", ":2")])
 def test_a_replay_that_is_killed_is_run_again(stream: Ingested, point: str, loss: str) -> None:
@@ -164,6 +167,7 @@ def test_a_gap_in_the_middle_of_an_older_version_is_filled(stream: Ingested) -> 
     assert len(stream.rows()) == len(set(stream.rows()))
 
 
+@pytest.mark.slow
 def test_a_table_that_is_lost_once_more_is_replayed_once_more(stream: Ingested) -> None:
     for _ in range(3):
         version = stream.table.version()
@@ -177,6 +181,7 @@ def test_a_table_that_is_lost_once_more_is_replayed_once_more(stream: Ingested) 
     assert stream.rows() == [*FILES, "later"]
 
 
+@pytest.mark.slow
 def test_spark_repeating_its_last_batch_after_a_replay_changes_nothing(stream: Ingested) -> None:
     for loss in ("restored", "deleted"):
         lose, lost = LOSSES[loss]

@@ -55,6 +55,7 @@ def test_the_exit_code_is_the_commands_as_a_shell_tells_it(text: str, code: int)
         assert process.wait(30) == code
 
 
+@pytest.mark.slow
 def test_when_the_parent_is_killed_the_whole_tree_goes(tmp_path: Path) -> None:
     script = tmp_path / "stubborn.py"
     script.write_text(STUBBORN)

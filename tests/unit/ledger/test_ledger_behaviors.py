@@ -173,6 +173,7 @@ def test_a_ledger_of_another_log_refuses_it_every_time_and_stays(ledger, log, kn
 paths = st.text(st.one_of(st.sampled_from("ab/-0"), st.characters(codec="utf-8")), max_size=5)
 
 
+@pytest.mark.law
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.sets(paths, min_size=1, max_size=30), max_size=4), st.sets(paths, max_size=60))
 def test_all_ledgers_agree(recorded, asked):
@@ -189,6 +190,7 @@ def test_all_ledgers_agree(recorded, asked):
         rocksdb.close()
 
 
+@pytest.mark.law
 @settings(max_examples=60, deadline=None)
 @given(
     st.sets(paths, max_size=30),

@@ -21,7 +21,7 @@ STREAM = "1" * 32
 FILES_EACH = 200
 
 
-@pytest.fixture(params=["memory", "local", "s3"])
+@pytest.fixture(params=["memory", "local", pytest.param("s3", marks=pytest.mark.emulator)])
 def state(request, tmp_path):
     if request.param == "local":
         return open_store(str(tmp_path / "state"))

@@ -83,6 +83,7 @@ def test_a_second_run_is_refused_while_the_first_one_runs(state):
         pass
 
 
+@pytest.mark.slow
 def test_a_holder_that_lives_keeps_the_lock_for_longer_than_a_lease(state, holder, elsewhere):
     lock = RunLock(state, lease_seconds=SHORT)
     first = beat(state)
@@ -94,6 +95,7 @@ def test_a_holder_that_lives_keeps_the_lock_for_longer_than_a_lease(state, holde
     lock.release()
 
 
+@pytest.mark.slow
 def test_the_lock_of_a_killed_holder_is_taken_over(state, holder, elsewhere):
     holder.kill()
     holder.wait()
@@ -166,6 +168,7 @@ def test_a_lock_that_was_deleted_by_hand_comes_back(state):
         assert lock.is_held
 
 
+@pytest.mark.slow
 def test_whatever_is_in_the_lock_it_is_taken_over_in_time(state):
     for content in (
         b"",

@@ -383,6 +383,7 @@ def test_a_damaged_file_is_named_and_nothing_is_lost(landed: Landed) -> None:
     assert landed.promote(["x"]).rows == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

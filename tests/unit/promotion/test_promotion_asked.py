@@ -21,6 +21,7 @@ def landed(tmp_path: Path) -> Landed:
     return landed
 
 
+@pytest.mark.slow
 def test_from_a_shell(landed: Landed, capsys: pytest.CaptureFixture[str]) -> None:
     where = ["--checkpoint-location", landed.state, "--target", landed.target]
     fields = ["--field", "user.zip", "--field", "price=DOUBLE"]

@@ -75,6 +75,7 @@ def _record(number: int) -> dict[str, int]:
     return {"id": number, "zip": number + 1, "other": number}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", [*PROMOTION_POINTS, "after-promotion-commit:2"])
 def test_killed_anywhere_it_is_finished_by_repeating_it(tmp_path: Path, point: str) -> None:
     landed = Landed.create(tmp_path, "id BIGINT")
@@ -148,6 +149,7 @@ def test_a_column_that_fits_no_value_is_reported(tmp_path: Path, is_there: bool)
     assert landed.promote({"nowhere": "DATE"}).warnings == [], "there is nothing to fit it"
 
 
+@pytest.mark.slow
 def test_it_runs_while_the_stream_writes_and_twice_at_once(tmp_path: Path) -> None:
     landed = Landed.create(tmp_path, "id BIGINT")
     landed.land(*(_record(i) for i in range(20)))
@@ -297,6 +299,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.law
 @settings(max_examples=150)
 @given(st.data())
 def test_promoting_gives_what_reading_with_the_column_would_have_given(data: st.DataObject) -> None:

@@ -91,6 +91,7 @@ def _read(data: bytes, name: str) -> bytes:
     return decompressed(io.BytesIO(data), data[:100], f"file:///in/{name}").read()
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=25)
 @given(
@@ -181,6 +182,7 @@ def test_text_that_looks_like_a_mark_is_text() -> None:
     assert _read(b"BZhello\n", "f.txt") == b"BZhello\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gzip", "bzip2", "xz", "zstd", "zlib", "lz4 frames"])
 def test_a_bomb_is_streamed_in_bounded_memory(kind: str) -> None:
     ending, compress = KINDS[kind]

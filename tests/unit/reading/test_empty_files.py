@@ -46,6 +46,7 @@ FILES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("comes", ["first", "later"])
 @pytest.mark.parametrize(("name", "content"), FILES)
 def test_a_file_without_a_row_adds_no_row_and_fails_nothing(

@@ -165,6 +165,7 @@ def _all(batches: list[pa.RecordBatch]) -> dict[str, list[Any]]:
     return {name: _numbers(table[name].chunk(0)) for name in table.column_names}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_a_date_of_any_year_is_in_the_table_or_rescued(tmp_path: Path, name: str) -> None:
     (tmp_path / "in").mkdir()
@@ -220,6 +221,7 @@ def test_a_date_has_a_bound_only_where_it_is_written_the_same_everywhere(
     assert found == (bounds or (None, None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["DATE", "TIMESTAMP", "TIMESTAMP_NTZ"])
 @pytest.mark.parametrize("format_name", ["json", "csv", "xml", "parquet"])
 def test_a_date_of_any_year_is_promoted_as_it_would_be_read(

@@ -200,6 +200,7 @@ def test_a_range_of_a_file_that_was_cut_is_refused_not_left(stream: Overwritten)
     assert (told, counts.superseded_files) == ([], 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_happens_no_version_is_read_twice_and_the_last_is_read(
     tmp_path: Path, seed: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +42,7 @@ def test_no_file_makes_no_split() -> None:
     assert pack([], parallelism=8) == []
 
 
+@pytest.mark.slow
 def test_many_small_files_make_about_as_many_splits_as_tasks_can_run() -> None:
     splits = pack(_files([200] * 50_000), parallelism=2)
     assert len(splits) <= 16

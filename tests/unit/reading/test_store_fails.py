@@ -28,6 +28,7 @@ TEXTS = ("json", "csv", "xml", "text")
 CASES = [(name, end) for name in (*WRITERS, "text", "binaryFile") for end in PACKED]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "raised"),
     [

@@ -42,6 +42,7 @@ def test_inference_names_the_file_and_its_format(tmp_path: Path, asked: str, fou
     assert len(message) < 500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("asked", "found"), PAIRS)
 def test_a_file_of_another_format_is_not_read_as_columns(
     tmp_path: Path, asked: str, found: str

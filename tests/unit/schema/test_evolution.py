@@ -40,11 +40,13 @@ _SCHEMAS = _structs(
 
 
 class TestLaws:
+    @pytest.mark.law
     @given(_SCHEMAS, _SCHEMAS)
     def test_evolving_twice_changes_nothing_more(self, current, observed):
         evolved = evolve(current, observed)
         assert evolve(evolved, observed) == evolved
 
+    @pytest.mark.law
     @given(_SCHEMAS, _SCHEMAS)
     def test_what_is_there_keeps_its_name_place_and_type(self, current, observed):  # B50
         evolved = evolve(current, observed)
@@ -54,6 +56,7 @@ class TestLaws:
         ]
         assert all(change.is_additive for change in diff(current, evolved))
 
+    @pytest.mark.law
     @given(_SCHEMAS, _SCHEMAS)
     def test_every_new_column_is_there_once_and_nullable(self, current, observed):
         evolved = evolve(current, observed)

@@ -199,6 +199,7 @@ class TestLaws:
         assert {change.kind for change in diff(current, widened)} <= {"retyped"}
         assert widen(widened, current, options()) == widened
 
+    @pytest.mark.law
     @given(_SCHEMAS, st.lists(_SCHEMAS, max_size=8))
     def test_a_stream_of_changes_comes_to_an_end(
         self, current: StructType, observed: list[StructType]

@@ -23,7 +23,7 @@ def wider(schema: str, *texts: str, file_format: str = "json", **more: str) -> W
 
 
 @pytest.mark.parametrize(
-    ("schema", "rescued", "wider"),
+    ("schema", "rescued", "expected"),
     [
         ("a TINYINT", '{"a":300}', "a SMALLINT"),
         ("a TINYINT", '{"a":-40000}', "a INT"),
@@ -44,9 +44,9 @@ def wider(schema: str, *texts: str, file_format: str = "json", **more: str) -> W
         ("a INT, b INT", '{"a":3000000000,"b":0.5}', "a BIGINT, b DECIMAL(11,1)"),
     ],
 )
-def test_the_text_of_a_number_tells_the_type(schema: str, rescued: str, wider: str) -> None:
+def test_the_text_of_a_number_tells_the_type(schema: str, rescued: str, expected: str) -> None:
     found = wider(schema, rescued)
-    assert found.schema == parse_schema(wider)
+    assert found.schema == parse_schema(expected)
     assert set(found.files.values()) == {FILE}
 
 
@@ -81,7 +81,7 @@ def test_what_the_matrix_does_not_have_stays_rescued(schema: str, rescued: str) 
 
 @pytest.mark.parametrize("file_format", ["csv", "xml"])
 @pytest.mark.parametrize(
-    ("text", "wider"),
+    ("text", "expected"),
     [
         ("3000000000", "BIGINT"),
         ("+3000000000", "BIGINT"),
@@ -95,11 +95,11 @@ def test_what_the_matrix_does_not_have_stays_rescued(schema: str, rescued: str) 
     ],
 )
 def test_in_formats_of_texts_a_text_may_be_a_number(
-    file_format: str, text: str, wider: str
+    file_format: str, text: str, expected: str
 ) -> None:
     more = {"rowTag": "r"} if file_format == "xml" else {}
     found = wider("a INT", json.dumps({"a": text}), file_format=file_format, **more)
-    assert found.schema == parse_schema(f"a {wider}")
+    assert found.schema == parse_schema(f"a {expected}")
 
 
 def test_a_hinted_column_stays_as_it_is() -> None:
@@ -121,6 +121,7 @@ def test_rows_without_rescued_data_tell_nothing() -> None:
     assert found.schema == parse_schema("a INT")
 
 
+@pytest.mark.law
 @given(st.lists(st.decimals(allow_nan=False, allow_infinity=False, places=None), max_size=5))
 def test_one_look_is_enough(numbers) -> None:
     texts = [json.dumps({"a": "?"}).replace('"?"', f"{number:f}"[:300]) for number in numbers]

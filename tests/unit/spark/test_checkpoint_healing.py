@@ -134,6 +134,7 @@ def test_folders_that_are_gone(state: Path, folders: list[str], runs_next: int) 
     assert next_batch(heal(state)) == runs_next
 
 
+@pytest.mark.law
 @given(
     hits=st.lists(st.tuples(st.sampled_from(FILES), st.sampled_from(WAYS)), max_size=9),
     committed=st.integers(0, BATCHES),

@@ -124,6 +124,7 @@ class Landing:
 TYPED = {"cloudFiles.inferColumnTypes": "true"}
 
 
+@pytest.mark.slow
 def test_records_land_once_each_and_a_new_column_heals(landing: Landing) -> None:
     landing.drop("1", [{"a": 1, "b": "x y"}, {"a": 2, "b": "é<&>"}])
     stream = landing.stream(**TYPED)
@@ -253,6 +254,7 @@ def test_a_field_that_comes_later_does_not_take_the_place_of_a_partition(
     assert landing.versions() == [0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content", [b"\x00\x01garbage\xff" * 50, b"PAR1", b"ORC", b"Obj\x01", b"\x1f\x8b\x08cut"]
 )

@@ -72,6 +72,7 @@ def test_the_value_of_the_path_wins_and_that_of_the_record_is_rescued(landing: L
     assert str(json.loads(row["_rescued_data"])["n"]) == "5"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [False, True])
 def test_the_columns_are_in_the_order_of_the_schema(landing: Landing, named: bool) -> None:
     landing.drop("n=1/1", [{"a": 7, "s": "x"}])

@@ -51,6 +51,7 @@ def test_the_stream_goes_on_when_the_refused_file_is_removed(landing: Landing) -
     assert landing.versions() == [0]
 
 
+@pytest.mark.slow
 def test_no_other_file_may_be_removed(landing: Landing) -> None:
     stream = landing.stream(**FAILING)
     offending, _ = refused(landing, stream)
@@ -85,6 +86,7 @@ def test_the_stream_goes_on_when_the_refused_file_is_corrected(landing: Landing)
     assert ingested(stream) == ["1", "3", "corrected"]
 
 
+@pytest.mark.slow
 def test_the_stream_goes_on_with_a_hint_for_the_new_field(landing: Landing) -> None:  # B52
     stream = landing.stream(**FAILING)
     _, error = refused(landing, stream)
@@ -98,6 +100,7 @@ def test_the_stream_goes_on_with_a_hint_for_the_new_field(landing: Landing) -> N
     assert (version.version, version.reason["change"]) == (1, "optionsChanged")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["addNewColumns", "rescue"])
 def test_the_stream_goes_on_in_the_modes_that_the_error_names(landing: Landing, mode: str) -> None:
     stream = landing.stream(**FAILING)

@@ -103,6 +103,7 @@ def test_a_number_in_a_text_widens_its_column(landing: Landing) -> None:
 _FLOATS = (pa.float32(), [0.5])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after", "wider"),
     [
@@ -228,6 +229,7 @@ def test_a_new_partition_is_no_column_unless_it_is_named(landing: Landing) -> No
     assert [(each["event"], each["hour"]) for each in found] == [("a", None), ("a", "01")]
 
 
+@pytest.mark.slow
 def test_evolving_ahead_writes_one_version_and_nothing_fails(landing: Landing) -> None:
     landing.drop("first", [{"id": 0, "n": 1}])
     stream = landing.stream(**WIDENING, **{"cloudFiles.evolveAhead": "true"})
@@ -271,6 +273,7 @@ def test_what_is_new_inside_of_a_hinted_struct_is_added_to_it(landing: Landing) 
     assert [(row["s"]["c"], row["u"]) for row in found] == [(3, 4.0)]
 
 
+@pytest.mark.slow
 def test_a_pinned_schema_is_neither_evolved_nor_widened_nor_evolved_ahead(landing: Landing) -> None:
     landing.drop("1", [{"a": 1}])
     stream = landing.stream(**WIDENING, **{"cloudFiles.evolveAhead": "true"})

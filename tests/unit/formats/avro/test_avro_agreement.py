@@ -199,6 +199,7 @@ def _same(found: Any, written: Any) -> bool:
 ROWS, EXAMPLES, GROUPS = 320, 45, 8
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_columns_and_rescued_data_give_back_every_record(group: int) -> None:
     rescued_rows = 0

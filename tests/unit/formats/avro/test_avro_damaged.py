@@ -167,6 +167,7 @@ def test_names_of_types_are_found_in_their_namespaces() -> None:
     assert "".join(row[name] for name in "abcdefg") == "AAAABAB"
 
 
+@pytest.mark.law
 def test_a_schema_that_explodes_is_refused() -> None:
     doubling: Any = "int"
     for level in range(40):
@@ -201,6 +202,7 @@ def test_a_checksum_that_old_writers_leave_behind_deflate_is_no_damage() -> None
     assert read(_header(INT, "deflate") + _block(1, data))["a"].to_pylist() == [1]
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy"])
 def test_flipped_and_lost_bytes_end_in_rows_or_in_our_error(codec: str) -> None:
     outcomes = {True: 0, False: 0}
@@ -259,6 +261,7 @@ def _mutated(schema: Any, generator: random.Random) -> Any:
     return found
 
 
+@pytest.mark.law
 def test_any_schema_ends_in_rows_or_in_our_error() -> None:
     read_whole = 0
     for seed in range(2000):

@@ -231,6 +231,7 @@ def test_a_column_the_file_lacks_is_null() -> None:  # B65
 # Parts ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy"])
 def test_parts_of_a_file_give_each_row_once(codec: str) -> None:
     generator = random.Random(9)
@@ -275,6 +276,7 @@ def test_a_file_without_rows_gives_none() -> None:
     assert read(encode(record(("a", "int")), [])).num_rows == 0
 
 
+@pytest.mark.law
 def test_ten_thousand_columns() -> None:
     schema = record(*((f"c{n}", ["null", "int"]) for n in range(10_000)))
     data = encode(schema, [{f"c{n}": n for n in range(10_000)}] * 3)

@@ -103,6 +103,7 @@ def columns_for(rng: random.Random, fields: list[pa.Field]) -> StructType:
     return StructType(list(found.values()))
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("name", ["parquet", "orc"])
 def test_columns_and_rescued_data_give_back_every_record(name: str) -> None:
     """B49, B50, B54, B71, B72, B80."""

@@ -353,6 +353,7 @@ def test_odd_names_are_columns(write: Write) -> None:
     ]
 
 
+@pytest.mark.law
 def test_ten_thousand_columns(write: Write) -> None:
     count = 10_000 if write is parquet else 2_000  # ORC's writer takes its time
     table = pa.table({f"c{number}": [number] for number in range(count)})
@@ -375,6 +376,7 @@ def test_what_is_no_such_file_is_told_by_name(write: Write, content: bytes) -> N
         infer([MemoryFile(content)], given)
 
 
+@pytest.mark.law
 def test_damaged_files_give_all_their_rows_or_an_error(write: Write) -> None:
     """Bytes flipped and cut off, at places that do not change from run to run.
 

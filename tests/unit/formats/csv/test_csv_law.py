@@ -197,6 +197,7 @@ def _raw_rows(found: CsvReader, path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.law
 @settings(max_examples=260)
 @given(seed=st.integers(0, 2**48))
 def test_columns_and_rescued_data_give_back_every_record(
@@ -210,6 +211,7 @@ def test_columns_and_rescued_data_give_back_every_record(
     assert found.counts.dropped_records == 0
 
 
+@pytest.mark.law
 @settings(max_examples=100)
 @given(seed=st.integers(0, 2**48))
 def test_both_ways_of_reading_agree_whatever_the_bytes(
@@ -250,6 +252,7 @@ MOMENTS = [
 ]
 
 
+@pytest.mark.law
 @pytest.mark.parametrize(
     ("kind", "rule"),
     [*((kind, "wholeNumbers") for kind in KINDS), ("DOUBLE", "all"), ("FLOAT", "none")],
@@ -272,6 +275,7 @@ def test_a_column_of_one_kind_of_text_is_converted_as_each_text(kind: str, rule:
         assert lost.tolist() == lost_by_it.tolist(), text
 
 
+@pytest.mark.law
 def test_ten_thousand_columns(tmp_path: Path) -> None:
     names = [f"c{place}" for place in range(10_000)]
     text = ",".join(names) + "\n" + ",".join("1" for _ in names) + "\n"
@@ -281,6 +285,7 @@ def test_ten_thousand_columns(tmp_path: Path) -> None:
     assert len(json.loads(row["_rescued_data"])) == 9_999
 
 
+@pytest.mark.law
 def test_values_of_many_megabytes(tmp_path: Path) -> None:
     long = "x" * (20 * 2**20)
     text = f'a,b\n1,{long}\n2,"{long}"\n3,"y""z{long}\n'
@@ -291,6 +296,7 @@ def test_values_of_many_megabytes(tmp_path: Path) -> None:
         assert long in rows[2]["b"]
 
 
+@pytest.mark.law
 def test_quotes_without_end_take_no_time_without_end(tmp_path: Path) -> None:
     for text in ('"' * 90_000, '"\n' * 45_000, '"a" b\n' * 30_000, '"a""\n' * 30_000):
         for multi_line in (False, True):

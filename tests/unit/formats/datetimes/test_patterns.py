@@ -136,6 +136,7 @@ TEXTS = st.one_of(
 )
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("pattern", [None, *SHAPES])
 @settings(max_examples=40)
 @given(texts=st.lists(TEXTS, max_size=30), cut=st.integers(0, 3))

@@ -202,6 +202,7 @@ def read(
     return batch.to_pylist()
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("schema", [SCHEMA, STRINGS], ids=["typed", "strings"])
 @pytest.mark.parametrize("case_sensitive", ["true", "false"])
 @settings(max_examples=60, deadline=None)
@@ -212,6 +213,7 @@ def test_the_fast_path_and_the_explaining_path_agree(schema, case_sensitive, lin
     assert repr(fast) == repr(explained)
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("schema", [SCHEMA, STRINGS], ids=["typed", "strings"])
 @settings(max_examples=60, deadline=None)
 @given(lines=st.lists(RECORDS, min_size=1, max_size=4))
@@ -220,6 +222,7 @@ def test_columns_and_rescued_data_give_back_every_record(schema, lines):
         assert_gives_back(line, row, schema)
 
 
+@pytest.mark.law
 @settings(max_examples=40, deadline=None)
 @given(lines=st.lists(RECORDS | st.sampled_from([b"", b"[1]", b"x", b'{"a', b"[]"]), max_size=9))
 def test_how_lines_are_cut_into_chunks_changes_nothing(lines):

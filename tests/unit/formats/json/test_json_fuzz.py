@@ -96,6 +96,7 @@ def _lines(data: bytes) -> list[bytes]:
     return [line for line in cut if line.strip(b" \t")]
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("given", [{}, LENIENT], ids=["strict", "lenient"])
 def test_mangled_lines_are_rows_each_by_itself(given: dict[str, str]):
     rng = random.Random(11)
@@ -112,6 +113,7 @@ def test_mangled_lines_are_rows_each_by_itself(given: dict[str, str]):
         JsonInference(options(**given)).add(data)
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("given", [{}, LENIENT], ids=["strict", "lenient"])
 def test_mangled_documents_are_rows_to_the_last_byte(given: dict[str, str]):
     rng = random.Random(12)
@@ -145,6 +147,7 @@ def test_mangled_lines_are_variants_or_corrupt_records():
         )
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("mode", ["FAILFAST", "DROPMALFORMED"])
 def test_mangled_lines_fail_or_are_dropped_and_counted(mode: str):  # B75
     rng = random.Random(14)
@@ -186,6 +189,7 @@ def test_ten_thousand_columns_and_as_many_unknown_fields():
     assert len(inference.result().fields) == 20_000
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("given", [{}, LENIENT], ids=["strict", "lenient"])
 @pytest.mark.parametrize(
     "value",

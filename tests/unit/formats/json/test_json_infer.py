@@ -93,6 +93,7 @@ def _leaf_type(value):
 
 
 class TestLaws:
+    @pytest.mark.law
     @pytest.mark.usefixtures("_eager_checks")
     @pytest.mark.parametrize("typed", [False, True])
     @given(records=_RECORDS, repeated=st.integers(1, 3))
@@ -102,6 +103,7 @@ class TestLaws:
             expected = merge_structs(expected, _type_of(record, typed=typed))
         assert _infer(*_lines(records) * repeated, typed=typed) == expected
 
+    @pytest.mark.law
     @pytest.mark.usefixtures("_eager_checks")
     @given(records=_RECORDS, cut=st.integers(0, 8))
     def test_how_records_are_cut_into_blocks_does_not_matter(self, records, cut):
@@ -110,6 +112,7 @@ class TestLaws:
             inference.add("\n".join(_lines(part)).encode())
         assert inference.result() == _infer(*_lines(records))
 
+    @pytest.mark.law
     @pytest.mark.usefixtures("_eager_checks")
     @given(known=_RECORDS, records=_RECORDS)
     def test_no_new_field_is_hidden_by_what_is_known(self, known, records):

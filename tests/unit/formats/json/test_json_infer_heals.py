@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,6 +58,7 @@ def _tolerant(record):
     return text if "'" in text or '\\"' in text else text.replace('"', "'")
 
 
+@pytest.mark.law
 @given(first=_RECORDS, later=_RECORDS, typed=st.booleans(), tolerant=st.booleans())
 def test_one_retry_heals_any_new_fields(first, later, typed, tolerant):  # B46, B47
     options = _options(typed)
@@ -69,6 +71,7 @@ def test_one_retry_heals_any_new_fields(first, later, typed, tolerant):  # B46, 
     assert not _new_fields(evolved, options, piece)
 
 
+@pytest.mark.law
 @given(records=_RECORDS, typed=st.booleans())
 def test_what_was_inferred_from_records_has_a_column_for_all_their_fields(records, typed):
     options = _options(typed)

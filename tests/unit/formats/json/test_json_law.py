@@ -159,6 +159,7 @@ def _assert_every_record_is_somewhere(
     assert next(rest, None) is None
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("separator", [None, "\x1e"])
 @settings(max_examples=EXAMPLES // 2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**48))
@@ -175,6 +176,7 @@ def test_columns_and_rescued_data_give_back_every_record(seed: int, separator: s
     assert reader.counts.rows == len(rows)
 
 
+@pytest.mark.law
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**48), indent=st.sampled_from([None, 1]))
 def test_documents_give_back_every_record(seed: int, indent: int | None):

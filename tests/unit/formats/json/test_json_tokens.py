@@ -31,6 +31,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.law
 @given(value=VALUES, ascii_only=st.booleans(), indent=st.none() | st.just(1))
 def test_json_is_taken_whole_and_left_as_it_is(value, ascii_only, indent):
     text = json.dumps(value, ensure_ascii=ascii_only, allow_nan=False, indent=indent)

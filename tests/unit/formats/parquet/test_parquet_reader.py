@@ -237,6 +237,7 @@ def test_row_groups_too_large_to_fetch_at_once_are_read_piece_by_piece(
     assert [row["n"] for row in found] == [row["l"][0] for row in found] == list(range(50_000))
 
 
+@pytest.mark.law
 def test_a_large_value_that_many_rows_share_is_given_out_in_batches() -> None:
     values = pa.DictionaryArray.from_arrays(
         pa.array([row % 3 if row % 5 else None for row in range(2000)], pa.int32()),

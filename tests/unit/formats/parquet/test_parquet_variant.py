@@ -172,6 +172,7 @@ SHAPES = [
 ]  # fmt: skip
 
 
+@pytest.mark.law
 @settings(max_examples=150)
 @given(values=st.lists(VALUES, min_size=1, max_size=8), shape=st.sampled_from(SHAPES))
 def test_whatever_is_shredded_comes_back_whole(values: list[Any], shape: pa.DataType) -> None:

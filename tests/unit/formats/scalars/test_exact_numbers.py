@@ -102,6 +102,7 @@ def test_without_a_rescued_data_column_numbers_are_those_of_spark(
     assert [row["d"] for row in rows].count(None) > 10, "the default rescues"
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("kind", ["json", "csv", "xml"])
 def test_a_promoted_number_obeys_the_same_rule(tmp_path: Path, kind: str, rule: str) -> None:
@@ -149,6 +150,7 @@ def _text(generator: random.Random) -> str:
     return f"{int(digits)}.{fraction}{exponent}"
 
 
+@pytest.mark.law
 @settings(max_examples=100)
 @given(seed=st.integers(0, 2**48), rule=st.sampled_from(RULES), is_float=st.booleans())
 def test_whole_columns_are_judged_as_each_number(seed: int, rule: Any, is_float: bool) -> None:

@@ -87,6 +87,7 @@ def test_a_number_beyond_the_largest_double_is_infinity(text):
     assert VariantUtils.to_python(value, metadata) == math.copysign(math.inf, float(text))
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("words", [False, True], ids=["strict", "words"])
 @pytest.mark.parametrize(
     ("opening", "closing"),

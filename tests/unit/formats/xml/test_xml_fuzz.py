@@ -37,6 +37,7 @@ def _damaged(generator: random.Random, data: bytes) -> bytes:
     return bytes(changed[: generator.randrange(len(changed))] if not place % 9 else changed)
 
 
+@pytest.mark.law
 @given(seed=st.integers(0, 2**40))
 @settings(max_examples=150)
 def test_damaged_files_give_rows_or_an_error_of_ours(tmp_path_factory, seed):
@@ -87,6 +88,7 @@ def test_deeply_nested(tmp_path, depth):
     inferred(written(tmp_path, content))
 
 
+@pytest.mark.law
 def test_ten_thousand_columns(tmp_path):
     names = [f"c{n}" for n in range(10_000)]
     row = "".join(f"<{name}>1</{name}>" for name in names)

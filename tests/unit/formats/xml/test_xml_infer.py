@@ -130,6 +130,7 @@ def test_a_damaged_file_is_unreadable(tmp_path):
         inferred(written(tmp_path, b"\x1f\x8b\x08\x00cut", "f.xml.gz"))
 
 
+@pytest.mark.law
 @given(seed=st.integers(0, 2**40), typed=st.booleans())
 @settings(max_examples=40)
 def test_what_is_new_to_the_reader_is_learnt_at_once(tmp_path_factory, seed, typed):

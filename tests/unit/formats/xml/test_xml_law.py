@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
@@ -137,6 +138,7 @@ def document(
     return rows, f"<?xml version='1.0'?>\n<rows>{between}{body}</rows>\n".encode()
 
 
+@pytest.mark.law
 @given(seed=st.integers(0, 2**40), rule=st.sampled_from(RULES))
 @settings(max_examples=200)
 def test_columns_and_rescued_data_give_back_every_row(tmp_path_factory, seed, rule):
@@ -150,6 +152,7 @@ def test_columns_and_rescued_data_give_back_every_row(tmp_path_factory, seed, ru
         account.record(schema, source, row)
 
 
+@pytest.mark.law
 @given(seed=st.integers(0, 2**40))
 @settings(max_examples=60)
 def test_rows_that_are_explained_are_the_same(tmp_path_factory, seed):
