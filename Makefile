@@ -14,7 +14,7 @@ ALONE = not spark and not airflow and not emulator and not cluster
 QUICK = $(ALONE) and not law and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help setup emulators demo bench bench-discovery bench-formats quick test test-unit test-spark test-airflow test-emulators fmt lint types imports lock audit dist ci clean
+.PHONY: help setup emulators demo bench bench-discovery bench-formats quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs lock audit dist ci clean
 
 help:
 	@echo 'airflow-provider-cloudfiles: files landing in storage go into tables'
@@ -31,6 +31,7 @@ help:
 	@echo '  make lint          ruff and codespell'
 	@echo '  make types         mypy --strict'
 	@echo '  make imports       import-linter: the import contracts of the packages'
+	@echo '  make docs          the documentation as a site, in build/site; warnings are errors'
 	@echo '  make quick         lint and the short tests, after each change: under a minute'
 	@echo '  make test-unit     the tests without Spark, Airflow and emulators, laws too: minutes'
 	@echo '  make test-spark    the tests with a Spark session'
@@ -103,6 +104,11 @@ types: setup
 
 imports: setup
 	$(BIN)/lint-imports --no-cache
+
+# Without the network: docs/decisions/0066-documentation-site.md.
+docs: setup
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet $(ARGS)
+	@echo 'Open build/site/index.html'
 
 # Written without the addresses packages come from: docs/decisions/0001-lock-without-hosts.md.
 lock:

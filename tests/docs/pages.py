@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
-_TOP = [ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md")]
+_TOP = [
+    ROOT / f"{name}.md"
+    for name in ("README", "CHANGELOG", "CODE_OF_CONDUCT", "CONTRIBUTING", "SECURITY")
+]
 PAGES = [*_TOP, *sorted((ROOT / "docs").rglob("*.md"))]
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -86,3 +92,14 @@ def table_rows(page: Path) -> Iterator[list[str]]:
     for line in page.read_text(encoding="utf-8").splitlines():
         if line.startswith("| "):
             yield [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+def load_script(name: str) -> ModuleType:
+    """Import a script of `docs/`, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module

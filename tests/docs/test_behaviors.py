@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.docs.pages import load_script
+
 if TYPE_CHECKING:
     from types import ModuleType
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def generator() -> ModuleType:
-    name = "generate_behaviors"
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return load_script("generate_behaviors")
 
 
 def test_the_page_is_what_the_tests_say(generator: ModuleType) -> None:

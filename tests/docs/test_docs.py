@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import importlib.util
 import io
 import re
 from contextlib import closing
@@ -23,7 +22,17 @@ from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state.numbered_log import decode_entry
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
-from tests.docs.pages import PAGES, ROOT, Block, anchors, blocks, links, python_blocks, table_rows
+from tests.docs.pages import (
+    PAGES,
+    ROOT,
+    Block,
+    anchors,
+    blocks,
+    links,
+    load_script,
+    python_blocks,
+    table_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -155,13 +164,7 @@ def test_a_page_of_each_kind_was_found() -> None:
 
 
 def test_the_page_of_options_is_what_the_code_says() -> None:
-    spec = importlib.util.spec_from_file_location(
-        "generate_options", ROOT / "docs/generate_options.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_script("generate_options")
     text = module.PAGE.read_text(encoding="utf-8")
     assert text == module.page(), "run: python docs/generate_options.py"
     for name in option_names.documented().values():

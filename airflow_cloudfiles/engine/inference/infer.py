@@ -69,8 +69,8 @@ def infer_files(
         options: The options of the source.
         known: The schema there is already: a value that does not fit it is a mismatch, and does
             not hide what else is new in the record.
-        workers: Who may help when there is much to look at; `None` for nobody. The schema is the
-        same.
+        workers: Who may help when there is much to look at; `None` for nobody. The schema
+            is the same.
 
     Raises:
         SchemaInferenceError: There is no file, or none holds a record (B4).

@@ -1,0 +1,69 @@
+"""The site is built without the network and without a warning, and needs no other host."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import PAGES, ROOT
+
+LOADED = re.compile(
+    r"<(?:script|img|iframe|source)[^>]*\ssrc=\"([^\"]+)\"|<link[^>]*\shref=\"([^\"]+)\""
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(folder),
+    ]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "https_proxy": "http://127.0.0.1:9"}
+    built = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+def test_every_page_is_in_the_site(site: Path) -> None:
+    docs = {page.relative_to(ROOT / "docs") for page in PAGES if page.is_relative_to(ROOT / "docs")}
+    project = {Path("project", page.name.lower()) for page in PAGES if page.parent == ROOT}
+    for page in docs | project:
+        assert (site / page.with_suffix(".html")).is_file(), page
+
+
+def test_no_page_loads_anything_from_another_host(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        for found in LOADED.findall(page.read_text(encoding="utf-8")):
+            [target] = filter(None, found)
+            assert not re.match(r"(?:[a-z]+:)?//", target), f"{page.name} loads {target}"
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"url\(\s*[\"']?(?:https?:)?//", sheet.read_text(encoding="utf-8"))
+
+
+def test_the_public_names_are_in_the_reference(site: Path) -> None:
+    import airflow_cloudfiles
+
+    api = "".join(page.read_text(encoding="utf-8") for page in (site / "reference/api").glob("*"))
+    for name in airflow_cloudfiles.__all__:
+        home = airflow_cloudfiles._HOMES[name]
+        assert f'id="{home}.{name}"' in api, name
+
+
+def test_links_to_files_outside_of_the_site_are_text(site: Path) -> None:
+    behaviors = (site / "reference/behaviors.html").read_text(encoding="utf-8")
+    assert "test_json_reader.py" in behaviors
+    assert not re.search(r'href="[^"]*\.py"', behaviors)
