@@ -65,5 +65,5 @@ def test_the_public_names_are_in_the_reference(site: Path) -> None:
 
 def test_links_to_files_outside_of_the_site_are_text(site: Path) -> None:
     behaviors = (site / "reference/behaviors.html").read_text(encoding="utf-8")
-    assert "test_json_reader.py" in behaviors
+    assert "test_defaults_are_those_of_the_documentation" in behaviors
     assert not re.search(r'href="[^"]*\.py"', behaviors)
