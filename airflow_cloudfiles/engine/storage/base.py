@@ -223,6 +223,13 @@ class RequestCounter:
             return self._counts.copy()
 
 
+def check_range(start: int, length: int) -> None:
+    """Refuse a part of an object that begins or extends before it."""
+    if start < 0 or length < 0:
+        msg = f"The range has the start {start} and the length {length}; neither may be negative."
+        raise ValueError(msg)
+
+
 def check_key(key: str) -> str:
     """Refuse keys that do not name one object on a disk below the root."""
     parts = key.split("/")

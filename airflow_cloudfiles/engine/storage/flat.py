@@ -189,11 +189,6 @@ class Folders:
         return None
 
 
-def child_uri(root_uri: str, key: str) -> str:
-    r"""Give the URI of an object, for people to read: not UTF-8 becomes `\xNN`."""
-    return f"{root_uri}/{printable_path(key)}"
-
-
 def key_below(root_uri: str, uri: str) -> str | None:
     """Tell under which key another location appears below a root; `None` when it is not below."""
     other = normalize_uri(uri)

@@ -30,6 +30,7 @@ from airflow_cloudfiles.engine.storage.base import (
     SkipRule,
     Wanted,
     check_key,
+    check_range,
     key_bytes,
     key_text,
 )
@@ -133,9 +134,7 @@ class LocalStore:
         etag: str | None = None,  # noqa: ARG002 - the protocol
     ) -> bytes:
         """Read part of an object."""
-        if start < 0 or length < 0:
-            msg = f"not a range: {start}, {length}"
-            raise ValueError(msg)
+        check_range(start, length)
         self._requests.add("get")
         try:
             with open(self._path(key), "rb") as file:  # noqa: PTH123 - bytes path

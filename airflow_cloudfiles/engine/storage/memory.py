@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -17,28 +17,17 @@ from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage.base import (
     ObjectChangedError,
     ObjectNotFoundError,
-    RequestCounter,
-    SkipRule,
-    Wanted,
     check_key,
+    check_range,
     key_bytes,
     key_text,
 )
 from airflow_cloudfiles.engine.storage.clock import now_us
-from airflow_cloudfiles.engine.storage.flat import (
-    Fetch,
-    Listed,
-    Order,
-    Page,
-    child_uri,
-    first_key,
-    key_below,
-    list_flat,
-)
-from airflow_cloudfiles.engine.storage.uri import normalize_uri
+from airflow_cloudfiles.engine.storage.flat import Fetch, Listed, Order, Page
+from airflow_cloudfiles.engine.storage.flat_store import FlatStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 
 @dataclass(slots=True)
@@ -60,21 +49,18 @@ class _Space:
 
 _spaces: defaultdict[str, _Space] = defaultdict(_Space)
 
-_BYTES = Order(key_bytes, last="\udcff")
-"""By the bytes of a key, of which there are more than texts in UTF-8 have."""
-
 Lists = Literal["in order", "by folder", "in no order", "from the first"]
 """How a server lists. `by folder`: `a/x` comes before `a-b`, as in SeaweedFS. `in no order`: as in
 directory buckets of S3. `from the first`: in order, but never from where it is asked to."""
 
-_PLACES: dict[str, Callable[[bytes], bytes]] = {
+_POSITIONS: dict[str, Callable[[bytes], bytes]] = {
     "by folder": lambda key: key.replace(b"/", b"\0"),
     "in no order": lambda key: hashlib.sha256(key).digest(),
 }
 _BEYOND = b"\xff" * 8
 
 
-class MemoryStore:
+class MemoryStore(FlatStore):
     """An `ObjectStore` in the memory of this process.
 
     Stores of one name share their objects; `memory://name/folder` is a root inside it.
@@ -85,70 +71,32 @@ class MemoryStore:
         lists: How well it keeps the order that listings rest on.
     """
 
+    _order = Order(key_bytes, last="\udcff")
+    """By the bytes of a key, of which there are more than texts in UTF-8 have."""
+
     def __init__(self, uri: str, *, page_size: int = 1000, lists: Lists = "in order") -> None:
-        self._uri = normalize_uri(uri)
-        name, _, folder = self._uri.removeprefix("memory://").partition("/")
-        self._space = _spaces[name]
-        self._root = folder + "/" if folder else ""
-        self._page_size = page_size
+        super().__init__(uri, page_size=page_size)
+        self._space = _spaces[self._bucket]
         self._lists = lists
-        self._requests = RequestCounter()
-
-    @property
-    def uri(self) -> str:
-        """Canonical URI of the root."""
-        return self._uri
-
-    @property
-    def page_size(self) -> int:
-        """Objects on a page of a listing."""
-        return self._page_size
 
     @property
     def is_order_promised(self) -> bool:
-        """Whether the order of listings can be relied on without looking."""
+        """Whether the order of listings can be relied on as it is."""
         return self._lists == "in order"
 
     def is_folder(self) -> bool:
         """Tell that the root can be listed: always, as in an object store."""
         return True
 
-    @property
-    def requests(self) -> Counter[str]:
-        """How many requests were made so far; a page of a listing is one `list`."""
-        return self._requests.so_far()
-
-    def list(
-        self,
-        prefix: str = "",
-        *,
-        start_after: str = "",
-        end_before: str = "",
-        skip: SkipRule | None = None,
-        ordered: bool = True,
-    ) -> Iterator[FileEntry]:
-        """List the objects, in byte order of their keys."""
-        wanted = Wanted(prefix, start_after, end_before, skip)
-        order = _BYTES if ordered else None
-        return list_flat(self._pages(prefix), self._root, wanted, order=order)
-
-    def key_after(self, after: str) -> str | None:
-        """Give the first key after a text."""
-        return first_key(self._pages(""), self._root, after, order=_BYTES)
-
     def head(self, key: str) -> FileEntry | None:
-        """Look at an object; `None` when there is none."""
+        """Inspect an object; `None` when there is none."""
         self._requests.add("head")
-        found = self._look(self._key(key))
+        found = self._find(self._key(key))
         return None if found is None else FileEntry(key, *found[1:4])
 
     def clock_us(self) -> int:
-        """Tell the time by which writes are noted."""
+        """Give the time by which writes are noted."""
         return now_us()
-
-    def arrived_us(self, entry: FileEntry) -> int:
-        """Tell when an object was written."""
-        return entry.modification_time_us
 
     def get(self, key: str) -> bytes:
         """Read an object."""
@@ -160,10 +108,8 @@ class MemoryStore:
 
     def get_range(self, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
         """Read part of an object."""
-        if start < 0 or length < 0:
-            msg = f"not a range: {start}, {length}"
-            raise ValueError(msg)
-        found = self._look(self._key(key))
+        check_range(start, length)
+        found = self._find(self._key(key))
         if etag is not None and found is not None and etag != found.etag:
             raise ObjectChangedError(self.child_uri(key))
         return self.get(key)[start : start + length]
@@ -185,11 +131,11 @@ class MemoryStore:
             return True
 
     def put_if_match(self, key: str, content: bytes, etag: str) -> bool:
-        """Replace an object if it still is the version that has an etag."""
+        """Reposition an object if it still is the version that has an etag."""
         self._requests.add("put")
         full_key = self._key(key)
         with self._space.lock:
-            found = self._look(full_key)
+            found = self._find(full_key)
             if found is None or found.etag != etag:
                 return False
             self._write(full_key, content)
@@ -202,36 +148,28 @@ class MemoryStore:
             self._space.objects.pop(self._key(key), None)
             self._space.sorted = None
 
-    def child_uri(self, key: str) -> str:
-        """Give the URI of an object."""
-        return child_uri(self._uri, key)
-
-    def key_of(self, uri: str) -> str | None:
-        """Tell under which key another location appears below this root."""
-        return key_below(self._uri, uri)
-
-    def _pages(self, prefix: str) -> Fetch:
+    def _pages(self, prefix: str, size: int, end_before: str = "") -> Fetch:  # noqa: ARG002
         """Give the function that fetches pages of a listing of what is there now."""
-        first, place = key_bytes(self._root + prefix), _PLACES.get(self._lists, bytes)
+        first, position = key_bytes(self._root + prefix), _POSITIONS.get(self._lists, bytes)
         keys = self._space.keys()
         keys = keys[bisect_left(keys, first) : bisect_left(keys, first + _BEYOND)]
         if self._lists != "in order":
-            keys = sorted(keys, key=place)
+            keys = sorted(keys, key=position)
 
         def fetch(start_after: str, mark: int | None) -> Page:
             self._requests.add("list")
             begin = mark or 0
             after = key_bytes(start_after)
             if mark is None and self._lists != "from the first" and after > first:
-                begin = bisect_right(keys, place(after), key=place)
-            end = begin + self._page_size
-            found = (self._look(key) for key in keys[begin:end])
+                begin = bisect_right(keys, position(after), key=position)
+            end = begin + size
+            found = (self._find(key) for key in keys[begin:end])
             there = [listed for listed in found if listed is not None]
             return Page(there, end if end < len(keys) else None)
 
         return fetch
 
-    def _look(self, full_key: bytes) -> Listed | None:
+    def _find(self, full_key: bytes) -> Listed | None:
         found = self._space.objects.get(full_key)
         if found is None:
             return None

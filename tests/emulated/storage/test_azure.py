@@ -292,7 +292,7 @@ def test_a_page_that_keeps_failing_ends_the_listing_with_a_sentence(behind, faul
 
 def test_what_is_not_allowed_or_not_there_is_said_in_a_sentence(azurite, uri):
     access = AzureAccess(sas_token="sv=1&sig=secret", blob_endpoint=azurite.blob_endpoint)
-    with pytest.raises(PermissionError, match=r"not allowed.*Storage Blob Data Reader") as caught:
+    with pytest.raises(PermissionError, match=r"is denied.*Storage Blob Data Reader") as caught:
         keys(AzureStore(uri, access))
     assert "secret" not in str(caught.value)
     nowhere = AzureStore(uri.replace("//c-", "//none-"), azurite.access)

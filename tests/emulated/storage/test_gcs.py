@@ -191,7 +191,7 @@ def test_a_page_that_keeps_failing_ends_the_listing_with_a_sentence(behind, faul
 
 def test_what_is_not_allowed_is_said_in_a_sentence(behind):
     behind.proxy.rules([rule(**FORBIDDEN)])
-    with pytest.raises(PermissionError, match=r"not allowed.*storage\.objects\.list") as caught:
+    with pytest.raises(PermissionError, match=r"is denied.*storage\.objects\.list") as caught:
         keys(behind())
     assert "secret" not in str(caught.value)
 

@@ -183,7 +183,7 @@ def test_conflicts_that_do_not_end_are_an_error(proxied):
     proxy.rules(
         [fault("PutObject", 99, error={"code": "ConditionalRequestConflict", "status": 409})]
     )
-    with pytest.raises(OSError, match="others kept writing it"):
+    with pytest.raises(OSError, match="other writers kept changing it"):
         store.put_if_absent("a", b"1")
     assert store.requests == {"put": 5}
 

@@ -7,21 +7,17 @@ hierarchical namespace, and conditional writes are the service's own. Two things
 - Folders are entries of their own, empty and with `hdi_isfolder` in their metadata. So listings
   ask for metadata: the request costs the same, and only blobs that have some answer with more.
 - Listings go folder by folder: `a/x` before `a-b`. A listing between bounds has to know that, so
-  the account is asked once. An account that does not tell, and OneLake, which starts listings
-  nowhere but at the beginning, are listed whole, and cut here.
+  the account is asked once. An account that does not answer that, and OneLake, which starts
+  listings nowhere but at the beginning, are listed whole, and filtered here.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import re
-import threading
-from collections import Counter
-from contextlib import contextmanager
 from dataclasses import replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from azure.core import MatchConditions
 from azure.core.exceptions import AzureError, DecodeError, HttpResponseError
@@ -34,42 +30,33 @@ from airflow_cloudfiles.engine.storage.azure.client import (
     READ_SECONDS,
     open_account,
 )
-from airflow_cloudfiles.engine.storage.azure.errors import (
-    Call,
-    error_code,
-    translated,
-)
+from airflow_cloudfiles.engine.storage.azure.errors import error_code, translated
 from airflow_cloudfiles.engine.storage.base import (
     ObjectChangedError,
     ObjectNotFoundError,
-    RequestCounter,
-    SkipRule,
     Wanted,
-    read_nothing,
     refuse_version,
 )
-from airflow_cloudfiles.engine.storage.clock import http_now_us
+from airflow_cloudfiles.engine.storage.cloud_errors import BrokenOffError, Call
 from airflow_cloudfiles.engine.storage.flat import (
     Fetch,
     Folders,
     Listed,
     Order,
     Page,
-    child_uri,
     first_key,
-    is_utf8,
-    key_below,
     list_flat,
 )
-from airflow_cloudfiles.engine.storage.uri import bucket_and_path, normalize_uri
+from airflow_cloudfiles.engine.storage.flat_store import (
+    ClientPerProcess,
+    CloudStore,
+    PageRequest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _log = logging.getLogger(__name__)
-
-_TRIES = 3
-"""How often a page is asked for whose text breaks off, which the client does not repeat itself."""
 
 _LAST = "\ud7ff"
 """Behind this character, UTF-16 and UTF-8 sort differently; no bound that is sent has a later one.
@@ -82,16 +69,15 @@ FLAT = Order(lambda key: key.encode("utf-16-be", "surrogatepass"), last=_LAST)
 TREE = Order(lambda key: FLAT.of(key.replace("/", "\0")), last=_LAST)
 """With one: the same, but what is in a folder comes right behind the folder."""
 
-_NO_BLOB = {"BlobNotFound", "ResourceNotFound", "PathNotFound"}
-_NOT_TOLD = object()
+_REFUSALS = {"BlobAlreadyExists", "ConditionNotMet"}
+"""What Azure answers when the condition of a write does not hold."""
 
 
-class AzureStore:
+class AzureStore(CloudStore):
     """An `ObjectStore` in a container.
 
     Azure takes a backslash for a slash, and its client resolves `.` and `..`: keys with a backslash
-    or such a part cannot be told from others, and are refused. A pickle holds no credentials: where
-    it is opened, the environment there decides.
+    or such a part cannot be distinguished from others, and are refused.
 
     Args:
         uri: `abfss://container@account.dfs.core.windows.net`, or with a path.
@@ -101,6 +87,12 @@ class AzureStore:
             minute.
     """
 
+    _failures = (AzureError,)
+    _key_rule = (
+        "In Azure a name is text in UTF-8, a backslash is a slash, and parts that are . or .. are "
+        "resolved."
+    )
+
     def __init__(
         self,
         uri: str,
@@ -109,169 +101,69 @@ class AzureStore:
         page_size: int = 5000,
         retries: int = 4,
     ) -> None:
-        self._uri = normalize_uri(uri)
-        bucket, path = bucket_and_path(self._uri)
-        self._container, _, host = bucket.partition("@")
+        super().__init__(uri, page_size=page_size, retries=retries)
+        self._container, _, host = self._bucket.partition("@")
         self._account, _, self._domain = host.partition(".dfs.")
-        self._root = path + "/" if path else ""
         self._access: AzureAccess | None = of_kind(AzureAccess, access)
-        self._page_size = page_size
         self._retries = retries
-        self._requests = RequestCounter()
-        self._lock = threading.Lock()
-        self._opened: tuple[int, Any] | None = None
-        self._told: Any = _NOT_TOLD
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self._uri, self._page_size, self._retries)
-
-    @property
-    def uri(self) -> str:
-        """Canonical URI of the root."""
-        return self._uri
-
-    @property
-    def page_size(self) -> int:
-        """Objects on a page of a listing."""
-        return self._page_size
+        self._clients = ClientPerProcess(self._open_client)
+        self._account_order: Order | Literal["unknown"] | None = "unknown"
 
     @property
     def key_order(self) -> Callable[[str], Any] | None:
-        """What two keys are compared by in the order of the account; `None`: it does not tell."""
-        order = self._order()
+        """What two keys are compared by in the order of the account; `None`: not known."""
+        order = self._find_order()
         return order.of if order else None
-
-    @property
-    def requests(self) -> Counter[str]:
-        """How many requests were made so far; what the client repeated by itself counts once."""
-        return self._requests.so_far()
-
-    def is_folder(self) -> bool:
-        """Whether the container is there; that it may be listed is seen at the same time."""
-        try:
-            self._page(self._root, "", None, size=1)
-        except FileNotFoundError:
-            return False
-        return True
-
-    def list(
-        self,
-        prefix: str = "",
-        *,
-        start_after: str = "",
-        end_before: str = "",
-        skip: SkipRule | None = None,
-        ordered: bool = True,
-    ) -> Iterator[FileEntry]:
-        """List the objects, in the order of the account, a page a request."""
-        return self._listing(Wanted(prefix, start_after, end_before, skip), ordered=ordered)
 
     def key_after(self, after: str) -> str | None:
         """Give the first key after a text."""
-        order = self._order()
+        order = self._find_order()
         if order is not None:
-            fetch = self._pages("", 2)
+            fetch = self._first_pages()
             return first_key(fetch, self._root, after, order=order, first_asked=_safe_start)
-        found = self._cut(self._pages("", self._page_size), Wanted(start_after=after))
+        found = self._filtered(self._pages("", self._page_size), Wanted(start_after=after))
         keys = (entry.path for entry in found)
         return min(keys, key=FLAT.of, default=None)
 
-    def head(self, key: str) -> FileEntry | None:
-        """Look at an object; `None` when there is none, or a folder."""
-        try:
-            with self._calling("head", key) as blob:
-                found = blob.get_blob_properties()
-        except ObjectNotFoundError:
-            return None
-        if _is_folder(found):
-            return None
-        return FileEntry(key, found.size, _microseconds(found.last_modified), _etag(found))
-
-    def clock_us(self) -> int:
-        """Tell the time by the clock of the account."""
-        dates: list[str | None] = []
-        self._requests.add("list")
-        with self._readable("list", self._root):
-            pages = self._client().list_blobs(
-                name_starts_with=self._root or None,
-                results_per_page=1,
-                raw_response_hook=lambda answer: dates.append(
-                    answer.http_response.headers.get("Date")
-                ),
-            )
-            next(pages.by_page(), None)
-        return http_now_us(dates[-1] if dates else None, self._uri)
-
-    def arrived_us(self, entry: FileEntry) -> int:
-        """Tell when an object was written."""
-        return entry.modification_time_us
-
-    def get(self, key: str) -> bytes:
-        """Read an object."""
-        return self._read(key)
-
-    def get_range(self, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
-        """Read part of an object."""
-        if start < 0 or length < 0:
-            msg = f"not a range: {start}, {length}"
-            raise ValueError(msg)
-        if length == 0:  # which Azure has no words for
-            return read_nothing(self, key, etag)
-        condition: dict[str, Any] = {}
-        if etag is not None:
-            condition = {"etag": f'"{etag}"', "match_condition": MatchConditions.IfNotModified}
-        try:
-            return self._read(key, offset=start, length=length, **condition)
-        except ObjectChangedError:  # also what Azure says of one that is gone
-            refuse_version(self, key)
-
     def put(self, key: str, content: bytes) -> None:
         """Create or replace an object."""
-        with self._calling("put", key) as blob:
-            blob.upload_blob(content, overwrite=True)
+        with self._call("put", key) as full_key:
+            self._blob(full_key).upload_blob(content, overwrite=True)
 
-    def put_if_absent(self, key: str, content: bytes) -> bool:
-        """Create an object unless there is one."""
-        return self._put_if(key, content, {"BlobAlreadyExists"}, overwrite=False)
+    def _describe(self, key: str, full_key: str) -> FileEntry:
+        found = self._blob(full_key).get_blob_properties()
+        if _is_folder(found):
+            raise ObjectNotFoundError(self.child_uri(key))
+        return FileEntry(key, found.size, _microseconds(found.last_modified), _etag(found))
 
-    def put_if_match(self, key: str, content: bytes, etag: str) -> bool:
-        """Replace an object if it still is the version that has an etag."""
-        condition = {"etag": f'"{etag}"', "match_condition": MatchConditions.IfNotModified}
-        return self._put_if(key, content, _NO_BLOB, overwrite=True, **condition)
+    def _server_date(self) -> str | None:
+        dates: list[str | None] = []
+        pages = self._client().list_blobs(
+            name_starts_with=self._root or None,
+            results_per_page=1,
+            raw_response_hook=lambda answer: dates.append(answer.http_response.headers.get("Date")),
+        )
+        next(pages.by_page(), None)
+        return dates[-1] if dates else None
 
-    def delete(self, key: str) -> None:
-        """Remove an object with its snapshots, if there is one."""
+    def _put_if(self, key: str, content: bytes, etag: str | None) -> bool:
+        condition = {} if etag is None else _if_match(etag)
         try:
-            with self._calling("delete", key) as blob:
-                blob.delete_blob(delete_snapshots="include")
-        except ObjectNotFoundError:
-            return
-
-    def child_uri(self, key: str) -> str:
-        """Give the URI of an object."""
-        return child_uri(self._uri, key)
-
-    def key_of(self, uri: str) -> str | None:
-        """Tell under which key another location appears below this root."""
-        return key_below(self._uri, uri)
-
-    def _put_if(self, key: str, content: bytes, refusals: set[str], **condition: Any) -> bool:
-        try:
-            with self._calling("put", key) as blob:
-                try:
-                    blob.upload_blob(content, **condition)
-                except HttpResponseError as failure:
-                    if error_code(failure) in refusals | {"ConditionNotMet"}:
-                        return False
-                    raise
+            with self._call("put", key) as full_key:
+                self._blob(full_key).upload_blob(content, overwrite=bool(condition), **condition)
         except ObjectNotFoundError:
             return False
+        except OSError as failure:
+            cause = failure.__cause__
+            if isinstance(cause, HttpResponseError) and error_code(cause) in _REFUSALS:
+                return False
+            raise
         return True
 
     def _read(self, key: str, **part: Any) -> bytes:
-        with self._calling("get", key) as blob:
+        with self._call("get", key) as full_key:
             try:
-                stream = blob.download_blob(**part)
+                stream = self._blob(full_key).download_blob(**part)
                 content: bytes = stream.readall()
             except HttpResponseError as failure:
                 if error_code(failure) == "InvalidRange":
@@ -283,15 +175,26 @@ class AzureStore:
             raise ObjectNotFoundError(self.child_uri(key))
         return content
 
+    def _read_range(self, key: str, start: int, length: int, etag: str | None) -> bytes:
+        condition = {} if etag is None else _if_match(etag)
+        try:
+            return self._read(key, offset=start, length=length, **condition)
+        except ObjectChangedError:  # Azure's answer is the same when the object is gone
+            refuse_version(self, key)
+
+    def _remove(self, full_key: str) -> None:
+        """Remove an object with its snapshots."""
+        self._blob(full_key).delete_blob(delete_snapshots="include")
+
     def _listing(self, wanted: Wanted, *, ordered: bool) -> Iterator[FileEntry]:
         """List; nothing is asked before the first step."""
         fetch = self._pages(wanted.prefix, self._page_size)
         if not (wanted.start_after or wanted.end_before or wanted.skip):
             yield from list_flat(fetch, self._root, wanted, order=None)
             return
-        order = self._order() if ordered else None
+        order = self._find_order() if ordered else None
         if order is None:
-            yield from self._cut(fetch, wanted)
+            yield from self._filtered(fetch, wanted)
             return
         safe = replace(wanted, end_before=_safe_end(wanted.end_before))
         end = None if safe == wanted else order.of(wanted.end_before)
@@ -299,110 +202,77 @@ class AzureStore:
             if end is None or order.of(entry.path) < end:
                 yield entry
 
-    def _cut(self, fetch: Fetch, wanted: Wanted) -> Iterator[FileEntry]:
+    def _filtered(self, fetch: Fetch, wanted: Wanted) -> Iterator[FileEntry]:
         """List everything that has a prefix, in whatever order, and leave out the rest here."""
         folders, skip = Folders(wanted.skip), wanted.skip
         first, end = FLAT.of(wanted.start_after), FLAT.of(wanted.end_before)
         for entry in list_flat(fetch, self._root, Wanted(wanted.prefix), order=None):
-            place = FLAT.of(entry.path)
-            if place <= first or (end and place >= end):
+            position = FLAT.of(entry.path)
+            if position <= first or (end and position >= end):
                 continue
             if folders.skipped(entry.path) is None and not (skip and skip(entry.path, False)):
                 yield entry
 
-    def _pages(self, prefix: str, size: int) -> Fetch:
-        full_prefix = self._root + prefix
-        return lambda after, mark: self._page(full_prefix, after, mark, size=size)
-
-    def _page(self, prefix: str, start_after: str, mark: str | None, *, size: int) -> Page:
+    def _fetch_page(self, asked: PageRequest) -> Page:
         """Fetch one page; the server's start is inclusive, or (before azurite 3.37) ignored."""
         where: dict[str, str] = {}
-        if FLAT.of(start_after) > FLAT.of(prefix):
-            where["start_from"] = _safe_start(start_after)
-        self._requests.add("list")
-        with self._readable("list", prefix):
-            for tries_left in reversed(range(_TRIES)):
-                pages = (
-                    self._client()
-                    .list_blobs(
-                        name_starts_with=prefix or None,
-                        include=["metadata"],
-                        results_per_page=size,
-                        **where,
-                    )
-                    .by_page(mark)
-                )
-                try:
-                    blobs = [*next(pages)]
-                except (DecodeError, AttributeError) as failure:
-                    # The client stumbles over an answer that ends within its headers.
-                    if not tries_left:
-                        raise DecodeError("the answer broke off") from failure
-                    continue
-                return Page([_listed(blob) for blob in blobs], pages.continuation_token or None)
-        raise AssertionError("unreachable")
+        if FLAT.of(asked.start_after) > FLAT.of(asked.prefix):
+            where["start_from"] = _safe_start(asked.start_after)
+        listing = self._client().list_blobs(
+            name_starts_with=asked.prefix or None,
+            include=["metadata"],
+            results_per_page=asked.size,
+            **where,
+        )
+        pages = listing.by_page(asked.mark)
+        try:
+            blobs = [*next(pages)]
+        except (DecodeError, AttributeError) as failure:
+            # The client raises one or the other for an answer that ends within its headers.
+            raise BrokenOffError from failure
+        return Page([_listed(blob) for blob in blobs], pages.continuation_token or None)
 
-    def _order(self) -> Order | None:
-        """In which order the account lists; asked once. `None`: it does not tell."""
-        if self._told is _NOT_TOLD:
-            self._told = self._ask_for_order()
-        order: Order | None = self._told
-        return order
+    def _find_order(self) -> Order | None:
+        """Give the order in which the account lists; asked once. `None`: not known."""
+        if self._account_order == "unknown":
+            self._account_order = self._ask_for_order()
+        return self._account_order
 
     def _ask_for_order(self) -> Order | None:
         if self._domain.endswith("fabric.microsoft.com"):
             return None
-        self._requests.add("head")
-        with self._readable("head", ""):
+        with self._request("head", ""):
             try:
                 found = self._client().get_account_information()
             except HttpResponseError as failure:
                 if (failure.status_code or 0) >= HTTPStatus.INTERNAL_SERVER_ERROR:
                     raise
                 _log.warning(
-                    "The Azure account %s does not tell whether it has a hierarchical namespace "
-                    "(%s), so listings that start in the middle read everything. The action "
-                    "Microsoft.Storage/storageAccounts/blobServices/getInfo/action lets the "
-                    "identity ask.",
+                    "Azure did not report whether the account %s has a hierarchical namespace "
+                    "(%s), so listings that start in the middle read everything. Allow the "
+                    "identity the action "
+                    "Microsoft.Storage/storageAccounts/blobServices/getInfo/action.",
                     self._account,
                     error_code(failure),
                 )
                 return None
         return TREE if found.get("is_hns_enabled") else FLAT
 
-    @contextmanager
-    def _calling(self, kind: Call, key: str) -> Iterator[Any]:
-        """Count a request about one object, and turn what the client raises into our errors."""
-        full_key = self._root + key
-        parts = full_key.split("/")
-        aliased = "\\" in full_key or "." in parts or ".." in parts
-        if aliased or not full_key or not is_utf8(full_key):
-            raise OSError(
-                f"Azure has no object {self.child_uri(key)!r}: a backslash is a slash there, parts "
-                f"that are . or .. are resolved, and a name is some text in UTF-8. Give the object "
-                f"another name."
-            )
-        self._requests.add(kind)
-        with self._readable(kind, full_key):
-            yield self._client().get_blob_client(full_key)
+    def _takes(self, full_key: str) -> bool:
+        is_aliased = "\\" in full_key or not {".", ".."}.isdisjoint(full_key.split("/"))
+        return super()._takes(full_key) and not is_aliased
 
-    @contextmanager
-    def _readable(self, kind: Call, full_key: str) -> Iterator[None]:
-        """Turn what the client raises into what a store raises."""
-        try:
-            yield
-        except AzureError as failure:
-            where = f"abfss://{self._container}@{self._account}.dfs.{self._domain}/{full_key}"
-            raise translated(failure, kind, where) from failure
+    def _translated(self, failure: AzureError, kind: Call, where: str) -> Exception:
+        return translated(failure, kind, where)
+
+    def _blob(self, full_key: str) -> Any:
+        return self._client().get_blob_client(full_key)
 
     def _client(self) -> Any:
-        """The client of the container; threads share it, processes do not."""
-        with self._lock:
-            if self._opened is None or self._opened[0] != os.getpid():
-                self._opened = os.getpid(), self._open()
-            return self._opened[1]
+        """Give the client of the container."""
+        return self._clients.get()
 
-    def _open(self) -> Any:
+    def _open_client(self) -> Any:
         account = open_account(self._account, self._access, "blob", domain=self._domain)
         retries = self._retries
         service = BlobServiceClient(
@@ -424,8 +294,8 @@ class AzureStore:
         return service.get_container_client(self._container)
 
 
-def _reopen(uri: str, page_size: int, retries: int) -> AzureStore:
-    return AzureStore(uri, page_size=page_size, retries=retries)
+def _if_match(etag: str) -> dict[str, Any]:
+    return {"etag": f'"{etag}"', "match_condition": MatchConditions.IfNotModified}
 
 
 def _safe_start(text: str) -> str:

@@ -7,7 +7,6 @@ may hold the request.
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Literal
 
 from azure.core.exceptions import (  # noqa: TID253 - for modules that import the client anyway
     AzureError,
@@ -19,29 +18,32 @@ from azure.core.exceptions import (  # noqa: TID253 - for modules that import th
 )
 
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
-
-Call = Literal["list", "head", "get", "put", "delete"]
+from airflow_cloudfiles.engine.storage.cloud_errors import (
+    NO_ANSWER_IN_TIME,
+    OUTCOMES,
+    Call,
+    Reason,
+    Service,
+)
 
 _READER, _WRITER = "Storage Blob Data Reader", "Storage Blob Data Contributor"
-_CALLS: dict[str, tuple[str, str]] = {
-    "list": ("could not be listed", _READER),
-    "head": ("could not be looked at", _READER),
-    "get": ("could not be read", _READER),
-    "put": ("could not be written", _WRITER),
-    "delete": ("could not be deleted", _WRITER),
+_ROLES: dict[Call, str] = {
+    "list": _READER,
+    "head": _READER,
+    "get": _READER,
+    "put": _WRITER,
+    "delete": _WRITER,
 }
-"""By kind of request: what did not work, and the role that it takes."""
+"""By kind of request: the role that it takes."""
 
+_SERVICE = Service(
+    "Azure Storage",
+    container="container",
+    grant="the role",
+    correct="Check its name and that of the account.",
+)
 _NO_CONTAINER = {"ContainerNotFound", "ContainerBeingDeleted", "FilesystemNotFound"}
-_DENIED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
-_BUSY = {
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.INTERNAL_SERVER_ERROR,
-    HTTPStatus.BAD_GATEWAY,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-}
 _NO_ANSWER = (ServiceRequestTimeoutError, ServiceResponseTimeoutError)
-_LATE = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.GATEWAY_TIMEOUT}
 
 
 def status_of(failure: AzureError) -> int | None:
@@ -50,7 +52,7 @@ def status_of(failure: AzureError) -> int | None:
 
 
 def translated(failure: AzureError, kind: Call, where: str) -> Exception:
-    """Say in a sentence what happened to a request.
+    """Give the error of a store for an error of the client.
 
     Args:
         failure: From the client.
@@ -60,13 +62,12 @@ def translated(failure: AzureError, kind: Call, where: str) -> Exception:
     Returns:
         `ObjectNotFoundError`, or an `OSError` of the class that fits.
     """
-    outcome, role = _CALLS[kind]
     code = error_code(failure)
     is_gone = status_of(failure) == HTTPStatus.NOT_FOUND and code not in _NO_CONTAINER
     if is_gone and kind != "list":
         return ObjectNotFoundError(where)
-    error, reason = _reason(failure, code, role)
-    return error(f"{where} {outcome}: {reason}")
+    error, reason = _reason(failure, code, _ROLES[kind])
+    return error(f"{where} {OUTCOMES[kind]}: {reason}")
 
 
 def error_code(failure: AzureError) -> str:
@@ -81,29 +82,19 @@ def error_code(failure: AzureError) -> str:
     return type(failure if cause is None else cause).__name__
 
 
-def _reason(failure: AzureError, code: str, role: str) -> tuple[type[OSError], str]:
-    """Why a request failed and what to do, with the class that says it to programs."""
+def _reason(failure: AzureError, code: str, role: str) -> Reason:
+    """Why a request failed and what to do, with the class that programs react to."""
     status = status_of(failure)
-    found: tuple[type[OSError], str] = (OSError, f"Azure refused the request ({code}).")
-    if code in _NO_CONTAINER or status == HTTPStatus.NOT_FOUND:
-        found = (
-            FileNotFoundError,
-            "there is no such container. Check its name and that of the account.",
+    if code in _NO_CONTAINER:
+        return _SERVICE.no_container()
+    if isinstance(failure, ClientAuthenticationError):
+        return _SERVICE.denied(code, role)
+    if isinstance(failure, _NO_ANSWER):
+        return NO_ANSWER_IN_TIME
+    if isinstance(failure, DecodeError):
+        return ConnectionError, "the answer broke off. Try again."
+    if status is None:
+        return ConnectionError, (
+            f"the account did not answer ({code}). Check its name and the network, and try again."
         )
-    elif isinstance(failure, ClientAuthenticationError) or status in _DENIED:
-        found = (
-            PermissionError,
-            f"not allowed ({code}). Give the identity the role {role} on the container.",
-        )
-    elif status in _LATE or isinstance(failure, _NO_ANSWER):
-        found = (TimeoutError, "no answer in time. Try again.")
-    elif isinstance(failure, DecodeError):
-        found = (ConnectionError, "the answers broke off. Try again.")
-    elif status is None:
-        found = (
-            ConnectionError,
-            f"no answer from the account ({code}). Check its name and the network, and try again.",
-        )
-    elif status in _BUSY:
-        found = (ConnectionError, f"the account is busy or failing ({code}). Try again later.")
-    return found
+    return _SERVICE.reason(status, code, role)

@@ -6,32 +6,35 @@ One sentence with the object, and what to do: never the client's own text, which
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Literal
 
 from google.api_core.exceptions import GoogleAPICallError, RetryError
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
 
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
+from airflow_cloudfiles.engine.storage.cloud_errors import (
+    NO_ANSWER_IN_TIME,
+    OUTCOMES,
+    Call,
+    Reason,
+    Service,
+)
 
-Call = Literal["list", "head", "get", "put", "delete"]
-
-_CALLS: dict[str, tuple[str, str]] = {
-    "list": ("could not be listed", "storage.objects.list"),
-    "head": ("could not be looked at", "storage.objects.get"),
-    "get": ("could not be read", "storage.objects.get"),
-    "put": ("could not be written", "storage.objects.create and storage.objects.delete"),
-    "delete": ("could not be deleted", "storage.objects.delete"),
+_PERMISSIONS: dict[Call, str] = {
+    "list": "storage.objects.list",
+    "head": "storage.objects.get",
+    "get": "storage.objects.get",
+    "put": "storage.objects.create and storage.objects.delete",
+    "delete": "storage.objects.delete",
 }
-"""By kind of request: what did not work, and the permission that it takes."""
+"""By kind of request: the permission that it takes."""
 
-_DENIED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
-_BUSY = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.BAD_GATEWAY}
-_BUSY |= {HTTPStatus.SERVICE_UNAVAILABLE}
-_LATE = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.GATEWAY_TIMEOUT}
+_SERVICE = Service(
+    "Cloud Storage", container="bucket", grant="the permission", correct="Check its name."
+)
 
 
 def translated(failure: Exception, kind: Call, where: str) -> Exception:
-    """Say in a sentence what happened to a request.
+    """Give the error of a store for an error of the client.
 
     Args:
         failure: From the client.
@@ -41,44 +44,26 @@ def translated(failure: Exception, kind: Call, where: str) -> Exception:
     Returns:
         `ObjectNotFoundError`, or an `OSError` of the class that fits.
     """
-    outcome, permission = _CALLS[kind]
     cause: BaseException = failure
     while isinstance(cause, RetryError) and cause.cause is not None:
         cause = cause.cause
     status = cause.code if isinstance(cause, GoogleAPICallError) else None
     if status == HTTPStatus.NOT_FOUND and kind not in {"list", "put"}:
         return ObjectNotFoundError(where)
-    error, reason = _reason(cause, status, permission)
-    return error(f"{where} {outcome}: {reason}")
+    error, reason = _reason(cause, status, _PERMISSIONS[kind])
+    return error(f"{where} {OUTCOMES[kind]}: {reason}")
 
 
-def _reason(cause: BaseException, status: int | None, needed: str) -> tuple[type[OSError], str]:
-    """Why a request failed and what to do, with the class that says it to programs."""
-    name = type(cause).__name__
-    found: tuple[type[OSError], str] = (
-        OSError,
-        f"Cloud Storage refused the request (status {status}).",
-    )
-    if status == HTTPStatus.NOT_FOUND:
-        found = (FileNotFoundError, "there is no such bucket. Check its name.")
-    elif status in _DENIED:
-        found = (
-            PermissionError,
-            f"not allowed (status {status}). Give the identity the permission {needed} on it.",
-        )
-    elif status in _LATE or "Timeout" in name:
-        found = (TimeoutError, "no answer in time. Try again.")
-    elif status in _BUSY:
-        found = (
-            ConnectionError,
-            f"Cloud Storage is busy or failing (status {status}). Try again later.",
-        )
-    elif status is None:
-        found = _without_answer(cause)
-    return found
+def _reason(cause: BaseException, status: int | None, needed: str) -> Reason:
+    """Why a request failed and what to do, with the class that programs react to."""
+    if status is not None:
+        return _SERVICE.reason(status, f"status {status}", needed)
+    if "Timeout" in type(cause).__name__:
+        return NO_ANSWER_IN_TIME
+    return _without_answer(cause)
 
 
-def _without_answer(cause: BaseException) -> tuple[type[OSError], str]:
+def _without_answer(cause: BaseException) -> Reason:
     """Why there is no answer of Cloud Storage at all."""
     name = type(cause).__name__
     if isinstance(cause, DefaultCredentialsError):

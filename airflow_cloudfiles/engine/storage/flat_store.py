@@ -1,0 +1,324 @@
+"""What do all stores with a flat name space have in common?
+
+`FlatStore` is an `ObjectStore` over keys and pages: it builds keys, lists, and translates between
+keys and URIs. `CloudStore` adds what comes with a service behind a network: it counts requests,
+repeats those whose answer breaks off, translates errors, and is pickled without credentials.
+A leaf for a cloud holds the calls of its client and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections import Counter
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
+from airflow_cloudfiles.engine.storage.base import (
+    ObjectNotFoundError,
+    RequestCounter,
+    SkipRule,
+    Wanted,
+    check_range,
+    read_nothing,
+)
+from airflow_cloudfiles.engine.storage.clock import http_now_us
+from airflow_cloudfiles.engine.storage.cloud_errors import BrokenOffError, Call, broken_off
+from airflow_cloudfiles.engine.storage.flat import (
+    UTF8,
+    Fetch,
+    Order,
+    Page,
+    first_key,
+    is_utf8,
+    key_below,
+    list_flat,
+)
+from airflow_cloudfiles.engine.storage.uri import bucket_and_path, normalize_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TRIES = 5
+"""How often a request is made whose answer breaks off, which clients do not repeat themselves."""
+
+
+class FlatStore(ABC):
+    """An `ObjectStore` over keys and pages.
+
+    Args:
+        uri: Of the root.
+        page_size: Objects on a page of a listing.
+    """
+
+    _order: ClassVar[Order] = UTF8
+    """In which order the store lists."""
+
+    def __init__(self, uri: str, *, page_size: int) -> None:
+        self._uri = normalize_uri(uri)
+        self._bucket, path = bucket_and_path(self._uri)
+        self._root = path + "/" if path else ""
+        self._page_size = page_size
+        self._requests = RequestCounter()
+
+    @property
+    def uri(self) -> str:
+        """Canonical URI of the root."""
+        return self._uri
+
+    @property
+    def page_size(self) -> int:
+        """Objects on a page of a listing."""
+        return self._page_size
+
+    @property
+    def requests(self) -> Counter[str]:
+        """How many requests were made so far; what the client repeated by itself counts once."""
+        return self._requests.so_far()
+
+    def list(
+        self,
+        prefix: str = "",
+        *,
+        start_after: str = "",
+        end_before: str = "",
+        skip: SkipRule | None = None,
+        ordered: bool = True,
+    ) -> Iterator[FileEntry]:
+        """List the objects in the order of the store, a page a request."""
+        return self._listing(Wanted(prefix, start_after, end_before, skip), ordered=ordered)
+
+    def key_after(self, after: str) -> str | None:
+        """Give the first key after a text."""
+        return first_key(self._first_pages(), self._root, after, order=self._order)
+
+    def arrived_us(self, entry: FileEntry) -> int:
+        """Give the time at which an object was written."""
+        return entry.modification_time_us
+
+    def child_uri(self, key: str) -> str:
+        """Give the URI of an object."""
+        return f"{self._uri}/{printable_path(key)}"
+
+    def key_of(self, uri: str) -> str | None:
+        """Give the key under which another location appears below this root."""
+        return key_below(self._uri, uri)
+
+    def _listing(self, wanted: Wanted, *, ordered: bool) -> Iterator[FileEntry]:
+        fetch = self._pages(wanted.prefix, self._page_size, wanted.end_before)
+        return list_flat(fetch, self._root, wanted, order=self._order if ordered else None)
+
+    def _first_pages(self) -> Fetch:
+        """Give the function that fetches the pages in which a first key is searched."""
+        return self._pages("", self._page_size)
+
+    @abstractmethod
+    def _pages(self, prefix: str, size: int, end_before: str = "") -> Fetch:
+        """Give the function that fetches the pages of a listing."""
+
+
+class PageRequest(NamedTuple):
+    """One page of a listing that a cloud is asked for.
+
+    Attributes:
+        prefix: What full keys start with.
+        start_after: Full key; keys up to it need not be on the page.
+        mark: Where the page begins, as the page before gave it.
+        size: Objects on the page, at most.
+        end_before: Full key; keys from it on need not be on the page. Empty for no end.
+    """
+
+    prefix: str
+    start_after: str = ""
+    mark: str | None = None
+    size: int = 1
+    end_before: str = ""
+
+
+class CloudStore(FlatStore):
+    """An `ObjectStore` in a bucket or container of a cloud.
+
+    A pickle holds no credentials: where it is opened, the environment there decides.
+
+    Args:
+        uri: Of the root.
+        page_size: Objects on a page of a listing.
+        settings: Further arguments of the class, for the copy that a pickle opens.
+    """
+
+    _failures: ClassVar[tuple[type[Exception], ...]]
+    """What the client of the cloud raises."""
+
+    _key_rule: ClassVar[str] = "A name is text in UTF-8 there."
+    """Which keys the cloud takes, in a sentence."""
+
+    _smallest_page: ClassVar[int] = 2
+    """Objects on a page that holds the key after another one: two where a start is inclusive."""
+
+    def __init__(self, uri: str, *, page_size: int, **settings: Any) -> None:
+        super().__init__(uri, page_size=page_size)
+        self._settings = {"page_size": page_size, **settings}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (type(self), self._uri, self._settings)
+
+    def is_folder(self) -> bool:
+        """Whether the bucket exists; the same request shows whether it may be listed."""
+        try:
+            self._page(PageRequest(self._root))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def head(self, key: str) -> FileEntry | None:
+        """Inspect an object; `None` when there is none."""
+        try:
+            with self._call("head", key) as full_key:
+                return self._describe(key, full_key)
+        except ObjectNotFoundError:
+            return None
+
+    def clock_us(self) -> int:
+        """Read the clock of the service."""
+        with self._request("list", self._root):
+            date = self._server_date()
+        return http_now_us(date, self._uri)
+
+    def get(self, key: str) -> bytes:
+        """Read an object."""
+        return self._read(key)
+
+    def get_range(self, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
+        """Read part of an object."""
+        check_range(start, length)
+        if length == 0:  # no cloud has a request for it
+            return read_nothing(self, key, etag)
+        return self._read_range(key, start, length, etag)
+
+    def put_if_absent(self, key: str, content: bytes) -> bool:
+        """Create an object unless there is one."""
+        return self._put_if(key, content, None)
+
+    def put_if_match(self, key: str, content: bytes, etag: str) -> bool:
+        """Replace an object if it still is the version that has an etag."""
+        return self._put_if(key, content, etag)
+
+    def delete(self, key: str) -> None:
+        """Remove an object, if there is one."""
+        try:
+            with self._call("delete", key) as full_key:
+                self._remove(full_key)
+        except ObjectNotFoundError:
+            return
+
+    @abstractmethod
+    def put(self, key: str, content: bytes) -> None:
+        """Create or replace an object."""
+
+    @abstractmethod
+    def _fetch_page(self, asked: PageRequest) -> Page:
+        """Make one request for a page.
+
+        Raises:
+            BrokenOffError: The answer ended before it was complete.
+        """
+
+    @abstractmethod
+    def _describe(self, key: str, full_key: str) -> FileEntry:
+        """Ask for what `head` gives."""
+
+    @abstractmethod
+    def _server_date(self) -> str | None:
+        """List one object for the header `Date` of the answer."""
+
+    @abstractmethod
+    def _read(self, key: str) -> bytes:
+        """Read a whole object."""
+
+    @abstractmethod
+    def _read_range(self, key: str, start: int, length: int, etag: str | None) -> bytes:
+        """Read at least one byte, of one version if an etag is given."""
+
+    @abstractmethod
+    def _put_if(self, key: str, content: bytes, etag: str | None) -> bool:
+        """Write if the object has this etag; with none, if there is no object."""
+
+    @abstractmethod
+    def _remove(self, full_key: str) -> None:
+        """Delete an object."""
+
+    @abstractmethod
+    def _translated(self, failure: Any, kind: Call, where: str) -> Exception:
+        """Give the error of a store for an error of the client."""
+
+    def _takes(self, full_key: str) -> bool:
+        """Whether an object can have a name."""
+        return bool(full_key) and is_utf8(full_key)
+
+    def _first_pages(self) -> Fetch:
+        return self._pages("", self._smallest_page)
+
+    def _pages(self, prefix: str, size: int, end_before: str = "") -> Fetch:
+        full_prefix = self._root + prefix
+        end = self._root + end_before if end_before else ""
+        return lambda after, mark: self._page(PageRequest(full_prefix, after, mark, size, end))
+
+    def _page(self, asked: PageRequest) -> Page:
+        """Fetch one page; an answer that breaks off is asked for again."""
+        with self._request("list", asked.prefix):
+            for _ in range(TRIES):
+                with suppress(BrokenOffError):
+                    return self._fetch_page(asked)
+        raise broken_off(self._where(asked.prefix), "list")
+
+    @contextmanager
+    def _call(self, kind: Call, key: str) -> Iterator[str]:
+        """Make a request about one object: count it, and translate its errors."""
+        full_key = self._root + key
+        if not self._takes(full_key):
+            raise OSError(
+                f"{self.child_uri(key)!r} cannot be an object. {self._key_rule} Give the object "
+                f"another name."
+            )
+        with self._request(kind, full_key):
+            yield full_key
+
+    @contextmanager
+    def _request(self, kind: Call, full_key: str) -> Iterator[None]:
+        """Count a request, and raise what the client raises as an error of a store."""
+        self._requests.add(kind)
+        try:
+            yield
+        except self._failures as failure:
+            raise self._translated(failure, kind, self._where(full_key)) from failure
+
+    def _where(self, full_key: str) -> str:
+        """Give the URI of a full key, for messages."""
+        return f"{self._uri.partition('://')[0]}://{self._bucket}/{printable_path(full_key)}"
+
+
+class ClientPerProcess:
+    """Keeps a client that the threads of a process share, and other processes do not.
+
+    Args:
+        open_client: Opens one; nothing is contacted.
+    """
+
+    def __init__(self, open_client: Callable[[], Any]) -> None:
+        self._open = open_client
+        self._lock = threading.Lock()
+        self._opened: tuple[int, Any] | None = None
+
+    def get(self) -> Any:
+        """Give the client of this process."""
+        with self._lock:
+            if self._opened is None or self._opened[0] != os.getpid():
+                self._opened = os.getpid(), self._open()
+            return self._opened[1]
+
+
+def _reopen(store: type[CloudStore], uri: str, settings: dict[str, Any]) -> CloudStore:
+    """Open what a pickle holds."""
+    return store(uri, **settings)
