@@ -1,42 +1,62 @@
 """Are `foo` and `Foo` one column?
 
 They are, as everywhere in Spark, unless the session is case-sensitive (`spark.sql.caseSensitive`):
-then they are two (B16). Names are compared in their folded form by whoever compares them; which
-rule holds is said once, by who begins to work for a stream.
+then they are two (B16). Which rule holds is an option of the stream (`CloudFilesOptions.matcher`),
+and is handed on to whatever compares names. What has no such choice, such as the columns of a Delta
+table, uses `CASE_INSENSITIVE`.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable
 
-_is_sensitive: ContextVar[bool] = ContextVar("cloudfiles_case_sensitive", default=False)
-
-
-def fold(name: str) -> str:
-    """The form of a field name under which two spellings of one column are equal."""
-    return name if _is_sensitive.get() else name.lower()
+    from pyspark.sql.types import StructField, StructType
 
 
-def is_case_sensitive() -> bool:
-    """Whether two spellings are two columns in the work at hand."""
-    return _is_sensitive.get()
+@dataclass(frozen=True, slots=True)
+class NameMatcher:
+    """Compares the names of columns and fields.
+
+    Attributes:
+        case_sensitive: Whether names that differ only in case are two.
+    """
+
+    case_sensitive: bool = False
+
+    @property
+    def key(self) -> Callable[[str], str]:
+        """Gives the form of a name under which all spellings of one column are equal.
+
+        A loop over many names takes this function once: the call then costs what `str.lower` costs.
+        """
+        return str if self.case_sensitive else str.lower
+
+    def keys(self, names: Iterable[str]) -> frozenset[str]:
+        """The keys of names."""
+        return frozenset(map(self.key, names))
+
+    def same(self, one: str, other: str) -> bool:
+        """Whether two names are spellings of one column."""
+        return one == other or self.key(one) == self.key(other)
+
+    def positions(self, schema: StructType) -> dict[str, int]:
+        """The position of each field by its key; of fields with one key, that of the first."""
+        key = self.key
+        positions: dict[str, int] = {}
+        for position, field in enumerate(schema.fields):
+            positions.setdefault(key(field.name), position)
+        return positions
+
+    def find(self, schema: StructType, name: str) -> StructField | None:
+        """The field of a name; `None` when there is none."""
+        wanted, key = self.key(name), self.key
+        return next((field for field in schema.fields if key(field.name) == wanted), None)
 
 
-def compare_case(*, sensitive: bool) -> None:
-    """Say the rule for everything that this thread does from now on, as a task does."""
-    _is_sensitive.set(sensitive)
-
-
-@contextmanager
-def comparing_case(*, sensitive: bool) -> Iterator[None]:
-    """Say the rule for a while."""
-    token = _is_sensitive.set(sensitive)
-    try:
-        yield
-    finally:
-        _is_sensitive.reset(token)
+CASE_INSENSITIVE: Final = NameMatcher(case_sensitive=False)
+"""Spark's default, and the rule wherever there is no choice."""
+CASE_SENSITIVE: Final = NameMatcher(case_sensitive=True)

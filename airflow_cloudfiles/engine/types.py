@@ -2,8 +2,8 @@
 
 The common language of schemas is `pyspark.sql.types`, which imports without a JVM. The laws are
 those of Spark's JSON inference (`JsonInferSchema` and `TypeCoercion.findTightestCommonType`),
-with two differences of ours: names are matched without regard to case, and columns stay in the
-order of their first appearance (Spark sorts them by name).
+with two differences of ours: names are matched without regard to case (unless the session is
+case-sensitive), and columns stay in the order of their first appearance (Spark sorts them by name).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from airflow_cloudfiles.engine.casing import fold as fold  # noqa: PLC0414 - asked for here
+from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.naming import quoted
 from airflow_cloudfiles.engine.shortened import cut
@@ -61,21 +61,9 @@ def is_unicode(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= each <= "\udfff" for each in text)
 
 
-def field_positions(schema: StructType) -> dict[str, int]:
-    """Where each field is, by its folded name; the first wins when two differ only in case."""
-    positions: dict[str, int] = {}
-    for position, field in enumerate(schema.fields):
-        positions.setdefault(fold(field.name), position)
-    return positions
-
-
-def find_field(schema: StructType, name: str) -> StructField | None:
-    """The field of that name without regard to case; `None` when there is none."""
-    position = field_positions(schema).get(fold(name))
-    return None if position is None else schema.fields[position]
-
-
-def merge_types(left: DataType, right: DataType) -> DataType:
+def merge_types(
+    left: DataType, right: DataType, matcher: NameMatcher = CASE_INSENSITIVE
+) -> DataType:
     """The narrowest type that holds the values of both: Spark's rule for JSON.
 
     Nothing (`NullType`) gives way to anything; numbers meet in the wider one; structs are merged
@@ -87,38 +75,41 @@ def merge_types(left: DataType, right: DataType) -> DataType:
     if isinstance(left, NullType):
         return right
     if isinstance(left, StructType) and isinstance(right, StructType):
-        return merge_structs(left, right)
+        return merge_structs(left, right, matcher)
     if isinstance(left, ArrayType) and isinstance(right, ArrayType):
-        element = merge_types(left.elementType, right.elementType)
+        element = merge_types(left.elementType, right.elementType, matcher)
         return ArrayType(element, left.containsNull or right.containsNull)
     return _merge_numbers(left, right) or StringType()
 
 
-def merge_structs(left: StructType, right: StructType) -> StructType:
+def merge_structs(
+    left: StructType, right: StructType, matcher: NameMatcher = CASE_INSENSITIVE
+) -> StructType:
     """Every field of both, once; the fields of `left` first, the new ones of `right` after them.
 
     A field that only one side has is nullable in the result: the other side's records lack it.
     """
-    merged = {fold(field.name): field for field in left.fields}
+    merged = {matcher.key(field.name): field for field in left.fields}
     shared = set()
     for field in right.fields:
-        known = merged.get(fold(field.name))
+        key = matcher.key(field.name)
+        known = merged.get(key)
         if known is None:
-            merged[fold(field.name)] = StructField(field.name, field.dataType, True, field.metadata)
+            merged[key] = StructField(field.name, field.dataType, True, field.metadata)
             continue
-        shared.add(fold(field.name))
-        merged[fold(field.name)] = StructField(
+        shared.add(key)
+        merged[key] = StructField(
             known.name,
-            merge_types(known.dataType, field.dataType),
+            merge_types(known.dataType, field.dataType, matcher),
             known.nullable or field.nullable,
             known.metadata,
         )
     return StructType(
         [
             field
-            if name in shared or field.nullable
+            if key in shared or field.nullable
             else StructField(field.name, field.dataType, True, field.metadata)
-            for name, field in merged.items()
+            for key, field in merged.items()
         ]
     )
 

@@ -18,7 +18,6 @@ from contextlib import closing
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
-from airflow_cloudfiles.engine.casing import comparing_case, is_case_sensitive
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.base import Inference, OpenedFile
@@ -60,14 +59,12 @@ class SampleTask:
         source_uri: Root that the paths are relative to.
         options: The options of the source.
         known: The schema there is already.
-        is_case_sensitive: Whether names that differ in case are two (B16).
         ranges: What to look at, in the order of the sample.
     """
 
     source_uri: str
     options: CloudFilesOptions
     known: StructType | None
-    is_case_sensitive: bool
     ranges: tuple[FileRange, ...]
 
 
@@ -205,7 +202,6 @@ def _share(  # noqa: PLR0913 - private
             source_uri=sample.store.uri,
             options=sample.options,
             known=sample.known,
-            is_case_sensitive=is_case_sensitive(),
             ranges=group,
         )
         for group in groups
@@ -256,15 +252,14 @@ def _cost(part: FileRange, options: CloudFilesOptions) -> int:
 def learn(task: SampleTask) -> Learned:
     """Carry out a task in a worker; an error of ours is a result, to be raised where it is told."""
     counts = FetchCounts()
-    with comparing_case(sensitive=task.is_case_sensitive):
-        inference = cast("TravellingInference", open_inference(task.options, task.known))
-        store = open_store(task.source_uri)
-        try:
-            for _ in _looked_at(store, inference, task.ranges, task.options, counts):
-                pass
-        except CloudFilesError as error:
-            return Learned(b"", counts, error)
-        return Learned(inference.evidence(), counts)
+    inference = cast("TravellingInference", open_inference(task.options, task.known))
+    store = open_store(task.source_uri)
+    try:
+        for _ in _looked_at(store, inference, task.ranges, task.options, counts):
+            pass
+    except CloudFilesError as error:
+        return Learned(b"", counts, error)
+    return Learned(inference.evidence(), counts)
 
 
 def _looked_at(

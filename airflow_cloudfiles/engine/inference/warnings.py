@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
 
+from airflow_cloudfiles.engine.casing import NameMatcher
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.naming import dotted
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -19,7 +20,7 @@ from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts
 from airflow_cloudfiles.engine.schema.ddl import parse_columns
 from airflow_cloudfiles.engine.schema.partitions import path_partitions
-from airflow_cloudfiles.engine.types import find_field, fold, simple_ddl
+from airflow_cloudfiles.engine.types import simple_ddl
 
 _INSIDES = {"element": "elementType", "key": "keyType", "value": "valueType"}
 
@@ -37,9 +38,11 @@ def applied_hints(
     Returns:
         One text a hint, such as `user.dob DATE (was STRING)`, in their order.
     """
-    hints = parse_columns(options.schema_hints) if options.schema_hints else []
+    matcher = options.matcher
+    hints = parse_columns(options.schema_hints, matcher) if options.schema_hints else []
     return tuple(
-        f"{dotted(hint.path)} {_ddl(hint.data_type)} ({_before(observed, partitions, hint.path)})"
+        f"{dotted(hint.path)} {_ddl(hint.data_type)} "
+        f"({_before(observed, partitions, hint.path, matcher)})"
         for hint in hints
     )
 
@@ -78,24 +81,26 @@ def no_field(
     )
 
 
-def _before(observed: StructType, partitions: StructType, path: Sequence[str]) -> str:
-    if find_field(partitions, path[0]) is not None:
+def _before(
+    observed: StructType, partitions: StructType, path: Sequence[str], matcher: NameMatcher
+) -> str:
+    if matcher.find(partitions, path[0]) is not None:
         return "a partition column"
-    found = _type_at(observed, path)
+    found = _type_at(observed, path, matcher)
     if found is None:
         return "not in the sample"
     return "no value in the sample" if isinstance(found, NullType) else f"was {_ddl(found)}"
 
 
-def _type_at(kind: DataType, path: Sequence[str]) -> DataType | None:
+def _type_at(kind: DataType, path: Sequence[str], matcher: NameMatcher) -> DataType | None:
     """The type at the end of a dotted path; `None` when nothing is there."""
     for name in path:
         if isinstance(kind, StructType):
-            field = find_field(kind, name)
+            field = matcher.find(kind, name)
             inside = None if field is None else field.dataType
         else:
             known = isinstance(kind, ArrayType | MapType)
-            inside = getattr(kind, _INSIDES.get(fold(name), ""), None) if known else None
+            inside = getattr(kind, _INSIDES.get(matcher.key(name), ""), None) if known else None
         if inside is None:
             return None
         kind = inside
@@ -115,6 +120,7 @@ def warnings_of(
 ) -> list[str]:
     """Say what may surprise whoever sees the schema."""
     found = []
+    matcher = options.matcher
     if options.partition_columns is None and not partitions.fields:
         contradiction = _contradiction(paths, options)
         found += [contradiction] if contradiction else []
@@ -124,7 +130,7 @@ def warnings_of(
             f"{key} is a field of the records and a folder, too: the column holds what the records "
             "say."
             for key in options.partition_columns or keys
-            if find_field(observed, key) is not None and find_field(partitions, key) is None
+            if matcher.find(observed, key) is not None and matcher.find(partitions, key) is None
         ]
     if counts.missing_files:
         found.append(f"{counts.missing_files} files of the sample are gone and were passed over.")
@@ -139,9 +145,10 @@ def warnings_of(
 def _contradiction(paths: Sequence[str], options: CloudFilesOptions) -> str | None:
     """Two paths whose folders contradict each other (B38), if there are."""
     first = paths[0] if paths else ""
-    names = [fold(key) for key, _ in path_partitions(first)]
+    key = options.matcher.key
+    names = [key(name) for name, _ in path_partitions(first)]
     for path in paths:
-        others = [fold(key) for key, _ in path_partitions(path)]
+        others = [key(name) for name, _ in path_partitions(path)]
         if others != names or len(set(others)) < len(others):
             return (
                 f"The folders in {options.path} give no partition columns, because they contradict "

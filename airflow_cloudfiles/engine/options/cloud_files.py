@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from airflow_cloudfiles.engine.casing import NameMatcher
 from airflow_cloudfiles.engine.errors import OptionError, UnknownOptionError, UnsupportedOptionError
 from airflow_cloudfiles.engine.files import ReadLimit
 from airflow_cloudfiles.engine.options import names as option_names
@@ -147,6 +148,11 @@ class CloudFilesOptions:
     """Internal: columns that the paths fill; a field of such a name is rescued."""
     exclude: tuple[str, ...] = ()
     """Internal: locations below the source that are not sources (the target)."""
+
+    @property
+    def matcher(self) -> NameMatcher:
+        """How names of columns are compared."""
+        return NameMatcher(self.case_sensitive)
 
     @property
     def reserved_columns(self) -> tuple[str, ...]:

@@ -172,7 +172,7 @@ class _Stream:
                 "name in options as rescuedDataColumn, as the stream has it."
             )
         location = promotion.schema_location or promotion.checkpoint_location
-        log = SchemaLog(open_store(location), metadata.source)
+        log = SchemaLog(open_store(location), metadata.source, options.matcher)
         return cls(metadata, options, reading_options(options, given), rescued, log)
 
     def promoter(self, fields: Sequence[PromotedField]) -> Promoter:

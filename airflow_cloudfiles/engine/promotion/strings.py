@@ -41,7 +41,6 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 from airflow_cloudfiles.engine.promotion.rescued_json import as_object, key_name, members
-from airflow_cloudfiles.engine.types import find_field
 
 _MARK: Final = uuid.uuid4().hex.encode()
 _WRAPPED: Final = re.compile(rb'\{"' + _MARK + rb'":("(?:[^"\\]|\\.)*")\}', re.DOTALL)
@@ -68,6 +67,7 @@ class Texts:
 
     def __init__(self, options: CloudFilesOptions) -> None:
         self._convert = _converters(options)
+        self._matcher = options.matcher
         self._is_flat = isinstance(options.format_options, CsvOptions)
         self._known: dict[DataType, Callable[[str], object]] = {}
 
@@ -101,7 +101,7 @@ class Texts:
     def _member(self, key: bytes, text: bytes, kind: StructType | MapType) -> bytes:
         if isinstance(kind, MapType):
             return self.as_json(text, kind.valueType)
-        field = find_field(kind, key_name(key))
+        field = self._matcher.find(kind, key_name(key))
         return text if field is None else self.as_json(text, field.dataType)
 
     def _leaf(self, value: bytes, kind: DataType) -> bytes:

@@ -27,7 +27,11 @@ from airflow_cloudfiles.engine.types import canonical
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.csv.types import TypeFinder as CsvTypeFinder
 
-_KEPT_OPTIONS: Final = ("cloudFiles.inferColumnTypes", "readerCaseSensitive")
+_KEPT_OPTIONS: Final = (
+    "cloudFiles.inferColumnTypes",
+    "cloudFiles.internal.caseSensitive",
+    "readerCaseSensitive",
+)
 _OF_JSON: Final = (
     "cloudFiles.rescueInexactNumbers",
     "dateFormat",

@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.splits import BatchContext
 from airflow_cloudfiles.engine.schema.log import full_schema, in_order
 from airflow_cloudfiles.engine.schema.partitions import misfits, partition_arrays, path_partitions
-from airflow_cloudfiles.engine.types import fold, to_arrow
+from airflow_cloudfiles.engine.types import to_arrow
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,12 @@ class ColumnSources:
     def __init__(self, context: BatchContext) -> None:
         options = context.options
         self._options = options
+        self._matcher = options.matcher
         self._partitions = _schema(context.partition_schema)
         self._data = _schema(context.data_schema)
         found_in_paths = options.has_schema and options.partition_columns is None
         self._may_be_in_paths = {
-            fold(column.name): column
+            self._matcher.key(column.name): column
             for column in self._data.fields
             if found_in_paths and _may_be_in_path(column, options)
         }
@@ -68,8 +69,9 @@ class ColumnSources:
         Raises:
             IncompatibleSchemaError: A column has a type that the format cannot be read into.
         """
-        keys = {fold(key) for key, _ in path_partitions(path)} if self._may_be_in_paths else set()
-        names = frozenset(keys & self._may_be_in_paths.keys())
+        found = path_partitions(path) if self._may_be_in_paths else []
+        keys = self._matcher.keys(name for name, _ in found)
+        names = keys.intersection(self._may_be_in_paths)
         if names not in self._known:
             self._known[names] = self._without(names)
         return self._known[names]
@@ -85,10 +87,9 @@ class ColumnSources:
         if not partitions.fields and batch.schema.names == self.arrow_schema.names:
             return batch
         found = dict(zip(batch.schema.names, batch.columns, strict=True))
-        found |= dict(
-            zip(partitions.names, partition_arrays(path, partitions, batch.num_rows), strict=True)
-        )
-        lost = misfits(path, partitions)
+        values = partition_arrays(path, partitions, batch.num_rows, self._matcher)
+        found |= dict(zip(partitions.names, values, strict=True))
+        lost = misfits(path, partitions, self._matcher)
         rescued = self._options.rescued_data_column
         if lost and rescued is None:
             raise _misfit(lost, partitions, file_uri)
@@ -117,9 +118,9 @@ class ColumnSources:
 
     def _without(self, names: frozenset[str]) -> FileColumns:
         """The reader of files whose paths have some of the data columns."""
-        fields = self._data.fields
-        own = StructType([each for each in fields if fold(each.name) not in names])
-        in_path = [each for each in fields if fold(each.name) in names]
+        fields, key = self._data.fields, self._matcher.key
+        own = StructType([each for each in fields if key(each.name) not in names])
+        in_path = [each for each in fields if key(each.name) in names]
         partitions = StructType([*self._partitions.fields, *in_path])
         options = replace(self._options, path_columns=tuple(partitions.names))
         return FileColumns(open_reader(own, options), partitions)

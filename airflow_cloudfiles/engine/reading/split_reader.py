@@ -16,7 +16,6 @@ from typing import cast
 
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.casing import compare_case
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.base import (
     BlockReader,
@@ -67,7 +66,6 @@ class SplitReader:
 
     def __init__(self, split: Split) -> None:
         context = split.context
-        compare_case(sensitive=context.options.case_sensitive)
         self._split = split
         self._store: ObjectStore = open_store(context.source_uri)
         self._options = context.options

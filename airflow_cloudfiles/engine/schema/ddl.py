@@ -43,8 +43,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.errors import SchemaHintError
-from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, fold
+from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,13 +118,17 @@ class _Token:
     position: int
 
 
-def parse_columns(text: str) -> list[ColumnDefinition]:
+def parse_columns(text: str, matcher: NameMatcher = CASE_INSENSITIVE) -> list[ColumnDefinition]:
     """Read a list of columns whose names may be dotted paths; empty text gives none.
+
+    Args:
+        text: The list.
+        matcher: How the names of a struct's fields are compared, none of which may come twice.
 
     Raises:
         SchemaHintError: The text is not such a list; says where, and what was probably meant.
     """
-    return _Parser(text).columns()
+    return _Parser(text, matcher).columns()
 
 
 def parse_schema(text: str) -> StructType:
@@ -144,8 +149,9 @@ def parse_schema(text: str) -> StructType:
 class _Parser:
     """Reads one text by recursive descent."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, matcher: NameMatcher) -> None:
         self._text = text
+        self._matcher = matcher
         self._tokens = _tokens(text)
         self._at = 0
         self._depth = 0
@@ -212,11 +218,15 @@ class _Parser:
     def _fields(self) -> list[StructField]:
         if self._next.value == ">":
             return []
+        key = self._matcher.key
         fields = [self._field()]
+        known = {key(fields[0].name)}
         while self._accept(","):
             position = self._next.position
             fields.append(self._field())
-            if any(fold(fields[-1].name) == fold(other.name) for other in fields[:-1]):
+            count = len(known)
+            known.add(key(fields[-1].name))
+            if len(known) == count:
                 _fail(self._text, position, f"the field {fields[-1].name} is there twice")
         return fields
 

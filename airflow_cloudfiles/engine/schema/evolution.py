@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
+from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.schema.diff import SchemaChange, diff_json
-from airflow_cloudfiles.engine.types import field_positions, fold
 
 __all__ = ["SchemaChange", "diff", "evolve"]
 
 
-def evolve(current: StructType, observed: StructType) -> StructType:
+def evolve(
+    current: StructType, observed: StructType, matcher: NameMatcher = CASE_INSENSITIVE
+) -> StructType:
     """Add the columns of `observed` that `current` lacks.
 
     Doing it twice changes nothing more. New fields of a nested struct go to that struct's end
@@ -23,36 +25,41 @@ def evolve(current: StructType, observed: StructType) -> StructType:
     Args:
         current: The schema that is evolved.
         observed: A resolved schema of newer records.
+        matcher: How names are compared.
 
     Returns:
         A schema of which `current` is a part, field by field and in the same order.
     """
     fields = list(current.fields)
-    positions = field_positions(current)
+    key = matcher.key
+    positions = matcher.positions(current)
     for field in observed.fields:
-        position = positions.get(fold(field.name))
+        position = positions.get(key(field.name))
         if position is None:
-            positions[fold(field.name)] = len(fields)
+            positions[key(field.name)] = len(fields)
             fields.append(StructField(field.name, field.dataType, True, field.metadata))
             continue
         known = fields[position]
         fields[position] = StructField(
-            known.name, _evolve_type(known.dataType, field.dataType), known.nullable, known.metadata
+            known.name,
+            _evolve_type(known.dataType, field.dataType, matcher),
+            known.nullable,
+            known.metadata,
         )
     return StructType(fields)
 
 
-def _evolve_type(current: DataType, observed: DataType) -> DataType:
+def _evolve_type(current: DataType, observed: DataType, matcher: NameMatcher) -> DataType:
     """The current type, with new fields in the structs that both have."""
     if isinstance(current, StructType) and isinstance(observed, StructType):
-        return evolve(current, observed)
+        return evolve(current, observed, matcher)
     if isinstance(current, ArrayType) and isinstance(observed, ArrayType):
-        element = _evolve_type(current.elementType, observed.elementType)
+        element = _evolve_type(current.elementType, observed.elementType, matcher)
         return ArrayType(element, current.containsNull)
     if isinstance(current, MapType):
         value = current.valueType
         for each in _values_as_map(observed):
-            value = _evolve_type(value, each)
+            value = _evolve_type(value, each, matcher)
         return MapType(current.keyType, value, current.valueContainsNull)
     return current
 

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
 
+from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.errors import SchemaHintError
 from airflow_cloudfiles.engine.naming import dotted, quoted
-from airflow_cloudfiles.engine.types import field_positions, fold, short_type
+from airflow_cloudfiles.engine.types import short_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,12 +31,17 @@ if TYPE_CHECKING:
 _INSIDES = ("element", "key", "value")
 
 
-def apply_hints(schema: StructType, hints: Sequence[ColumnDefinition]) -> StructType:
+def apply_hints(
+    schema: StructType,
+    hints: Sequence[ColumnDefinition],
+    matcher: NameMatcher = CASE_INSENSITIVE,
+) -> StructType:
     """Put what the hints say over an inferred schema.
 
     Args:
         schema: What was inferred; `NullType` marks what no record had a value for.
         hints: As `ddl.parse_columns` reads them.
+        matcher: How names are compared.
 
     Raises:
         SchemaHintError: A path leads through something that has no such inside, the same path
@@ -43,49 +49,53 @@ def apply_hints(schema: StructType, hints: Sequence[ColumnDefinition]) -> Struct
     """
     seen: dict[tuple[str, ...], ColumnDefinition] = {}
     for hint in hints:
-        path = tuple(fold(part) for part in hint.path)
+        path = tuple(map(matcher.key, hint.path))
         if path in seen:
             raise SchemaHintError(
                 f"cloudFiles.schemaHints names {dotted(hint.path)} twice, at characters "
                 f"{seen[path].position} and {hint.position}. Keep one."
             )
         seen[path] = hint
-        schema = _in_struct(schema, hint, 0)
+        schema = _in_struct(schema, hint, 0, matcher)
     return schema
 
 
-def _in_struct(struct: StructType, hint: ColumnDefinition, depth: int) -> StructType:
+def _in_struct(
+    struct: StructType, hint: ColumnDefinition, depth: int, matcher: NameMatcher
+) -> StructType:
     """The struct with the hint applied to the field that the path names at this depth."""
     name = hint.path[depth]
     is_last = depth == len(hint.path) - 1
     fields = list(struct.fields)
-    position = field_positions(struct).get(fold(name))
+    position = matcher.positions(struct).get(matcher.key(name))
     if position is None:
-        kind = _hinted(hint) if is_last else _new_struct(hint, depth + 1)
+        kind = _hinted(hint) if is_last else _new_struct(hint, depth + 1, matcher)
         fields.append(StructField(name, kind, True, _metadata(hint) if is_last else None))
         return StructType(fields)
     known = fields[position]
     if is_last:
         fields[position] = StructField(name, _hinted(hint), True, _metadata(hint, known))
     else:
-        kind = _inside(known.dataType, hint, depth + 1)
+        kind = _inside(known.dataType, hint, depth + 1, matcher)
         fields[position] = StructField(known.name, kind, known.nullable, known.metadata)
     return StructType(fields)
 
 
-def _inside(kind: DataType, hint: ColumnDefinition, depth: int) -> DataType:
+def _inside(kind: DataType, hint: ColumnDefinition, depth: int, matcher: NameMatcher) -> DataType:
     """The type with the hint applied to the part of it that the path names at this depth."""
     if isinstance(kind, NullType):
-        return _new_struct(hint, depth)
+        return _new_struct(hint, depth, matcher)
     if isinstance(kind, StructType):
-        return _in_struct(kind, hint, depth)
-    part = fold(hint.path[depth])
+        return _in_struct(kind, hint, depth, matcher)
+    part = matcher.key(hint.path[depth])
     if isinstance(kind, ArrayType) and part == "element":
-        return ArrayType(_part(kind.elementType, hint, depth), kind.containsNull)
+        return ArrayType(_part(kind.elementType, hint, depth, matcher), kind.containsNull)
     if isinstance(kind, MapType) and part == "key":
-        return MapType(_part(kind.keyType, hint, depth), kind.valueType, kind.valueContainsNull)
+        key = _part(kind.keyType, hint, depth, matcher)
+        return MapType(key, kind.valueType, kind.valueContainsNull)
     if isinstance(kind, MapType) and part == "value":
-        return MapType(kind.keyType, _part(kind.valueType, hint, depth), kind.valueContainsNull)
+        value = _part(kind.valueType, hint, depth, matcher)
+        return MapType(kind.keyType, value, kind.valueContainsNull)
     where = dotted(hint.path[:depth])
     if isinstance(kind, ArrayType):
         advice = f"{where} is an array: write {where}.element"
@@ -99,22 +109,22 @@ def _inside(kind: DataType, hint: ColumnDefinition, depth: int) -> DataType:
     )
 
 
-def _part(kind: DataType, hint: ColumnDefinition, depth: int) -> DataType:
+def _part(kind: DataType, hint: ColumnDefinition, depth: int, matcher: NameMatcher) -> DataType:
     """The inside of an array or a map: the hinted type, or what the path leads to further in."""
     is_last = depth == len(hint.path) - 1
-    return _hinted(hint) if is_last else _inside(kind, hint, depth + 1)
+    return _hinted(hint) if is_last else _inside(kind, hint, depth + 1, matcher)
 
 
-def _new_struct(hint: ColumnDefinition, depth: int) -> StructType:
+def _new_struct(hint: ColumnDefinition, depth: int, matcher: NameMatcher) -> StructType:
     """A struct for the rest of a path that leads to where nothing is yet."""
-    if fold(hint.path[depth]) in _INSIDES:
+    if matcher.key(hint.path[depth]) in _INSIDES:
         where = dotted(hint.path[:depth])
         raise SchemaHintError(
             f"cloudFiles.schemaHints names {dotted(hint.path)} (at character {hint.position}), "
             f"but no record of the sample has a value for {where}. Hint {where} as a whole, for "
             f"instance {where} ARRAY<STRING>."
         )
-    return _in_struct(StructType([]), hint, depth)
+    return _in_struct(StructType([]), hint, depth, matcher)
 
 
 def _hinted(hint: ColumnDefinition) -> DataType:

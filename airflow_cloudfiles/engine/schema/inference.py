@@ -16,11 +16,12 @@ from airflow_cloudfiles.engine.errors import SchemaHintError
 from airflow_cloudfiles.engine.schema.ddl import ColumnDefinition, parse_columns
 from airflow_cloudfiles.engine.schema.hints import apply_hints
 from airflow_cloudfiles.engine.schema.partitions import beside, partition_schema
-from airflow_cloudfiles.engine.types import canonical_struct, field_positions, fold, short_type
+from airflow_cloudfiles.engine.types import canonical_struct, short_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from airflow_cloudfiles.engine.casing import NameMatcher
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
@@ -66,29 +67,35 @@ def resolve(
     Raises:
         SchemaHintError: A hint cannot be parsed, or does not fit.
     """
-    hints = parse_columns(options.schema_hints) if options.schema_hints else []
+    matcher = options.matcher
+    hints = parse_columns(options.schema_hints, matcher) if options.schema_hints else []
     check_reserved(hints, options)
     observed = _without_reserved(observed, options)
     found = partition_schema(
-        paths, columns=options.partition_columns, typed=options.infer_column_types
+        paths,
+        columns=options.partition_columns,
+        typed=options.infer_column_types,
+        matcher=matcher,
     )
-    partitions = beside(canonical_struct(observed), found)
-    keys = field_positions(partitions)
-    for_paths = [hint for hint in hints if fold(hint.path[0]) in keys]
-    for_records = [hint for hint in hints if fold(hint.path[0]) not in keys]
+    partitions = beside(canonical_struct(observed), found, matcher)
+    keys = matcher.keys(partitions.names)
+    for_paths = [hint for hint in hints if matcher.key(hint.path[0]) in keys]
+    for_records = [hint for hint in hints if matcher.key(hint.path[0]) not in keys]
     return (
-        canonical_struct(apply_hints(observed, for_records)),
-        hinted_partitions(partitions, for_paths),
+        canonical_struct(apply_hints(observed, for_records, matcher)),
+        hinted_partitions(partitions, for_paths, matcher),
     )
 
 
-def hinted_partitions(partitions: StructType, hints: Sequence[ColumnDefinition]) -> StructType:
+def hinted_partitions(
+    partitions: StructType, hints: Sequence[ColumnDefinition], matcher: NameMatcher
+) -> StructType:
     """Give partition columns the hinted types, which must be atomic: a path holds only text.
 
     Raises:
         SchemaHintError: A hinted type is not atomic.
     """
-    hinted = apply_hints(partitions, hints)
+    hinted = apply_hints(partitions, hints, matcher)
     for field in hinted.fields:
         if isinstance(field.dataType, StructType | ArrayType | MapType):
             raise SchemaHintError(
@@ -100,8 +107,9 @@ def hinted_partitions(partitions: StructType, hints: Sequence[ColumnDefinition])
 
 def _without_reserved(observed: StructType, options: CloudFilesOptions) -> StructType:
     """Leave out fields named as the columns the reader itself fills; it rescues their values."""
-    reserved = {fold(options.corrupt_record_column), fold(options.rescued_data_column or "")}
-    return StructType([field for field in observed.fields if fold(field.name) not in reserved])
+    key = options.matcher.key
+    reserved = {key(options.corrupt_record_column), key(options.rescued_data_column or "")}
+    return StructType([field for field in observed.fields if key(field.name) not in reserved])
 
 
 def check_reserved(hints: Sequence[ColumnDefinition], options: CloudFilesOptions) -> None:
@@ -111,13 +119,14 @@ def check_reserved(hints: Sequence[ColumnDefinition], options: CloudFilesOptions
         SchemaHintError: There is one.
     """
     rescued, corrupt = options.rescued_data_column, options.corrupt_record_column
+    matcher = options.matcher
     for hint in hints:
-        if rescued is not None and fold(hint.path[0]) == fold(rescued):
+        if rescued is not None and matcher.same(hint.path[0], rescued):
             raise SchemaHintError(
                 f"cloudFiles.schemaHints names {rescued!r}, which is the rescued data column and "
                 "always a string. Remove the hint."
             )
-        if fold(hint.path[0]) != fold(corrupt):
+        if not matcher.same(hint.path[0], corrupt):
             continue
         if hint.path != (corrupt,) or not isinstance(hint.data_type, StringType):
             raise SchemaHintError(

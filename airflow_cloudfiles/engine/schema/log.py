@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StringType, StructField, StructType
 
+from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.errors import StateConflictError
 from airflow_cloudfiles.engine.schema.log_entry import (
     NewFields,
@@ -57,12 +58,16 @@ class SchemaLog:
     Args:
         store: The schema location.
         source_uri: Canonical URI of the source; a log holds the versions of one source only.
+        matcher: How names of columns are compared.
     """
 
-    def __init__(self, store: ObjectStore, source_uri: str) -> None:
+    def __init__(
+        self, store: ObjectStore, source_uri: str, matcher: NameMatcher = CASE_INSENSITIVE
+    ) -> None:
         self._log = open_log(store)
         self._uri = store.uri
         self._source = source_uri
+        self._matcher = matcher
 
     def latest(self) -> SchemaVersion | None:
         """Read the newest version; `None` when there is none yet.
@@ -139,7 +144,7 @@ class SchemaLog:
             reason,
             None,
             data_schema.jsonValue(),
-            beside(data_schema, partition_schema).jsonValue(),
+            beside(data_schema, partition_schema, self._matcher).jsonValue(),
             options,
         )
         append_entry(self._log, entry)

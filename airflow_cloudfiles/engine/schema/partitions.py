@@ -29,8 +29,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.types import field_positions, fold, to_arrow
+from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -55,7 +56,11 @@ def path_partitions(path: str) -> list[tuple[str, str | None]]:
 
 
 def partition_schema(
-    paths: Iterable[str], *, columns: Sequence[str] | None, typed: bool
+    paths: Iterable[str],
+    *,
+    columns: Sequence[str] | None,
+    typed: bool,
+    matcher: NameMatcher = CASE_INSENSITIVE,
 ) -> StructType:
     """Resolve the partition columns of a source.
 
@@ -63,52 +68,61 @@ def partition_schema(
         paths: Sampled paths relative to the source.
         columns: `cloudFiles.partitionColumns`: `None` infers them, empty drops them (B43).
         typed: Infer `int`, `bigint` and `date` (B37); otherwise they are strings (B36).
+        matcher: How names are compared.
 
     Returns:
         The columns, all nullable; no columns when the paths contradict each other (B38).
     """
     if columns is not None and not columns:
         return StructType([])
-    kinds: dict[str, DataType] = {fold(name): NullType() for name in columns or ()}
-    names = None if columns is None else list({fold(name): name for name in columns}.values())
+    key = matcher.key
+    kinds: dict[str, DataType] = {key(name): NullType() for name in columns or ()}
+    names = None if columns is None else list({key(name): name for name in columns}.values())
     for path in paths:
         pairs = path_partitions(path)
         if names is None:
-            names = [key for key, _ in pairs]
-            kinds = {fold(key): NullType() for key in names}
-        if columns is None and [fold(key) for key, _ in pairs] != [fold(key) for key in names]:
+            names = [name for name, _ in pairs]
+            kinds = {key(name): NullType() for name in names}
+        if columns is None and [key(name) for name, _ in pairs] != [key(name) for name in names]:
             return StructType([])
         if typed:
-            _learn(kinds, pairs)
+            _learn(kinds, pairs, matcher)
     if len(kinds) != len(names or ()):
         return StructType([])
-    return StructType([StructField(name, _resolved(kinds[fold(name)])) for name in names or ()])
+    return StructType([StructField(name, _resolved(kinds[key(name)])) for name in names or ()])
 
 
-def partition_values(path: str, columns: Iterable[str]) -> dict[str, str | None]:
+def partition_values(
+    path: str, columns: Iterable[str], matcher: NameMatcher = CASE_INSENSITIVE
+) -> dict[str, str | None]:
     """Look up the named partitions in one path: text, `None` where absent or null (B40).
 
-    Keys are compared without regard to case; of several equal ones the last, deepest one counts.
+    Of several equal keys the last, deepest one counts.
     """
-    found = {fold(key): value for key, value in path_partitions(path)}
-    return {name: found.get(fold(name)) for name in columns}
+    key = matcher.key
+    found = {key(name): value for name, value in path_partitions(path)}
+    return {name: found.get(key(name)) for name in columns}
 
 
-def partition_arrays(path: str, partitions: StructType, rows: int) -> list[pa.Array]:
+def partition_arrays(
+    path: str, partitions: StructType, rows: int, matcher: NameMatcher = CASE_INSENSITIVE
+) -> list[pa.Array]:
     """Make the partition columns of the rows of one file.
 
     A value that does not fit its column's type is null; `misfits` names it.
     """
-    values = partition_values(path, partitions.names)
+    values = partition_values(path, partitions.names, matcher)
     return [
         pa.repeat(_scalar(values[field.name], field.type) or pa.scalar(None, field.type), rows)
         for field in to_arrow(partitions)
     ]
 
 
-def misfits(path: str, partitions: StructType) -> dict[str, str]:
+def misfits(
+    path: str, partitions: StructType, matcher: NameMatcher = CASE_INSENSITIVE
+) -> dict[str, str]:
     """The partition values of a path that do not fit the type of their column, as text."""
-    values = partition_values(path, partitions.names)
+    values = partition_values(path, partitions.names, matcher)
     return {
         field.name: text
         for field in to_arrow(partitions)
@@ -116,10 +130,12 @@ def misfits(path: str, partitions: StructType) -> dict[str, str]:
     }
 
 
-def beside(data_schema: StructType, partitions: StructType) -> StructType:
+def beside(
+    data_schema: StructType, partitions: StructType, matcher: NameMatcher = CASE_INSENSITIVE
+) -> StructType:
     """The partition columns that the records do not have themselves."""
-    own = field_positions(data_schema)
-    return StructType([field for field in partitions.fields if fold(field.name) not in own])
+    own = matcher.keys(data_schema.names)
+    return StructType([each for each in partitions.fields if matcher.key(each.name) not in own])
 
 
 def _decode(text: str) -> str:
@@ -133,12 +149,15 @@ def _decode(text: str) -> str:
         return printable
 
 
-def _learn(kinds: dict[str, DataType], pairs: Sequence[tuple[str, str | None]]) -> None:
+def _learn(
+    kinds: dict[str, DataType], pairs: Sequence[tuple[str, str | None]], matcher: NameMatcher
+) -> None:
     """Widen the types by the values of one path."""
-    for key, value in dict(pairs).items():
-        known = kinds.get(fold(key))
+    for name, value in dict(pairs).items():
+        key = matcher.key(name)
+        known = kinds.get(key)
         if known is not None and value is not None:
-            kinds[fold(key)] = _wider(known, _kind_of(value))
+            kinds[key] = _wider(known, _kind_of(value))
 
 
 def _kind_of(value: str) -> DataType:

@@ -29,11 +29,12 @@ from airflow_cloudfiles.engine.schema.hints import apply_hints
 from airflow_cloudfiles.engine.schema.inference import check_reserved, hinted_partitions
 from airflow_cloudfiles.engine.schema.partitions import beside
 from airflow_cloudfiles.engine.shortened import few
-from airflow_cloudfiles.engine.types import as_nullable, canonical_struct, field_positions, fold
+from airflow_cloudfiles.engine.types import as_nullable, canonical_struct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from airflow_cloudfiles.engine.casing import NameMatcher
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.schema.log import SchemaVersion
 
@@ -84,22 +85,23 @@ def restarted(latest: SchemaVersion, options: CloudFilesOptions) -> Restarted:
     Raises:
         SchemaHintError: `cloudFiles.schemaHints` cannot be read.
     """
-    hints = parse_columns(options.schema_hints) if options.schema_hints else []
+    matcher = options.matcher
+    hints = parse_columns(options.schema_hints, matcher) if options.schema_hints else []
     check_reserved(hints, options)
     of_paths = latest.partition_schema
     if options.partition_columns is not None:
-        of_paths = _partitions(latest, options.partition_columns, hints)
-    keys = field_positions(of_paths)
+        of_paths = _partitions(latest, options.partition_columns, hints, matcher)
+    keys = matcher.keys(of_paths.names)
     data, warnings = latest.data_schema, []
     for hint in hints:
-        if fold(hint.path[0]) in keys:
-            of_paths, told = _hinted(of_paths, hint, latest)
+        if matcher.key(hint.path[0]) in keys:
+            of_paths, told = _hinted(of_paths, hint, latest, matcher)
         else:
-            data, told = _hinted(data, hint, latest)
+            data, told = _hinted(data, hint, latest, matcher)
         warnings += told
-    of_paths = beside(data, of_paths)
+    of_paths = beside(data, of_paths, matcher)
     changes = (*diff(latest.data_schema, data), *diff(latest.partition_schema, of_paths))
-    warnings += _forgotten(latest, hints) + _retyped(latest, options)
+    warnings += _forgotten(latest, hints, matcher) + _retyped(latest, options)
     if latest.pin is None or not changes:
         return Restarted(data, of_paths, changes, tuple(warnings))
     warnings.append(
@@ -132,20 +134,20 @@ def not_null_warning(columns: Mapping[str, tuple[bool, DataType]], where: str) -
 
 def hinted_not_null(options: CloudFilesOptions) -> str | None:
     """The same for `cloudFiles.schemaHints`."""
-    hints = parse_columns(options.schema_hints) if options.schema_hints else []
+    hints = parse_columns(options.schema_hints, options.matcher) if options.schema_hints else []
     columns = {_name(hint): (hint.nullable, hint.data_type) for hint in hints}
     return not_null_warning(columns, "cloudFiles.schemaHints")
 
 
 def _hinted(
-    schema: StructType, hint: ColumnDefinition, latest: SchemaVersion
+    schema: StructType, hint: ColumnDefinition, latest: SchemaVersion, matcher: NameMatcher
 ) -> tuple[StructType, list[str]]:
     """The schema with what a hint adds, and what of the hint has no effect."""
     try:
-        wanted = canonical_struct(apply_hints(schema, [hint]))
+        wanted = canonical_struct(apply_hints(schema, [hint], matcher))
     except SchemaHintError as error:
         return schema, [f"Schema version {latest.version}: {error} {_NO_EFFECT}"]
-    added = evolve(schema, wanted)
+    added = evolve(schema, wanted, matcher)
     others = [each for each in diff(added, wanted) if each.kind in {"retyped", "respelled"}]
     return added, [
         f"{each.path} is {each.before} in schema version {latest.version}, but "
@@ -155,27 +157,33 @@ def _hinted(
 
 
 def _partitions(
-    latest: SchemaVersion, wanted: Sequence[str], hints: Sequence[ColumnDefinition]
+    latest: SchemaVersion,
+    wanted: Sequence[str],
+    hints: Sequence[ColumnDefinition],
+    matcher: NameMatcher,
 ) -> StructType:
     """The columns of the paths that are wanted: those there are, then new ones.
 
     New ones are strings, unless they are hinted: no path is looked at for their types.
     """
-    names = {fold(name): name for name in wanted}
-    known = field_positions(latest.partition_schema)
-    fields = [each for each in latest.partition_schema.fields if fold(each.name) in names]
-    new = [StructField(name, StringType()) for key, name in names.items() if key not in known]
-    of_new = [hint for hint in hints if fold(hint.path[0]) in names.keys() - known.keys()]
-    fields += hinted_partitions(StructType(new), of_new).fields if new else []
-    return beside(latest.data_schema, StructType(fields))
+    key = matcher.key
+    names = {key(name): name for name in wanted}
+    fields = [each for each in latest.partition_schema.fields if key(each.name) in names]
+    missing = names.keys() - matcher.keys(latest.partition_schema.names)
+    new = [StructField(name, StringType()) for each, name in names.items() if each in missing]
+    of_new = [hint for hint in hints if key(hint.path[0]) in missing]
+    fields += hinted_partitions(StructType(new), of_new, matcher).fields if new else []
+    return beside(latest.data_schema, StructType(fields), matcher)
 
 
-def _forgotten(latest: SchemaVersion, hints: Sequence[ColumnDefinition]) -> list[str]:
+def _forgotten(
+    latest: SchemaVersion, hints: Sequence[ColumnDefinition], matcher: NameMatcher
+) -> list[str]:
     """Say which hints were there when the schema was inferred and are not any more."""
     before = _recorded(latest).get(HINTS)
-    now = {tuple(map(fold, hint.path)) for hint in hints}
-    known = parse_columns(before) if isinstance(before, str) else []
-    gone = [_name(hint) for hint in known if tuple(map(fold, hint.path)) not in now]
+    now = {tuple(map(matcher.key, hint.path)) for hint in hints}
+    known = parse_columns(before, matcher) if isinstance(before, str) else []
+    gone = [_name(hint) for hint in known if tuple(map(matcher.key, hint.path)) not in now]
     if not gone:
         return []
     return [

@@ -41,9 +41,10 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.schema.ddl import parse_columns
-from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, field_positions, fold
+from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION
 
 if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.casing import NameMatcher
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 _INTEGRAL: Final = (ByteType, ShortType, IntegerType, LongType)
@@ -74,17 +75,15 @@ def widen(current: StructType, observed: StructType, options: CloudFilesOptions)
 
     Args:
         current: The schema that is widened.
-        observed: The types of newer values, under the same names (case ignored).
-        options: The format, and the hints, whose columns are left alone.
+        observed: The types of newer values, under the same names.
+        options: The format, how names are compared, and the hints, whose columns are left alone.
     """
-    rule = _Rule(options.format == "parquet", _hinted(options.schema_hints or ""))
-    return rule.struct(current, observed, ())
+    return _Rule(options).struct(current, observed, ())
 
 
 def can_widen(schema: StructType, options: CloudFilesOptions) -> bool:
     """Whether any value at all could widen the schema; text columns never widen."""
-    rule = _Rule(options.format == "parquet", _hinted(options.schema_hints or ""))
-    return any(rule.can_widen(field.dataType, (fold(field.name),)) for field in schema.fields)
+    return _Rule(options).can_widen(schema, ())
 
 
 def wider_type(current: DataType, observed: DataType, *, is_parquet: bool) -> DataType | None:
@@ -124,28 +123,31 @@ def _wider_decimal(left: DecimalType | None, right: DecimalType | None) -> Decim
 
 
 @functools.lru_cache(maxsize=64)
-def _hinted(hints: str) -> frozenset[Path]:
-    """The folded paths that hints name."""
+def _hinted(hints: str, matcher: NameMatcher) -> frozenset[Path]:
+    """The paths that hints name, as keys."""
     if not hints:
         return frozenset()
-    return frozenset(tuple(fold(part) for part in hint.path) for hint in parse_columns(hints))
+    columns = parse_columns(hints, matcher)
+    return frozenset(tuple(map(matcher.key, hint.path)) for hint in columns)
 
 
 class _Rule:
     """The matrix, and what it does not touch."""
 
-    def __init__(self, is_parquet: bool, hinted: frozenset[Path]) -> None:  # noqa: FBT001
-        self._is_parquet = is_parquet
-        self._hinted = hinted
+    def __init__(self, options: CloudFilesOptions) -> None:
+        self._is_parquet = options.format == "parquet"
+        self._matcher = options.matcher
+        self._key = options.matcher.key
+        self._hinted = _hinted(options.schema_hints or "", options.matcher)
 
     def struct(self, current: StructType, observed: StructType, at: Path) -> StructType:
         """Widen the fields that both have."""
-        positions = field_positions(observed)
+        positions = self._matcher.positions(observed)
         fields = []
         for field in current.fields:
-            position = positions.get(fold(field.name))
+            position = positions.get(self._key(field.name))
             if position is not None:
-                path = (*at, fold(field.name))
+                path = (*at, self._key(field.name))
                 kind = self._type(field.dataType, observed.fields[position].dataType, path)
                 field = StructField(field.name, kind, field.nullable, field.metadata)  # noqa: PLW2901
             fields.append(field)
@@ -171,7 +173,7 @@ class _Rule:
             return False
         if isinstance(kind, StructType):
             return any(
-                self.can_widen(each.dataType, (*at, fold(each.name))) for each in kind.fields
+                self.can_widen(each.dataType, (*at, self._key(each.name))) for each in kind.fields
             )
         if isinstance(kind, ArrayType):
             return self.can_widen(kind.elementType, (*at, "element"))

@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.schema.evolution import diff
 from airflow_cloudfiles.engine.schema.widening import can_widen, widen
-from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, fold
+from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -64,11 +64,12 @@ class WiderTypes:
         self._options = options
         self._without_hints = dataclasses.replace(options, schema_hints=None)
         self._reads_texts = options.format in ALL_TEXT
+        # Where case matters, a name in another case is rescued for its name, not for its value.
+        self._key = str if options.reader_case_sensitive else options.matcher.key
         self._columns = {
-            name: position
+            self._key(field.name): position
             for position, field in enumerate(schema.fields)
             if can_widen(StructType([field]), options)
-            for name in self._spellings(field.name)
         }
         self._known: set[tuple[str, DataType]] = set()
 
@@ -85,7 +86,7 @@ class WiderTypes:
 
     def _add(self, members: dict[str, Any]) -> None:
         for name, value in members.items():
-            position = self._columns.get(name if self._is_exact else fold(name))
+            position = self._columns.get(self._key(name))
             if position is None:
                 continue
             field = self.schema.fields[position]
@@ -116,10 +117,10 @@ class WiderTypes:
         return _number_type(value) if isinstance(value, Decimal) else None
 
     def _struct(self, kind: StructType, value: dict[str, Any]) -> StructType | None:
-        names = {name: field for field in kind.fields for name in self._spellings(field.name)}
+        names = {self._key(field.name): field for field in kind.fields}
         fields = []
         for name, each in value.items():
-            field = names.get(name if self._is_exact else fold(name))
+            field = names.get(self._key(name))
             seen = None if field is None else self._type(field.dataType, each)
             if field is not None and seen is not None:
                 fields.append(StructField(field.name, seen))
@@ -136,14 +137,6 @@ class WiderTypes:
             before, more = (StructType([StructField("a", each)]) for each in (found, seen))
             found = widen(before, more, self._without_hints).fields[0].dataType
         return found
-
-    @property
-    def _is_exact(self) -> bool:
-        """Whether a name in another case is rescued for its name, not for its value."""
-        return self._options.reader_case_sensitive
-
-    def _spellings(self, name: str) -> tuple[str, ...]:
-        return (name,) if self._is_exact else (fold(name),)
 
 
 def _members(text: str) -> dict[str, Any]:

@@ -32,7 +32,6 @@ from pyspark.errors.exceptions.base import PySparkException
 from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_cloudfiles.engine import errors
-from airflow_cloudfiles.engine.casing import comparing_case
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.spark import checkpoint_healing, checkpoint_mirror, handoff
@@ -259,8 +258,7 @@ def _resolve_first(reader: Any, given: dict[str, Any], path: str) -> None:
     from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
 
     options = CloudFilesOptions.parse(_options_of(reader, given), path=path)
-    with comparing_case(sensitive=options.case_sensitive):
-        definition.resolve_schema(options, workers=spark_workers(reader._spark))  # noqa: SLF001
+    definition.resolve_schema(options, workers=spark_workers(reader._spark))  # noqa: SLF001
 
 
 def _completed(schema: Any, options: CloudFilesOptions) -> StructType:

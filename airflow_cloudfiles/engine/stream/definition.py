@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pyspark.sql.types import (
     ArrayType,
@@ -19,7 +18,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from airflow_cloudfiles.engine.casing import compare_case, fold
+from airflow_cloudfiles.engine.casing import NameMatcher
 from airflow_cloudfiles.engine.errors import (
     IncompatibleSchemaError,
     OptionError,
@@ -123,7 +122,6 @@ def resolve_schema(
         StateConflictError: The schema location belongs to another source (B22), or the schema is
             pinned and is to be inferred again.
     """
-    compare_case(sensitive=options.case_sensitive)
     resolved = _resolved(options, workers, again=again)
     if warning := hinted_not_null(options):
         resolved = replace(resolved, warnings=(*resolved.warnings, warning))
@@ -140,7 +138,9 @@ def _resolved(
     if location is None:
         return _unlogged(_infer(options, workers))
     uri = normalize_uri(location)
-    log = SchemaLog(open_store(uri), _place(options, options.checkpoint_location).name)
+    log = SchemaLog(
+        open_store(uri), _place(options, options.checkpoint_location).name, options.matcher
+    )
     latest = log.latest()
     if latest is not None and not again:
         return _restarted(log, uri, latest, options)
@@ -149,7 +149,7 @@ def _resolved(
             f"The schema in {uri} is pinned at version {latest.version}. Unpin it before it is "
             "inferred again."
         )
-    return _written(log, uri, latest, _infer(options, workers), inferring_options(options))
+    return _written(log, uri, latest, _infer(options, workers), options)
 
 
 def _restarted(
@@ -219,11 +219,12 @@ def _written(
     uri: str,
     latest: SchemaVersion | None,
     inferred: Inferred,
-    options: dict[str, Any],
+    options: CloudFilesOptions,
 ) -> ResolvedSchema:
     """What was inferred, as the next version; the latest where there is no difference."""
-    changes = _changes(latest, inferred)
-    if latest is not None and not changes and (latest.options or options) == options:
+    changes = _changes(latest, inferred, options.matcher)
+    inferring = inferring_options(options)
+    if latest is not None and not changes and (latest.options or inferring) == inferring:
         return _with_sample(_as_logged(latest, uri), inferred)
     reason = {**_reason(inferred.files, inferred.bytes), "brought": inferred.provenance}
     if latest is not None:
@@ -233,7 +234,7 @@ def _written(
         data_schema=inferred.data_schema,
         partition_schema=inferred.partition_schema,
         reason=reason,
-        options=options,
+        options=inferring,
     )
     resolved = replace(_as_logged(written, uri), created=True, changes=changes)
     return _with_sample(resolved, inferred)
@@ -249,12 +250,14 @@ def _with_sample(resolved: ResolvedSchema, inferred: Inferred) -> ResolvedSchema
     )
 
 
-def _changes(latest: SchemaVersion | None, inferred: Inferred) -> tuple[str, ...]:
+def _changes(
+    latest: SchemaVersion | None, inferred: Inferred, matcher: NameMatcher
+) -> tuple[str, ...]:
     """How what was inferred differs from a version, in words."""
     if latest is None:
         return ()
     before = full_schema(latest.data_schema, latest.partition_schema, None)
-    partitions = beside(inferred.data_schema, inferred.partition_schema)
+    partitions = beside(inferred.data_schema, inferred.partition_schema, matcher)
     after = full_schema(inferred.data_schema, partitions, None)
     return tuple(map(_in_words, diff_json(before.jsonValue(), after.jsonValue())))
 
@@ -278,17 +281,17 @@ def given_schema(schema: StructType, options: CloudFilesOptions) -> ResolvedSche
         IncompatibleSchemaError: Something is `NOT NULL`, which `register` takes away.
     """
     _refuse_not_null(schema)
-    compare_case(sensitive=options.case_sensitive)
     rescued = options.rescued_data_column
     if options.has_schema and rescued is not None and rescued not in schema.names:
         raise OptionError(
             f"The given schema lacks the rescued data column {rescued}. Add `{rescued} STRING` to "
             "it, or call register(spark), which does."
         )
-    in_paths = {fold(name) for name in options.partition_columns or ()}
+    key = options.matcher.key
+    in_paths = {key(name) for name in options.partition_columns or ()}
     columns = [column for column in schema.fields if column.name != rescued]
-    there = {fold(column.name) for column in columns}
-    missing = [name for name in options.partition_columns or () if fold(name) not in there]
+    there = {key(column.name) for column in columns}
+    missing = [name for name in options.partition_columns or () if key(name) not in there]
     if missing:  # B44
         raise OptionError(
             f"cloudFiles.partitionColumns names {few(missing)}, which the given schema lacks. Add "
@@ -297,12 +300,12 @@ def given_schema(schema: StructType, options: CloudFilesOptions) -> ResolvedSche
     fixed = fixed_schema(options)
     if fixed is not None and set(fixed.names) & set(schema.names):
         # The records of the format have no other columns: the rest can only be in the paths.
-        in_paths |= {fold(each.name) for each in columns if each.name not in fixed.names}
+        in_paths |= {key(each.name) for each in columns if each.name not in fixed.names}
     return ResolvedSchema(
         version=GIVEN,
         schema_uri=None,
-        data_schema=StructType([each for each in columns if fold(each.name) not in in_paths]),
-        partition_schema=StructType([each for each in columns if fold(each.name) in in_paths]),
+        data_schema=StructType([each for each in columns if key(each.name) not in in_paths]),
+        partition_schema=StructType([each for each in columns if key(each.name) in in_paths]),
         column_order=tuple(schema.names),
     )
 
@@ -335,11 +338,10 @@ def bind(resolved: ResolvedSchema, options: CloudFilesOptions, checkpoint: str) 
     Raises:
         StaleSchemaError: The schema log has a newer version than the DataFrame.
     """
-    compare_case(sensitive=options.case_sensitive)
     if resolved.version == GIVEN:
         return resolved
     uri = resolved.schema_uri or normalize_uri(checkpoint)
-    log = SchemaLog(open_store(uri), _place(options, checkpoint).name)
+    log = SchemaLog(open_store(uri), _place(options, checkpoint).name, options.matcher)
     latest = log.latest()
     if latest is None and resolved.schema_uri is None:
         latest = log.append(

@@ -65,7 +65,8 @@ def evolve_ahead(
     if not findings:
         return None
     crash_point("before-schema-append")
-    written = SchemaLog(open_store(resolved.schema_uri), intake.name).append(
+    log = SchemaLog(open_store(resolved.schema_uri), intake.name, options.matcher)
+    written = log.append(
         resolved.version + 1,
         data_schema=findings.after,
         partition_schema=resolved.partition_schema,

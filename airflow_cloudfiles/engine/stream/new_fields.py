@@ -30,7 +30,6 @@ from airflow_cloudfiles.engine.schema.provenance import Provenance
 from airflow_cloudfiles.engine.schema.widening import can_widen, widen
 from airflow_cloudfiles.engine.schema.wider_types import WiderTypes
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.types import field_positions, fold
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
@@ -100,14 +99,15 @@ def look_at(
         return Findings(current, current)
     noted = Provenance()
     learned = learn_sample(Sample(store, sample, options, current, noted), FetchCounts(), workers)
-    in_paths = field_positions(StructType.fromJson(json.loads(context.partition_schema)))
-    learned = StructType([each for each in learned.fields if fold(each.name) not in in_paths])
+    matcher = options.matcher
+    in_paths = matcher.keys(StructType.fromJson(json.loads(context.partition_schema)).names)
+    learned = StructType([each for each in learned if matcher.key(each.name) not in in_paths])
     paths = [file.path for file in sample]
     evolved = current
     # A hint for a whole type hides what is new inside of it.
     for each in (options, dataclasses.replace(options, schema_hints=None)):
         observed, _ = resolve(learned, options=each, paths=paths)
-        evolved = evolve(evolved, observed)
+        evolved = evolve(evolved, observed, matcher)
     if options.schema_evolution_mode == WIDENING_MODE and can_widen(current, options):
         look = _widen_by_types if options.format in TYPED else _widen_by_values
         evolved = look(context, sample, evolved, noted)

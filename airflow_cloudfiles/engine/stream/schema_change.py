@@ -144,7 +144,8 @@ def _newer(context: BatchContext) -> SchemaVersion | None:
 
 
 def _log_of(context: BatchContext) -> SchemaLog:
-    return SchemaLog(open_store(str(context.schema_uri)), context.source_name)
+    store = open_store(str(context.schema_uri))
+    return SchemaLog(store, context.source_name, context.options.matcher)
 
 
 def _look(context: BatchContext, file_uri: str) -> Findings:

@@ -113,16 +113,13 @@ def test_processes_give_the_schema_of_one_process(tmp_path: Path) -> None:
 
 
 def test_names_are_compared_in_a_worker_as_by_the_one_who_asked(tmp_path: Path) -> None:  # B16
-    from airflow_cloudfiles.engine.casing import comparing_case
-
     for number, name in enumerate(("foo", "Foo", "FOO")):
         (tmp_path / f"{number}.json").write_text(json.dumps({name: 1}))
-    sample = _sample(tmp_path)
-    for sensitive, columns in ((False, 1), (True, 3)):
-        with comparing_case(sensitive=sensitive):
-            found = learn_sample(sample, FetchCounts(), Colleague())
-            assert len(found.fields) == columns
-            assert found == learn_sample(sample, FetchCounts())
+    for sensitive, columns in (("false", 1), ("true", 3)):
+        sample = _sample(tmp_path, **{"cloudFiles.internal.caseSensitive": sensitive})
+        found = learn_sample(sample, FetchCounts(), Colleague())
+        assert len(found.fields) == columns
+        assert found == learn_sample(sample, FetchCounts())
 
 
 def test_a_sample_that_is_soon_looked_at_is_not_shared(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ from typing import cast
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
 
 from airflow_cloudfiles.engine import worker_messages
+from airflow_cloudfiles.engine.casing import NameMatcher
 from airflow_cloudfiles.engine.formats.avro.reader import AvroFile
 from airflow_cloudfiles.engine.formats.base import OpenedFile
 from airflow_cloudfiles.engine.formats.columnar.reader import content_of
 from airflow_cloudfiles.engine.formats.columnar.types import column_types
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.avro import AvroOptions
-from airflow_cloudfiles.engine.types import fold
 
 
 class AvroInference:
@@ -30,6 +30,7 @@ class AvroInference:
 
     def __init__(self, options: CloudFilesOptions, known: StructType | None = None) -> None:
         self._options = cast("AvroOptions", options.format_options)
+        self._matcher = options.matcher
         self._learns_all = self._options.merge_schema or known is not None
         self._found = known
 
@@ -42,7 +43,9 @@ class AvroInference:
         if not file.entry.size or (self._found is not None and not self._learns_all):
             return
         with content_of(file, "Avro") as content:
-            schema = StructType(column_types(AvroFile(content, self._options).schema))
+            schema = StructType(
+                column_types(AvroFile(content, self._options).schema, self._matcher)
+            )
         self._add(schema)
 
     def result(self) -> StructType:
@@ -60,26 +63,28 @@ class AvroInference:
             self._add(found)
 
     def _add(self, schema: StructType) -> None:
-        self._found = schema if self._found is None else _merge_fields(self._found, schema)
+        known = self._found
+        self._found = schema if known is None else _merge_fields(known, schema, self._matcher)
 
 
-def _merge(left: DataType, right: DataType) -> DataType:
+def _merge(left: DataType, right: DataType, matcher: NameMatcher) -> DataType:
     """The type on the left, with the fields that only the right one has."""
     if isinstance(left, NullType):
         return right
     if isinstance(left, StructType) and isinstance(right, StructType):
-        return _merge_fields(left, right)
+        return _merge_fields(left, right, matcher)
     if isinstance(left, ArrayType) and isinstance(right, ArrayType):
-        return ArrayType(_merge(left.elementType, right.elementType))
+        return ArrayType(_merge(left.elementType, right.elementType, matcher))
     if isinstance(left, MapType) and isinstance(right, MapType):
-        return MapType(left.keyType, _merge(left.valueType, right.valueType))
+        return MapType(left.keyType, _merge(left.valueType, right.valueType, matcher))
     return left
 
 
-def _merge_fields(left: StructType, right: StructType) -> StructType:
-    merged = {fold(field.name): field for field in left.fields}
+def _merge_fields(left: StructType, right: StructType, matcher: NameMatcher) -> StructType:
+    merged = {matcher.key(field.name): field for field in left.fields}
     for field in right.fields:
-        known = merged.setdefault(fold(field.name), field)
-        kind = _merge(known.dataType, field.dataType)
-        merged[fold(field.name)] = StructField(known.name, kind, True, known.metadata)
+        key = matcher.key(field.name)
+        known = merged.setdefault(key, field)
+        kind = _merge(known.dataType, field.dataType, matcher)
+        merged[key] = StructField(known.name, kind, True, known.metadata)
     return StructType(list(merged.values()))

@@ -23,8 +23,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.options.formats.avro import AvroOptions
-from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, fold
+from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION
 
 MAX_DEPTH: Final = 100
 """A schema nested deeper is refused, as a column of that depth is in other formats."""
@@ -311,12 +312,13 @@ def _member_names(
         name = f"member{place}"
         if options.stable_union_names:
             name = f"{options.stable_union_prefix}{_type_name(each)}"
-        if fold(name) in seen:
+        key = CASE_INSENSITIVE.key(name)  # as Spark, whatever the session says
+        if key in seen:
             raise AvroSchemaError(
                 f"two branches of a union are called {name}; set "
                 "enableStableIdentifiersForUnionType=false"
             )
-        seen.add(fold(name))
+        seen.add(key)
         names.append((place, name))
         place += 1
     return names

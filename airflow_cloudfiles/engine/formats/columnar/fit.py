@@ -20,6 +20,7 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
+from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.formats.arrays import Bools, Int32s, validity
 from airflow_cloudfiles.engine.formats.columnar import strings as json_texts
 from airflow_cloudfiles.engine.formats.columnar.casts import Cast, Rule, find_rule, without
@@ -33,7 +34,7 @@ from airflow_cloudfiles.engine.formats.columnar.types import (
     plain_type,
 )
 from airflow_cloudfiles.engine.formats.columnar.variant import assemble
-from airflow_cloudfiles.engine.types import VARIANT, fold, is_column_name
+from airflow_cloudfiles.engine.types import VARIANT, is_column_name
 
 INSIDE: Final = -1
 """The step from an array to its elements, or from a map to its values."""
@@ -56,12 +57,14 @@ class Matching:
     Attributes:
         case_sensitive: Whether `Foo` is another field than `foo`.
         rescues_unknown_fields: Whether fields without a column are rescued, rather than not read.
-        reserved: Folded top-level names that are never columns.
+        reserved: Keys of top-level names that are never columns.
+        matcher: How names of columns are compared.
     """
 
     case_sensitive: bool
     rescues_unknown_fields: bool
     reserved: frozenset[str]
+    matcher: NameMatcher = CASE_INSENSITIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,14 +353,15 @@ class _Compiler:
             set(range(source.num_fields)) - set(places.values()),
             key=lambda place: (source.field(place).name, place),
         )
-        known = {fold(each.name) for each in target}
+        matcher = self.matching.matcher
+        known = matcher.keys(each.name for each in target)
         if not steps:
             known |= self.matching.reserved
         for unknown in unknown_fields:
             each = source.field(unknown)
-            if fold(each.name) in known or not is_column_name(each.name):
+            if matcher.key(each.name) in known or not is_column_name(each.name):
                 continue
-            if column_type(each.type, len(steps)) is not None:
+            if column_type(each.type, matcher, len(steps)) is not None:
                 self.new.append(NewField((*names, each.name), (*steps, unknown)))
         return StructFit(
             target,
@@ -370,18 +374,19 @@ class _Compiler:
         self, source: pa.StructType, target: pa.StructType, *, is_root: bool
     ) -> dict[str, int]:
         """Which field of the file fills each field of the column; the first of several."""
+        key = self.matching.matcher.key
         exact: dict[str, int] = {}
         folded: dict[str, int] = {}
         for place, each in enumerate(source):
-            if is_root and fold(each.name) in self.matching.reserved:
+            if is_root and key(each.name) in self.matching.reserved:
                 continue
             exact.setdefault(each.name, place)
-            folded.setdefault(fold(each.name), place)
+            folded.setdefault(key(each.name), place)
         found = {each.name: exact[each.name] for each in target if each.name in exact}
         if not self.matching.case_sensitive:
             for each in target:
-                if fold(each.name) in folded:
-                    found.setdefault(each.name, folded[fold(each.name)])
+                if key(each.name) in folded:
+                    found.setdefault(each.name, folded[key(each.name)])
         return found
 
 

@@ -27,9 +27,9 @@ from airflow_cloudfiles.engine.formats.columnar.types import (
     column_types,
     merge_fields,
 )
-from airflow_cloudfiles.engine.types import field_positions, fold
 
 if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.casing import NameMatcher
     from airflow_cloudfiles.engine.formats.base import OpenedFile
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
@@ -49,6 +49,7 @@ class ColumnarInference(ABC):
 
     def __init__(self, options: CloudFilesOptions, known: StructType | None = None) -> None:
         self._merges = getattr(options.format_options, "merge_schema", True)
+        self._matcher = options.matcher
         self._known = known
         self._found = StructType([]) if known is None else known
         self._files = 0
@@ -66,7 +67,7 @@ class ColumnarInference(ABC):
         if self._is_resolved or not file.entry.size:
             return
         with content_of(file, self.format) as content:
-            found = StructType(column_types(self.open(content).schema))
+            found = StructType(column_types(self.open(content).schema, self._matcher))
         self._learn(found, 1, file.uri)
 
     def evidence(self) -> bytes:
@@ -93,21 +94,21 @@ class ColumnarInference(ABC):
         self._files += files
         if self._known is None:
             self._tell_clashes(self._found, found, "", where)
-            self._found = merge_fields(self._found, found)
+            self._found = merge_fields(self._found, found, self._matcher)
         else:
-            self._found = _add_new(self._found, found)
+            self._found = _add_new(self._found, found, self._matcher)
 
     def _tell_clashes(self, left: StructType, right: StructType, within: str, where: str) -> None:
-        positions = field_positions(left)
+        positions = self._matcher.positions(left)
         for field in right.fields:
-            place = positions.get(fold(field.name))
+            place = positions.get(self._matcher.key(field.name))
             if place is None:
                 continue
             before = left.fields[place].dataType
             name = f"{within}{field.name}"
             if isinstance(before, StructType) and isinstance(field.dataType, StructType):
                 self._tell_clashes(before, field.dataType, f"{name}.", where)
-            elif clashes(before, field.dataType):
+            elif clashes(before, field.dataType, self._matcher):
                 _log.warning(
                     "Column %s is %s in %s but %s in other files of the sample, which have no "
                     "wider type in common: it becomes a string, and values of other types are "
@@ -119,29 +120,31 @@ class ColumnarInference(ABC):
                 )
 
 
-def _add_new(known: StructType, found: StructType) -> StructType:
+def _add_new(known: StructType, found: StructType, matcher: NameMatcher) -> StructType:
     """What is known, with the fields that it lacks at the end of each struct."""
     fields = list(known.fields)
-    positions = field_positions(known)
+    key = matcher.key
+    positions = matcher.positions(known)
     for field in found.fields:
-        place = positions.get(fold(field.name))
+        place = positions.get(key(field.name))
         if place is None:
-            positions[fold(field.name)] = len(fields)
+            positions[key(field.name)] = len(fields)
             fields.append(field)
             continue
         old = fields[place]
-        kind = _grown(old.dataType, field.dataType)
+        kind = _grown(old.dataType, field.dataType, matcher)
         fields[place] = StructField(old.name, kind, old.nullable, old.metadata)
     return StructType(fields)
 
 
-def _grown(known: DataType, found: DataType) -> DataType:
+def _grown(known: DataType, found: DataType, matcher: NameMatcher) -> DataType:
     """A known type with the new fields of its structs."""
     if isinstance(known, StructType) and isinstance(found, StructType):
-        return _add_new(known, found)
+        return _add_new(known, found, matcher)
     if isinstance(known, ArrayType) and isinstance(found, ArrayType):
-        return ArrayType(_grown(known.elementType, found.elementType), known.containsNull)
+        element = _grown(known.elementType, found.elementType, matcher)
+        return ArrayType(element, known.containsNull)
     if isinstance(known, MapType) and isinstance(found, MapType):
-        value = _grown(known.valueType, found.valueType)
+        value = _grown(known.valueType, found.valueType, matcher)
         return MapType(known.keyType, value, known.valueContainsNull)
     return known

@@ -50,7 +50,7 @@ from airflow_cloudfiles.engine.formats.recognize import (
 )
 from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
 from airflow_cloudfiles.engine.shortened import cut
-from airflow_cloudfiles.engine.types import fold, to_arrow
+from airflow_cloudfiles.engine.types import to_arrow
 
 _SAMPLE_CHARACTERS: Final = 1000
 BATCH_BYTES: Final = 16 * 2**20
@@ -113,11 +113,13 @@ class ColumnarReader(ABC):
         self._options = options
         self._columns = to_arrow(data_schema)
         # Inference leaves these names out; where the user's own schema has one, it is a column.
-        reserved = set(map(fold, options.reserved_columns))
+        matcher = options.matcher
+        reserved = matcher.keys(options.reserved_columns)
         self._matching = Matching(
             case_sensitive=options.reader_case_sensitive,
             rescues_unknown_fields=rescued is not None,
-            reserved=frozenset(reserved - set(map(fold, data_schema.names))),
+            reserved=reserved - matcher.keys(data_schema.names),
+            matcher=matcher,
         )
         self._last: tuple[pa.Schema, FilePlan] | None = None
 

@@ -34,9 +34,9 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from airflow_cloudfiles.engine.casing import NameMatcher
 from airflow_cloudfiles.engine.types import (
     MAX_DECIMAL_PRECISION,
-    fold,
     is_column_name,
     merge_types,
 )
@@ -178,7 +178,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
             return pa.int64() if pa.types.is_duration(kind) else kind
 
 
-def column_type(kind: pa.DataType, depth: int = 0) -> DataType | None:
+def column_type(kind: pa.DataType, matcher: NameMatcher, depth: int = 0) -> DataType | None:
     """The type of the column that takes values of an Arrow type.
 
     Returns:
@@ -192,13 +192,14 @@ def column_type(kind: pa.DataType, depth: int = 0) -> DataType | None:
     if leaf is not None:
         return leaf
     if pa.types.is_struct(kind):
-        fields = column_types(kind, depth + 1)
+        fields = column_types(kind, matcher, depth + 1)
         return StructType(fields) if fields else None
     if is_list(kind):
-        element = column_type(kind.value_type, depth + 1)
+        element = column_type(kind.value_type, matcher, depth + 1)
         return None if element is None else ArrayType(element)
     if pa.types.is_map(kind):
-        key, value = column_type(kind.key_type, depth + 1), column_type(kind.item_type, depth + 1)
+        key = column_type(kind.key_type, matcher, depth + 1)
+        value = column_type(kind.item_type, matcher, depth + 1)
         return None if key is None or value is None else MapType(key, value)
     return _parametric_type(kind)
 
@@ -214,15 +215,18 @@ def _parametric_type(kind: pa.DataType) -> DataType | None:
     return None
 
 
-def column_types(fields: Iterable[pa.Field], depth: int = 0) -> list[StructField]:
-    """The fields that can be columns, in order; of names that differ in case only, the first."""
+def column_types(
+    fields: Iterable[pa.Field], matcher: NameMatcher, depth: int = 0
+) -> list[StructField]:
+    """The fields that can be columns, in order; of several spellings of a name, the first."""
     found: dict[str, StructField] = {}
     for field in fields:
-        if fold(field.name) in found or not is_column_name(field.name):
+        key = matcher.key(field.name)
+        if key in found or not is_column_name(field.name):
             continue
-        kind = column_type(field.type, depth)
+        kind = column_type(field.type, matcher, depth)
         if kind is not None:
-            found[fold(field.name)] = StructField(field.name, kind)
+            found[key] = StructField(field.name, kind)
     return list(found.values())
 
 
@@ -230,7 +234,7 @@ _TIMES: Final = (DateType, TimestampNTZType, TimestampType)
 """Each holds the values of those before it: a date is its midnight, no zone means UTC."""
 
 
-def merge_columns(left: DataType, right: DataType) -> DataType:
+def merge_columns(left: DataType, right: DataType, matcher: NameMatcher) -> DataType:
     """The widest of the types that two files give a column (B10).
 
     As `types.merge_types`, besides: maps are merged by their keys and values, and dates and
@@ -238,33 +242,33 @@ def merge_columns(left: DataType, right: DataType) -> DataType:
     is a string, which neither file fits.
     """
     if isinstance(left, StructType) and isinstance(right, StructType):
-        return merge_fields(left, right)
+        return merge_fields(left, right, matcher)
     if isinstance(left, ArrayType) and isinstance(right, ArrayType):
-        return ArrayType(merge_columns(left.elementType, right.elementType))
+        return ArrayType(merge_columns(left.elementType, right.elementType, matcher))
     if isinstance(left, MapType) and isinstance(right, MapType):
         return MapType(
-            merge_columns(left.keyType, right.keyType),
-            merge_columns(left.valueType, right.valueType),
+            merge_columns(left.keyType, right.keyType, matcher),
+            merge_columns(left.valueType, right.valueType, matcher),
         )
     if isinstance(left, _TIMES) and isinstance(right, _TIMES):
         return max(left, right, key=lambda each: _TIMES.index(type(each)))
-    return merge_types(left, right)
+    return merge_types(left, right, matcher)
 
 
-def merge_fields(left: StructType, right: StructType) -> StructType:
+def merge_fields(left: StructType, right: StructType, matcher: NameMatcher) -> StructType:
     """Every field of both, once; those of `left` first, under its spelling."""
-    merged = {fold(field.name): field for field in left.fields}
+    merged = {matcher.key(field.name): field for field in left.fields}
     for field in right.fields:
-        known = merged.setdefault(fold(field.name), field)
-        merged[fold(field.name)] = StructField(
-            known.name, merge_columns(known.dataType, field.dataType), True, known.metadata
-        )
+        key = matcher.key(field.name)
+        known = merged.setdefault(key, field)
+        kind = merge_columns(known.dataType, field.dataType, matcher)
+        merged[key] = StructField(known.name, kind, True, known.metadata)
     return StructType(list(merged.values()))
 
 
-def clashes(left: DataType, right: DataType) -> bool:
+def clashes(left: DataType, right: DataType, matcher: NameMatcher) -> bool:
     """Whether two types have no wider one in common, so that values of one of them are rescued."""
-    merged = merge_columns(left, right)
+    merged = merge_columns(left, right, matcher)
     return isinstance(merged, StringType) and not all(
         isinstance(each, StringType | NullType) for each in (left, right)
     )

@@ -20,10 +20,12 @@ from airflow_cloudfiles.engine.errors import FileUnreadableError
 from airflow_cloudfiles.engine.formats.csv.lines import SKIPPED, Records, Splitter
 from airflow_cloudfiles.engine.formats.csv.tokens import MalformedRecordError, Tokenizer
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
-from airflow_cloudfiles.engine.types import fold, is_column_name
+from airflow_cloudfiles.engine.types import is_column_name
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+    from airflow_cloudfiles.engine.casing import NameMatcher
 
 _POSITIONAL: Final = re.compile(r"_c(0|[1-9][0-9]{0,5})")
 _MARK: Final = "\ufeff"
@@ -122,17 +124,20 @@ def preamble_of(
             return
 
 
-def safe_names(header: Sequence[str | None], null_value: str) -> tuple[str, ...]:
+def safe_names(
+    header: Sequence[str | None], null_value: str, matcher: NameMatcher
+) -> tuple[str, ...]:
     """The names of columns as Spark makes them from a header (`CSVUtils.makeSafeHeader`).
 
-    Without a name, a column is called `_c` and its position (B79); names that come twice, but for
-    case, have their position behind them.
+    Without a name, a column is called `_c` and its position (B79); names that come twice, in
+    whatever spelling, have their position behind them.
     """
-    counts = Counter(fold(name) for name in header if name)
+    key = matcher.key
+    counts = Counter(key(name) for name in header if name)
     return tuple(
         f"_c{index}"
         if not name or name == null_value
-        else name + (str(index) if counts[fold(name)] > 1 else "")
+        else name + (str(index) if counts[key(name)] > 1 else "")
         for index, name in enumerate(header)
     )
 
@@ -145,6 +150,7 @@ class ColumnMatcher:
         case_sensitive: Whether `Foo` is another column than `foo`.
         by_position: Whether a file without a header has the columns of the schema in their order.
         reserved: Names that are never new columns.
+        matcher: How names of columns are compared.
     """
 
     def __init__(
@@ -154,13 +160,17 @@ class ColumnMatcher:
         case_sensitive: bool,
         by_position: bool,
         reserved: Iterable[str],
+        matcher: NameMatcher,
     ) -> None:
         self._names = schema.names
+        self._key = matcher.key
         self._index = {name: place for place, name in reversed([*enumerate(self._names)])}
-        self._folded = {fold(name): place for place, name in reversed([*enumerate(self._names)])}
+        self._folded = {
+            self._key(name): place for place, name in reversed([*enumerate(self._names)])
+        }
         self._case_sensitive = case_sensitive
         self._by_position = by_position
-        self._reserved = frozenset(map(fold, reserved))
+        self._reserved = matcher.keys(reserved)
 
     def of_header(self, names: Sequence[str]) -> FileColumns:
         """The columns of a file with a header."""
@@ -169,7 +179,7 @@ class ColumnMatcher:
         for name in names:
             found = self._index.get(name)
             if found is None and not self._case_sensitive:
-                found = self._folded.get(fold(name))
+                found = self._folded.get(self._key(name))
             targets.append(None if found in taken else found)
             taken.update([] if found is None else [found])
         new = tuple(
@@ -198,6 +208,6 @@ class ColumnMatcher:
     def _may_be_new(self, name: str) -> bool:
         return (
             is_column_name(name)
-            and fold(name) not in self._folded
-            and fold(name) not in self._reserved
+            and self._key(name) not in self._folded
+            and self._key(name) not in self._reserved
         )

@@ -22,7 +22,7 @@ from airflow_cloudfiles.engine.formats.csv.parts import FileParts
 from airflow_cloudfiles.engine.formats.csv.reader import has_header
 from airflow_cloudfiles.engine.formats.csv.tokens import MalformedRecordError, Tokenizer
 from airflow_cloudfiles.engine.formats.csv.types import STRING, TypeFinder
-from airflow_cloudfiles.engine.types import fold, is_column_name
+from airflow_cloudfiles.engine.types import is_column_name
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.base import OpenedFile
@@ -48,7 +48,8 @@ class CsvInference:
         self._options = options
         self._own = cast("CsvOptions", options.format_options)
         self._known = StructType([]) if known is None else known
-        self._fixed = {fold(name) for name in self._known.names}
+        self._matcher = options.matcher
+        self._fixed = self._matcher.keys(self._known.names)
         self._names: dict[str, str] = {}
         self._types: dict[str, DataType] = {}
         self._finder = TypeFinder(self._own) if options.infer_column_types else None
@@ -65,7 +66,7 @@ class CsvInference:
             if parts.header is None:
                 names = [f"_c{place}" for place in range(self._widest(records))]
             else:
-                names = list(safe_names(parts.header, self._own.null_value))
+                names = list(safe_names(parts.header, self._own.null_value, self._matcher))
             self._learn_names(names)
             wanted = self._wanted(names)
             if self._finder is None and parts.header is not None:
@@ -92,7 +93,7 @@ class CsvInference:
 
     def _learn_names(self, names: list[str]) -> None:
         for name in names:
-            key = fold(name)
+            key = self._matcher.key(name)
             if key not in self._names and key not in self._fixed and is_column_name(name):
                 self._names[key] = name
                 self._types[key] = STRING if self._finder is None else NullType()
@@ -101,7 +102,7 @@ class CsvInference:
         """The columns that are not known to be strings; of several with one name, the first."""
         places: dict[str, int] = {}
         for place, name in enumerate(names):
-            places.setdefault(fold(name), place)
+            places.setdefault(self._matcher.key(name), place)
         return [
             place
             for key, place in places.items()
@@ -110,7 +111,7 @@ class CsvInference:
 
     def _learn_types(self, records: Records, names: list[str], wanted: list[int]) -> None:
         for place, texts in self._texts(records, len(names), wanted):
-            key = fold(names[place])
+            key = self._matcher.key(names[place])
             if self._finder is not None:
                 self._types[key] = self._finder.of(texts, self._types[key])
 

@@ -91,6 +91,7 @@ class CsvReader:
             case_sensitive=options.reader_case_sensitive,
             by_position=options.has_schema,
             reserved=options.reserved_columns,
+            matcher=options.matcher,
         )
 
     def read_file(
@@ -121,7 +122,8 @@ class CsvReader:
     def _columns(self, header: list[str | None] | None) -> FileColumns:
         if header is None:
             return self._matcher.without_header()
-        return self._matcher.of_header(safe_names(header, self._own.null_value))
+        names = safe_names(header, self._own.null_value, self._options.matcher)
+        return self._matcher.of_header(names)
 
     def _count(self, block: Block) -> None:
         self.bad_records += block.bad_records

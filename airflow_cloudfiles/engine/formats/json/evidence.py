@@ -18,8 +18,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from airflow_cloudfiles.engine.casing import NameMatcher
 from airflow_cloudfiles.engine.formats.json.leaf_types import STRING
-from airflow_cloudfiles.engine.types import canonical, fold, merge_types
+from airflow_cloudfiles.engine.types import canonical, merge_types
 
 
 class UnseenType(NullType):
@@ -105,24 +106,24 @@ def widen_leaf(kind: DataType, leaf: DataType) -> DataType:
     return STRING if isinstance(merged, StringType) else merged
 
 
-def known_object(schema: StructType) -> ObjectEvidence:
+def known_object(schema: StructType, matcher: NameMatcher) -> ObjectEvidence:
     """What is known beforehand of records that have a schema."""
     known = ObjectEvidence(is_fixed=True)
     for column in schema.fields:
-        field = known.fields.setdefault(fold(column.name), FieldEvidence(column.name))
-        field.kind = known_type(column.dataType)
+        field = known.fields.setdefault(matcher.key(column.name), FieldEvidence(column.name))
+        field.kind = known_type(column.dataType, matcher)
         known.spellings[column.name] = field
     return known
 
 
-def known_type(kind: DataType) -> Evidence:
+def known_type(kind: DataType, matcher: NameMatcher) -> Evidence:
     """What is known beforehand of a column of a type."""
     if isinstance(kind, StructType):
-        return known_object(kind)
+        return known_object(kind, matcher)
     if isinstance(kind, ArrayType):
-        return ArrayEvidence(known_type(kind.elementType), is_fixed=True)
+        return ArrayEvidence(known_type(kind.elementType, matcher), is_fixed=True)
     if isinstance(kind, MapType):
-        return MapEvidence(kind.keyType, known_type(kind.valueType))
+        return MapEvidence(kind.keyType, known_type(kind.valueType, matcher))
     return FixedType(kind)
 
 

@@ -25,6 +25,7 @@ import msgspec
 from msgspec import UNSET, Raw
 from pyspark.sql.types import ArrayType, DataType, NullType, StringType, StructField, StructType
 
+from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.formats.json.infer import seen_part
 from airflow_cloudfiles.engine.formats.json.shape import (
     EMPTY,
@@ -42,7 +43,7 @@ from airflow_cloudfiles.engine.formats.json.tokens import (
     key_text,
 )
 from airflow_cloudfiles.engine.formats.scalars.json_values import MISFIT, text_of
-from airflow_cloudfiles.engine.types import canonical, fold, is_column_name, is_unicode, merge_types
+from airflow_cloudfiles.engine.types import canonical, is_column_name, is_unicode, merge_types
 
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
 _ELEMENTS: Final = msgspec.json.Decoder(list[Raw])
@@ -87,7 +88,8 @@ class Explainer:
         as_spark: Whether nothing is rescued, so that rows are Spark's: an array or map with a value
             that does not fit is NULL; of a repeated key, the last value that fits counts; of a line
             with more than its record, or with bytes that are not UTF-8, what can be read.
-        reserved: Folded top-level names that are never new columns, whatever the mode.
+        matcher: How names of columns are compared.
+        reserved: Keys of top-level names that are never new columns, whatever the mode.
         new_fields: What `explain` met, by top-level name, with a sample; only grows.
         unknown_fields: Top-level names that are rescued whatever their value; only grows.
         spelled: How columns were spelled last, by position, where it is not as in the schema.
@@ -99,6 +101,7 @@ class Explainer:
     grammar: Grammar = DEFAULT
     drops_nulls: bool = False
     as_spark: bool = False
+    matcher: NameMatcher = CASE_INSENSITIVE
     reserved: frozenset[str] = frozenset()
     new_fields: dict[str, object] = field(default_factory=dict)
     unknown_fields: set[str] = field(default_factory=set)
@@ -270,7 +273,7 @@ class Explainer:
         """The column of a field name."""
         index = shape.index.get(name)
         if index is None and not self.case_sensitive:
-            index = shape.folded.get(fold(name))
+            index = shape.folded.get(self.matcher.key(name))
         return index
 
     def _is_new(
@@ -279,13 +282,13 @@ class Explainer:
         """Report an unknown field as a new column if it can be one."""
         if name is None:
             return False
-        folded = fold(name)
+        key = self.matcher.key(name)
         may_be_new = (
             self.collects_new
             and name
             and is_column_name(name)
-            and folded not in shape.folded
-            and (path or folded not in self.reserved)
+            and key not in shape.folded
+            and (path or key not in self.reserved)
         )
         if not may_be_new:
             if not path:

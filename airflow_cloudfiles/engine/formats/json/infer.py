@@ -36,6 +36,7 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine import worker_messages
+from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.formats.base import OpenedFile
 from airflow_cloudfiles.engine.formats.json import lines as json_lines
 from airflow_cloudfiles.engine.formats.json.evidence import (
@@ -58,7 +59,7 @@ from airflow_cloudfiles.engine.formats.json.options import grammar_of, json_opti
 from airflow_cloudfiles.engine.formats.json.parse import MAX_DEPTH, UNPARSABLE, parse_line
 from airflow_cloudfiles.engine.formats.line_blocks import line_blocks
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.types import fold, is_column_name
+from airflow_cloudfiles.engine.types import is_column_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -116,7 +117,9 @@ class JsonInference:
         # What is new beside a known schema must be found, however rare it is.
         self._ratio = own.sampling_ratio if known is None else 1.0
         self._unseen = b""
-        self._root = ObjectEvidence() if known is None else known_object(known)
+        self._matcher = CASE_INSENSITIVE if options is None else options.matcher
+        self._key_of = self._matcher.key
+        self._root = ObjectEvidence() if known is None else known_object(known, self._matcher)
         self._size = 0
         self._check: msgspec.json.Decoder[Any] | None = None
         self._is_outdated = True
@@ -157,7 +160,7 @@ class JsonInference:
 
     def absorb(self, evidence: bytes) -> None:
         """Learn what another process learned from the records after those of this one."""
-        self._size += merge(self._root, evidence)
+        self._size += merge(self._root, evidence, self._matcher)
         self._is_outdated = True
 
     def _passes(self, chunk: bytes) -> bool:
@@ -211,9 +214,10 @@ class JsonInference:
 
     def _spell(self, known: ObjectEvidence, name: str) -> FieldEvidence | None:
         """Take down a new spelling: of a new field, or of one known under another."""
-        field = known.fields.get(fold(name))
+        key = self._key_of(name)
+        field = known.fields.get(key)
         if field is None and is_column_name(name):
-            field = known.fields[fold(name)] = FieldEvidence(name)
+            field = known.fields[key] = FieldEvidence(name)
         known.spellings[name] = field
         self._size += 1
         self._is_outdated = True

@@ -29,7 +29,7 @@ from airflow_cloudfiles.engine.formats.json.unknown_fields import UnknownFieldCo
 from airflow_cloudfiles.engine.formats.record_policy import check_corrupt_column
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
-from airflow_cloudfiles.engine.types import fold, to_arrow
+from airflow_cloudfiles.engine.types import to_arrow
 
 __all__ = ["JsonReader", "Piece", "ReadCounts", "UnknownFields"]
 
@@ -80,7 +80,9 @@ class JsonReader:
         self.grammar = grammar_of(own)
         self._own = own
         rules = scalar_rules(own, NumberRule.of(options), exact=rescued is not None)
-        shape = compile_struct(parsed, forbid_unknown=not ignores, rules=rules)
+        shape = compile_struct(
+            parsed, forbid_unknown=not ignores, rules=rules, matcher=options.matcher
+        )
         self.decoder = msgspec.json.Decoder(shape.make)
         self._unknown_fields = UnknownFieldColumns(shape, drops_nulls=own.drop_field_if_all_null)
         self._rules = Rules(
@@ -94,7 +96,7 @@ class JsonReader:
             parsed_type=pa.struct(list(to_arrow(parsed))),
             shape=shape,
         )
-        self._reserved = frozenset(map(fold, (*reserved, *options.reserved_columns)))
+        self._reserved = options.matcher.keys((*reserved, *options.reserved_columns))
 
     def read(self, pieces: Sequence[Piece]) -> pa.RecordBatch:
         """Read lines of one or many files into one batch, rows in the order of the lines.
@@ -129,6 +131,7 @@ class JsonReader:
             grammar=self.grammar,
             drops_nulls=self._own.drop_field_if_all_null,
             as_spark=not self._rules.rescues,
+            matcher=self._options.matcher,
             reserved=self._reserved,
         )
         block = Block(self._rules, self.decoder, explainer, self._unknown_fields, lines, aside)

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
+from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import SPARK, NumberRule
@@ -24,7 +25,7 @@ from airflow_cloudfiles.engine.formats.scalars.json_values import (
     ScalarRules,
     converter,
 )
-from airflow_cloudfiles.engine.types import fold, is_column_name, short_type
+from airflow_cloudfiles.engine.types import is_column_name, short_type
 
 EMPTY: Final = Raw(b"")
 """What a leaf that the record does not have decodes to."""
@@ -68,7 +69,7 @@ class StructShape:
     Attributes:
         names: Field names, as in the schema.
         attributes: Names of the attributes that hold them in an instance.
-        index: Position by name; `folded`: by lower-case name.
+        index: Position by name; `folded`: by the name's key (`NameMatcher`).
         make: The struct class.
         missing: The instance without any field.
         getters: One function a field that takes its value out of an instance.
@@ -88,7 +89,11 @@ Shape = Leaf | ListShape | MapShape | StructShape
 
 
 def compile_struct(
-    schema: StructType, *, forbid_unknown: bool, rules: ScalarRules = DEFAULT_RULES
+    schema: StructType,
+    *,
+    forbid_unknown: bool,
+    rules: ScalarRules = DEFAULT_RULES,
+    matcher: NameMatcher = CASE_INSENSITIVE,
 ) -> StructShape:
     """Compile a schema.
 
@@ -96,7 +101,9 @@ def compile_struct(
         IncompatibleSchemaError: A map has keys that are not strings, which JSON has not.
     """
     names = tuple(schema.names)
-    children = tuple(_compile(each.dataType, forbid_unknown, rules) for each in schema.fields)
+    children = tuple(
+        _compile(each.dataType, forbid_unknown, rules, matcher) for each in schema.fields
+    )
     attributes = tuple(f"f{index}" for index in range(len(names)))
     make = _struct_class(attributes, names, children, forbid_unknown=forbid_unknown)
     return StructShape(
@@ -104,7 +111,7 @@ def compile_struct(
         attributes=attributes,
         children=children,
         index={name: index for index, name in enumerate(names)},
-        folded={fold(name): index for index, name in enumerate(names)},
+        folded={matcher.key(name): index for index, name in enumerate(names)},
         make=make,
         missing=make(),
         getters=tuple(attrgetter(attribute) for attribute in attributes),
@@ -157,11 +164,12 @@ def _compile(
     kind: DataType,
     forbid_unknown: bool,  # noqa: FBT001 - private
     rules: ScalarRules,
+    matcher: NameMatcher,
 ) -> Shape:
     if isinstance(kind, StructType):
-        return compile_struct(kind, forbid_unknown=forbid_unknown, rules=rules)
+        return compile_struct(kind, forbid_unknown=forbid_unknown, rules=rules, matcher=matcher)
     if isinstance(kind, ArrayType):
-        return ListShape(_compile(kind.elementType, forbid_unknown, rules))
+        return ListShape(_compile(kind.elementType, forbid_unknown, rules, matcher))
     if isinstance(kind, MapType):
         if not isinstance(kind.keyType, StringType):
             message = (
@@ -169,7 +177,7 @@ def _compile(
                 "Declare the keys of the map as string."
             )
             raise IncompatibleSchemaError(message)
-        return MapShape(_compile(kind.valueType, forbid_unknown, rules))
+        return MapShape(_compile(kind.valueType, forbid_unknown, rules, matcher))
     return Leaf(kind, converter(kind, rules), rules.patterns, rules.numbers)
 
 

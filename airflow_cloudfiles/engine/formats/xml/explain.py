@@ -31,7 +31,6 @@ from airflow_cloudfiles.engine.formats.xml.shape import (
     StructShape,
 )
 from airflow_cloudfiles.engine.formats.xml.tree import Node
-from airflow_cloudfiles.engine.types import fold
 
 MAX_COLUMN_DEPTH: Final = 100
 """A field that is nested deeper is never a column."""
@@ -70,7 +69,7 @@ class Explainer:
         fields: How elements have fields.
         case_sensitive: Whether `Foo` is another field than `foo`.
         collects_new: Whether unknown fields are new columns to be reported, rather than rescued.
-        reserved: Folded top-level names that are never new columns, whatever the mode.
+        reserved: Keys of top-level names that are never new columns, whatever the mode.
         new_fields: What `explain` met, by top-level name, with a sample; only grows.
     """
 
@@ -197,10 +196,11 @@ class Explainer:
         """Report an unknown field as a new column if it can be one; rescue it if not."""
         plain = [self.fields.plain(item) for item in items]
         value = plain[0] if len(plain) == 1 else plain
+        key = shape.matcher.key(name)
         may_be_new = (
             self.collects_new
-            and fold(name) not in shape.folded
-            and (path or fold(name) not in self.reserved)
+            and key not in shape.folded
+            and (path or key not in self.reserved)
             and len(path) + max(map(_depth, plain)) < MAX_COLUMN_DEPTH
         )
         if not may_be_new:

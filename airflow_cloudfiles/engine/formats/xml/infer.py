@@ -14,7 +14,7 @@ not depend on the order of the rows, but for the order and the spelling of the f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, cast
 
 from pyspark.sql.types import (
@@ -48,7 +48,7 @@ from airflow_cloudfiles.engine.formats.xml.tree import Node, NotXmlError, parse
 from airflow_cloudfiles.engine.formats.xml.validate import RowValidator
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
-from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, fold, merge_types
+from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, merge_types
 
 _NULL: Final = NullType()
 _STRING: Final = StringType()
@@ -64,7 +64,7 @@ class _Spot:
     Attributes:
         name: The first spelling.
         text: The type of its texts.
-        fields: What is in its elements, by folded name; `None` for a type that has no fields.
+        fields: What is in its elements, by the name's key; `None` for a type that has no fields.
         entries: What is in the values of a map, known beforehand.
         is_list: Whether it comes more than once in its parent.
         is_fixed: Whether its type is known beforehand.
@@ -98,7 +98,10 @@ class XmlInference:
         self._own = own
         self._fields = Fields(own)
         self._scanner = RowScanner(own.row_tag, ignore_namespace=own.ignore_namespace)
-        self._key = str if options.reader_case_sensitive else fold
+        self._key_of = options.matcher.key
+        self._value_key = self._key_of(own.value_tag)
+        # Names in another case are other fields to the reader, which rescues their values.
+        self._group_of = str if options.reader_case_sensitive else self._key_of
         self._typed = options.infer_column_types and own.infer_schema
         casts = TextCasts(own)
         self._locale = casts.locale
@@ -109,7 +112,7 @@ class XmlInference:
         self._validator = None if path is None else RowValidator(path)
         self._root = _Spot("")
         if known is not None:
-            _fix(self._root, known)
+            _fix(self._root, known, self._key_of)
         self._types: dict[str, DataType] = {}
         self._rows = 0
 
@@ -131,7 +134,7 @@ class XmlInference:
 
     def result(self) -> StructType:
         """What is known: `NullType` where no value told the type."""
-        return _struct_type(self._root, self._own.value_tag)
+        return _struct_type(self._root, self._value_key)
 
     def evidence(self) -> bytes:
         """All that is known, for `absorb`."""
@@ -160,14 +163,14 @@ class XmlInference:
             elif fields is None:
                 return
             else:
-                child = fields.setdefault(fold(name), _Spot(name))
+                child = fields.setdefault(self._key_of(name), _Spot(name))
             self._learn(child, [item for _, item in items], depth)
 
     def _grouped(self, node: Node) -> Iterable[list[tuple[str, Item]]]:
         """The fields of an element, those of one column together."""
         groups: dict[str, list[tuple[str, Item]]] = {}
         for name, item in self._fields.of(node):
-            groups.setdefault(self._key(name), []).append((name, item))
+            groups.setdefault(self._group_of(name), []).append((name, item))
         return groups.values()
 
     def _learn(self, spot: _Spot, items: list[Item], depth: int) -> None:
@@ -195,7 +198,7 @@ class XmlInference:
             spot.text = _merge(spot.text, _STRING if is_empty_string else self._type_of(text))
         elif spot.entries is None and spot.fields is not None and text.strip(SPACE):
             tag = self._own.value_tag
-            self._learn_text(spot.fields.setdefault(fold(tag), _Spot(tag)), text)
+            self._learn_text(spot.fields.setdefault(self._value_key, _Spot(tag)), text)
 
     def _type_of(self, text: str) -> DataType:
         value = self._fields.text(text)
@@ -258,7 +261,7 @@ def _merge(left: DataType, right: DataType) -> DataType:
     return merge_types(left, right)
 
 
-def _fix(spot: _Spot, kind: DataType) -> None:
+def _fix(spot: _Spot, kind: DataType, key_of: Callable[[str], str]) -> None:
     """Take down a type that is known beforehand."""
     spot.is_fixed = True
     if isinstance(kind, ArrayType) and not isinstance(kind.elementType, ArrayType):
@@ -267,37 +270,38 @@ def _fix(spot: _Spot, kind: DataType) -> None:
     if isinstance(kind, StructType):
         spot.fields = {}
         for column in kind.fields:
-            _fix(spot.fields.setdefault(fold(column.name), _Spot(column.name)), column.dataType)
+            inner = spot.fields.setdefault(key_of(column.name), _Spot(column.name))
+            _fix(inner, column.dataType, key_of)
     elif isinstance(kind, MapType):
         spot.text = kind.keyType
         spot.entries = _Spot("")
-        _fix(spot.entries, kind.valueType)
+        _fix(spot.entries, kind.valueType, key_of)
     else:
         spot.text = kind
         spot.fields = None
 
 
-def _struct_type(spot: _Spot, value_tag: str) -> StructType:
+def _struct_type(spot: _Spot, value_key: str) -> StructType:
     fields = spot.fields or {}
     return StructType(
-        [StructField(field.name, _data_type(field, value_tag)) for field in fields.values()]
+        [StructField(field.name, _data_type(field, value_key)) for field in fields.values()]
     )
 
 
-def _data_type(spot: _Spot, value_tag: str) -> DataType:
-    found = _element_type(spot, value_tag)
+def _data_type(spot: _Spot, value_key: str) -> DataType:
+    found = _element_type(spot, value_key)
     return ArrayType(found) if spot.is_list else found
 
 
-def _element_type(spot: _Spot, value_tag: str) -> DataType:
+def _element_type(spot: _Spot, value_key: str) -> DataType:
     """The type of one element."""
     if spot.entries is not None:
-        return MapType(spot.text, _data_type(spot.entries, value_tag))
+        return MapType(spot.text, _data_type(spot.entries, value_key))
     if not spot.fields:
         return spot.text
     if not spot.is_fixed and not isinstance(spot.text, NullType):
-        tagged = spot.fields.get(fold(value_tag))
+        tagged = spot.fields.get(value_key)
         if tagged is None or tagged.fields:
             return _STRING  # plain texts here, elements without a text of their own there
         tagged.text = _merge(tagged.text, spot.text)
-    return _struct_type(spot, value_tag)
+    return _struct_type(spot, value_key)

@@ -33,7 +33,7 @@ from airflow_cloudfiles.engine.formats.xml.validate import RowValidator
 from airflow_cloudfiles.engine.formats.xml.variant import VariantExplainer, check_column
 from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
-from airflow_cloudfiles.engine.types import fold, to_arrow
+from airflow_cloudfiles.engine.types import to_arrow
 
 _LARGEST_BATCH: Final = 16_384
 """Rows in a batch: Spark keeps a few of them in memory."""
@@ -78,7 +78,7 @@ class XmlReader:
         if single is not None:
             check_column(parsed, single)
         columns = parsed if single is None else StructType([])
-        self._shape = compile_struct(columns, casts.converter)
+        self._shape = compile_struct(columns, casts.converter, options.matcher)
         self._fields = Fields(own)
         self._rules = Rules(
             mode=options.mode,
@@ -111,7 +111,7 @@ class XmlReader:
         self._scanner = RowScanner(own.row_tag, ignore_namespace=own.ignore_namespace)
         path = own.row_validation_xsd_path
         self._validator = None if path is None else RowValidator(path)
-        self._reserved = frozenset(map(fold, options.reserved_columns))
+        self._reserved = options.matcher.keys(options.reserved_columns)
 
     def read_file(
         self, file: OpenedFile, start: int = 0, end: int | None = None

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
+from airflow_cloudfiles.engine.casing import NameMatcher
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats.xml.casts import Convert
-from airflow_cloudfiles.engine.types import fold, short_type
+from airflow_cloudfiles.engine.types import short_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +50,30 @@ class StructShape:
     Attributes:
         names: Field names, as in the schema.
         index: Position by name.
-        folded: Position by folded name.
+        folded: Position by the name's key.
+        matcher: How names of columns are compared.
     """
 
     names: tuple[str, ...]
     children: tuple[Shape, ...]
     index: dict[str, int]
     folded: dict[str, int]
+    matcher: NameMatcher
 
     def find(self, name: str, *, case_sensitive: bool) -> int | None:
         """The field of a name."""
         found = self.index.get(name)
         if found is None and not case_sensitive:
-            found = self.folded.get(fold(name))
+            found = self.folded.get(self.matcher.key(name))
         return found
 
 
 Shape = Leaf | ListShape | MapShape | StructShape
 
 
-def compile_struct(schema: StructType, converter: Callable[[DataType], Convert]) -> StructShape:
+def compile_struct(
+    schema: StructType, converter: Callable[[DataType], Convert], matcher: NameMatcher
+) -> StructShape:
     """Compile a schema.
 
     Raises:
@@ -77,27 +82,30 @@ def compile_struct(schema: StructType, converter: Callable[[DataType], Convert])
     names = tuple(schema.names)
     return StructShape(
         names=names,
-        children=tuple(_compile(each.dataType, converter) for each in schema.fields),
+        children=tuple(_compile(each.dataType, converter, matcher) for each in schema.fields),
         index={name: index for index, name in enumerate(names)},
-        folded={fold(name): index for index, name in enumerate(names)},
+        folded={matcher.key(name): index for index, name in enumerate(names)},
+        matcher=matcher,
     )
 
 
-def _compile(kind: DataType, converter: Callable[[DataType], Convert]) -> Shape:
+def _compile(
+    kind: DataType, converter: Callable[[DataType], Convert], matcher: NameMatcher
+) -> Shape:
     if isinstance(kind, StructType):
-        return compile_struct(kind, converter)
+        return compile_struct(kind, converter, matcher)
     if isinstance(kind, ArrayType):
         if isinstance(kind.elementType, ArrayType):
             raise IncompatibleSchemaError(
                 f"XML has no arrays of arrays, so it cannot be read into {short_type(kind)}. "
                 "Declare the column as string, which takes the XML as it is."
             )
-        return ListShape(_compile(kind.elementType, converter))
+        return ListShape(_compile(kind.elementType, converter, matcher))
     if isinstance(kind, MapType):
         if not isinstance(kind.keyType, StringType):
             raise IncompatibleSchemaError(
                 f"XML cannot be read as {short_type(kind)}: the names of elements are strings. "
                 "Declare the keys of the map as string."
             )
-        return MapShape(_compile(kind.valueType, converter))
+        return MapShape(_compile(kind.valueType, converter, matcher))
     return Leaf(kind, converter(kind))

@@ -34,6 +34,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.formats.columnar.types import column_type, is_bytes
 from tests.support.formats.columnar_files import MemoryFile, options, orc_file, parquet, reader
 from tests.support.formats.columnar_records import numeric, table
@@ -86,7 +87,7 @@ def column_for(rng: random.Random, kind: pa.DataType) -> DataType:
         return MapType(column_for(rng, kind.key_type), column_for(rng, kind.item_type))
     if pa.types.is_struct(kind):
         return columns_for(rng, list(kind))
-    own = column_type(kind)
+    own = column_type(kind, CASE_INSENSITIVE)
     return rng.choice(COLUMNS) if own is None or choice < 0.35 else own
 
 

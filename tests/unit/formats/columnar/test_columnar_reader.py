@@ -28,6 +28,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.errors import CloudFilesError, FileUnreadableError
 from airflow_cloudfiles.engine.formats.base import UnknownFields
 from airflow_cloudfiles.engine.formats.columnar.types import merge_columns
@@ -146,8 +147,8 @@ def test_the_widest_type_of_two(write: Write) -> None:
         (LongType(), DateType(), StringType()),
     ]
     for left, right, both in wider:
-        assert merge_columns(left, right) == both
-        assert merge_columns(right, left) == both
+        assert merge_columns(left, right, CASE_INSENSITIVE) == both
+        assert merge_columns(right, left, CASE_INSENSITIVE) == both
 
 
 # Rescued data -----------------------------------------------------------------------------

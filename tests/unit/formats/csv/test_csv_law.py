@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.formats.csv.casts import Cast
 from airflow_cloudfiles.engine.formats.csv.header import safe_names
@@ -138,7 +139,11 @@ def _check(sample: Sample, rows: list[dict[str, Any]]) -> None:
     floats = {each.name: str(each.type) == "float" for each in to_arrow(schema)}
     convert = {each.name: converters.to(each.dataType, "") for each in schema.fields}
     null = sample.dialect["nullValue"]
-    names = safe_names(sample.header, null) if sample.has_header else tuple(schema.names)
+    names = (
+        safe_names(sample.header, null, CASE_INSENSITIVE)
+        if sample.has_header
+        else tuple(schema.names)
+    )
     targets = _targets(names, schema.names, is_sensitive=sample.dialect["readerCaseSensitive"])
     assert len(rows) == len(sample.records)
     for record, row in zip(sample.records, rows, strict=True):
