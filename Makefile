@@ -67,7 +67,7 @@ bench: setup
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks $(ARGS)
 
 test: lint types imports emulators
-	@$(WITH_JAVA) $(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 quick: lint
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m '$(QUICK)' $(ARGS)

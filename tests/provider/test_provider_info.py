@@ -21,7 +21,7 @@ def test_airflow_knows_the_provider(tmp_path: Path) -> None:
         env={**os.environ, "AIRFLOW_HOME": str(tmp_path), "AIRFLOW__CORE__UNIT_TEST_MODE": "False"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert told.returncode == 0, told.stderr[-2000:]

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
 DAGS = Path(__file__).parent / "real"
 EXAMPLES = Path(__file__).parents[2] / "dags_examples"
 SUPERVISOR = "airflow_cloudfiles.engine.job.supervisor"
-RUN_SECONDS = 300  # most of it is waiting for a busy machine
+RUN_SECONDS = 900  # most of it is waiting for a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def airflow(root: Path) -> Iterator[AirflowHome]:
             "is_marked_failed",
             "is_deferred",
         ):
-            home.wait(lambda dag=dag_id: home.api.has_dag(dag), 60, dag_id)  # type: ignore[misc]
+            home.wait(lambda dag=dag_id: home.api.has_dag(dag), RUN_SECONDS, dag_id)  # type: ignore[misc]
             home.api.pause(dag_id, paused=False)
         yield home
 
@@ -130,7 +130,7 @@ def test_a_killed_task_process_takes_its_spark_along(airflow: AirflowHome, root:
     [supervisor] = _named(airflow, SUPERVISOR)
     os.kill(_parent(supervisor), signal.SIGKILL)
 
-    airflow.wait(lambda: _spark_is_gone(airflow), 30, "Spark to be gone")
+    airflow.wait(lambda: _spark_is_gone(airflow), RUN_SECONDS, "Spark to be gone")
     # Airflow itself retries the lost try later; a run of the user's own need not wait for that
     first = airflow.wait(lambda: _tries(airflow, dag_id, run_id), RUN_SECONDS, "Airflow to notice")
     assert first[0] != "success"
@@ -143,7 +143,7 @@ def test_a_task_that_a_user_marks_failed_ends_its_spark(airflow: AirflowHome, ro
     run_id = _run_until_spark_is_up(airflow, root, dag_id)
     airflow.api.mark(dag_id, run_id, "ingest", "failed")
 
-    airflow.wait(lambda: _spark_is_gone(airflow), 60, "Spark to be gone")
+    airflow.wait(lambda: _spark_is_gone(airflow), RUN_SECONDS, "Spark to be gone")
     assert airflow.api.task(dag_id, run_id, "ingest")["state"] == "failed"
     assert _run(airflow, dag_id)[1] == "success"
     assert [row["a"] for row in _table(root, dag_id)] == ["1"]
@@ -183,7 +183,7 @@ def test_an_arrival_rings_once_and_past_days_join_the_same_state(
     """Two examples on one state: when files arrive, and over past days."""
     driven, backfill = "example_event_driven", "example_backfill"
     for dag_id in (driven, backfill):
-        airflow.wait(lambda dag=dag_id: airflow.api.has_dag(dag), 60, dag_id)  # type: ignore[misc]
+        airflow.wait(lambda dag=dag_id: airflow.api.has_dag(dag), RUN_SECONDS, dag_id)  # type: ignore[misc]
 
     _drop_at(root, "third.json", datetime(2026, 1, 3, 12, tzinfo=UTC))
     run_id = airflow.wait(lambda: _first_ended(airflow, driven), RUN_SECONDS, driven)
@@ -215,12 +215,12 @@ def _create_backfill(airflow: AirflowHome, dag_id: str) -> None:
         _command(
             airflow, f"dags delete --yes {dag_id}"
         )  # what was created of it; it is parsed again
-        airflow.wait(lambda: airflow.api.has_dag(dag_id), 120, dag_id)
+        airflow.wait(lambda: airflow.api.has_dag(dag_id), RUN_SECONDS, dag_id)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
 def _command(airflow: AirflowHome, arguments: str) -> subprocess.CompletedProcess[str]:
-    patient = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"{_database(airflow)}?timeout=60"}
+    patient = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"{_database(airflow)}?timeout=600"}
     return subprocess.run(
         [sys.executable, "-m", "airflow", *arguments.split()],
         env={**airflow.env, **patient},

@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.job.launch import LocalSpark
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.storage import open_store
 
-RUN_SECONDS = 180
+RUN_SECONDS = 900  # ends a run that hangs; a busy machine takes minutes for one
 
 
 class Driver:

@@ -35,6 +35,19 @@ FIXTURES = {
 }
 """A test that asks for one of these fixtures has the marker, whether it says so or not."""
 
+LONGEST = (
+    "recovery/test_killed_between_steps.py",
+    "provider/test_real_airflow.py",
+    "spark/test_plain_pyspark.py",
+    "cluster/test_submit_to_a_cluster.py",
+    "docs/test_docs.py",
+    "spark/test_bad_input.py",
+    "provider/test_operators.py",
+    "spark/test_promotion_spark.py",
+    "spark/test_every_format_spark.py",
+)
+"""Files of minutes, the longest first: begun last, one would keep one worker busy alone."""
+
 _JAVA = """#!/bin/sh
 # Stands in for Java in tests that are not marked `spark`: it has a version, and starts nothing.
 if [ "$1" = -version ]; then echo 'openjdk version "17.0.0"' >&2; exit 0; fi
@@ -79,6 +92,7 @@ class Markers:
                 wanted.add(FOLDERS.get(item.path.relative_to(TESTS).parts[0], ""))
             for marker in sorted(wanted - {""}):
                 item.add_marker(marker)
+        items.sort(key=lambda item: _rank(item.path))  # stable: the order within files stays
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -110,6 +124,12 @@ class Markers:
         if not had_airflow and "airflow" in sys.modules and not item.get_closest_marker("airflow"):
             pytest.fail(f"{item.nodeid} imports Airflow: mark it `airflow`")
         return result
+
+
+def _rank(path: Path) -> int:
+    """The place of a file among the longest; behind them for all others."""
+    name = path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else ""
+    return LONGEST.index(name) if name in LONGEST else len(LONGEST)
 
 
 def _deselected(expression: str) -> set[str]:

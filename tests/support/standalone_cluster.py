@@ -15,7 +15,7 @@ from typing import Self
 
 from airflow_cloudfiles.engine.job.launch import find_java, spark_home
 
-START_SECONDS = 90
+START_SECONDS = 300
 
 
 class StandaloneCluster:

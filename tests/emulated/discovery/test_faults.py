@@ -135,7 +135,7 @@ def test_a_parallel_listing_that_is_killed_goes_on_and_misses_nothing(aws, tmp_p
             "AWS_DEFAULT_REGION": access.region,
         }
         command = [sys.executable, str(SCRIPT), f"{bucket}/in", f"{bucket}/state", "8", "20"]
-        return subprocess.run(command, env=environment, check=False, timeout=120).returncode
+        return subprocess.run(command, env=environment, check=False, timeout=600).returncode
 
     assert discover(point) == -signal.SIGKILL
     near.put("0/000-early.json", b"")

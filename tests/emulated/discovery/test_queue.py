@@ -175,7 +175,7 @@ class Recording:
 
     def wait(self, times) -> bool:
         with self.changed:
-            return self.changed.wait_for(lambda: len(self.hidden) >= times, 20)
+            return self.changed.wait_for(lambda: len(self.hidden) >= times, 300)
 
 
 def test_what_is_held_is_hidden_again_and_what_is_released_is_not():

@@ -345,7 +345,7 @@ def test_killed_between_two_steps_it_is_completed_by_the_next_call(aws: Aws, nam
         [sys.executable, "-c", program, source, name],
         env={**os.environ, **to_environment(aws.access)},
         check=False,
-        timeout=60,
+        timeout=600,
     )
     assert ended.returncode == -signal.SIGKILL
     (half,) = list_notifications(source, access=aws.access)

@@ -71,7 +71,7 @@ def test_what_was_set_up_is_found_and_goes_without_a_trace(gcs, front, pubsubs, 
         has = subscriber.get_subscription(subscription=path)
         assert (has.ack_deadline_seconds, has.message_retention_duration.days) == (60, 7)
         assert has.labels["team"] == "a"
-        publisher.publish(topic, b"{}").result(timeout=10)
+        publisher.publish(topic, b"{}").result(timeout=300)
         pulled = subscriber.pull(subscription=path, max_messages=1, timeout=10)
         assert len(pulled.received_messages) == 1
         if pubsubs.kind == "in-process":
@@ -212,7 +212,7 @@ def test_a_doorbell_that_looks_again_and_again_makes_nothing_a_dead_letter(
     queue = open_pubsub(made.options["cloudFiles.subscription"], pubsub.project, access)
     with pubsub.publisher() as publisher:
         topic = f"projects/{pubsub.project}/topics/cloudfiles-{name}"
-        publisher.publish(topic, b"{}").result(timeout=10)
+        publisher.publish(topic, b"{}").result(timeout=300)
     for _ in range(20):
         (message,) = queue.receive(10)
         queue.hide([message], 0)

@@ -105,7 +105,7 @@ def test_requests_wait_side_by_side_within_a_bound(monkeypatch):
     def slow(_store, file, _look):
         asked.append(file.path)
         if len(asked) <= 4:
-            together.wait(timeout=30)  # broken unless four wait at the same time
+            together.wait(timeout=300)  # broken unless four wait at the same time
         return b"x" * 1000
 
     monkeypatch.setattr(ahead, "first_read", slow)

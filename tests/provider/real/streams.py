@@ -25,7 +25,7 @@ for dag_id, options in {
         "options": options,
     }
     with DAG(dag_id, schedule=None, default_args=stream):
-        arrived = CloudFilesSensor(task_id="arrived", poke_interval=1, timeout=60)
+        arrived = CloudFilesSensor(task_id="arrived", poke_interval=1, timeout=900)
         CloudFilesIngestOperator(task_id="ingest", batch=arrived.output, master="local[1]")
 
 with DAG("is_deferred", schedule=None, params={"source": "s3://nowhere", "queue": ""}):
@@ -38,7 +38,7 @@ with DAG("is_deferred", schedule=None, params={"source": "s3://nowhere", "queue"
         conn_id="landing",
         deferrable=True,
         poke_interval=2,
-        timeout=240,
+        timeout=900,
         # Airflow may fail a task whose trigger fires soon (apache/airflow #72716); a retry finds
         # what is recorded.
         retry_delay=timedelta(seconds=2),

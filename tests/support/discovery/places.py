@@ -97,7 +97,7 @@ class Place:
             found += [message.body for message in messages]
         return found
 
-    def wait_for(self, count: int, seconds: float = 20) -> list[bytes]:
+    def wait_for(self, count: int, seconds: float = 300) -> list[bytes]:
         """Receive until so many messages have come, or until time is up."""
         end = time.monotonic() + seconds
         found: dict[str, bytes] = {}

@@ -196,7 +196,7 @@ class GcsNotified(Landing):
             objectGeneration=generation,
             payloadFormat="JSON_API_V1",
             eventTime=now,
-        ).result(timeout=30)
+        ).result(timeout=300)
 
 
 def landing(way: str, folder: Path, ask: Any) -> Landing:

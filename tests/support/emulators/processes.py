@@ -102,7 +102,7 @@ class Server:
         log: Path,
         *,
         environment: Mapping[str, str] | None = None,
-        seconds: float = 60,
+        seconds: float = 300,
     ) -> None:
         self._command = list(command)
         self._is_ready = is_ready

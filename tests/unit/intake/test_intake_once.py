@@ -142,7 +142,7 @@ def start(zone, tmp_path):
 
 
 def finish(process) -> int:
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
     return process.returncode
 
 

@@ -61,7 +61,7 @@ def elsewhere(monkeypatch):
     monkeypatch.setattr(leases, "machine", lambda: "another one")
 
 
-def wait_for(condition, seconds: float = 20.0) -> None:
+def wait_for(condition, seconds: float = 300.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -91,7 +91,7 @@ def test_a_holder_that_lives_keeps_the_lock_for_longer_than_a_lease(state, holde
         lock.acquire(timeout_seconds=2.5 * SHORT)
     assert beat(state) > first
     holder.communicate("end\n")
-    lock.acquire(timeout_seconds=10)
+    lock.acquire(timeout_seconds=300)
     lock.release()
 
 
@@ -119,7 +119,7 @@ def test_on_one_machine_the_death_of_the_holder_is_seen_at_once(state, holder):
 def test_a_lock_left_behind_on_this_machine_is_freed_for_the_others(state, holder):
     assert not free_left_behind(state, KEY)
     holder.kill()
-    assert free_left_behind(state, KEY, patience_seconds=20)
+    assert free_left_behind(state, KEY, patience_seconds=300)
     assert state.head(KEY) is None
     assert free_left_behind(state, KEY)
 
@@ -127,7 +127,7 @@ def test_a_lock_left_behind_on_this_machine_is_freed_for_the_others(state, holde
 def test_a_lock_of_another_machine_is_not_freed(state, holder, elsewhere):
     holder.kill()
     holder.wait()
-    assert not free_left_behind(state, KEY, patience_seconds=20)
+    assert not free_left_behind(state, KEY, patience_seconds=300)
     assert state.head(KEY) is not None
 
 
@@ -181,5 +181,5 @@ def test_whatever_is_in_the_lock_it_is_taken_over_in_time(state):
         lock = RunLock(state, lease_seconds=0.2)
         with pytest.raises(StateLockedError, match="did not say who it is"):
             lock.acquire()
-        lock.acquire(timeout_seconds=10)
+        lock.acquire(timeout_seconds=300)
         lock.release()
