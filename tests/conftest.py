@@ -30,6 +30,9 @@ _AIRFLOW_HOME = tempfile.mkdtemp(prefix="cloudfiles-tests-airflow-")
 os.environ["AIRFLOW_HOME"] = _AIRFLOW_HOME
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
+# Indexes of seen files: in no test the user's.
+_CACHE = os.environ["CLOUDFILES_CACHE_DIR"] = tempfile.mkdtemp(prefix="cloudfiles-tests-cache-")
+
 # Workers must be this Python: Spark's own default is whatever `python3` the PATH has.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
@@ -50,8 +53,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Remove what the tests' Airflow wrote."""
-    shutil.rmtree(_AIRFLOW_HOME, ignore_errors=True)
+    """Remove what Airflow and the streams of the tests wrote beside their folders."""
+    for folder in (_AIRFLOW_HOME, _CACHE):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -91,9 +95,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the indexes of seen files in a temporary folder, never in the user's cache."""
-    monkeypatch.setenv("CLOUDFILES_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+def _own_cache(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Keep each test's indexes of seen files apart.
+
+    Tests of the shared Spark session keep the cache of the run: its workers have the environment
+    that the session was started with.
+    """
+    if "spark" not in request.fixturenames:
+        monkeypatch.setenv("CLOUDFILES_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.fixture(autouse=True)
