@@ -13,7 +13,7 @@ from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.job.launch import LocalPython, launch
 from airflow_cloudfiles.engine.job.spec import JobSpec
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _ERROR = " ERROR airflow_cloudfiles.engine.job.run: "
 """Begins the error that ends a job, in its log."""
@@ -51,11 +51,11 @@ class _Lines:
         if self._held or _ERROR in line:
             self._held.append(line)
         else:
-            logger.info("%s", line)
+            _log.info("%s", line)
 
     def end(self, error: str = "") -> None:
         """Pass on what was held back, such as a traceback, without the error itself."""
         held = "\n".join(self._held)
         for line in (held.partition(error)[2] if error and error in held else held).splitlines():
             if line:
-                logger.info("%s", line)
+                _log.info("%s", line)

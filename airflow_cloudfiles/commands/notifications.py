@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from airflow_cloudfiles.commands.outcome import Outcome, add_command, pair
 from airflow_cloudfiles.engine.discovery.services.base import (
     VIAS,
+    CloudScope,
     NotificationServices,
     Part,
-    Place,
     list_notifications,
     set_up_notifications,
     tear_down_notifications,
@@ -70,8 +70,8 @@ def _place_arguments() -> argparse.ArgumentParser:
     return found
 
 
-def _place(given: argparse.Namespace) -> Place:
-    return Place(
+def _scope(given: argparse.Namespace) -> CloudScope:
+    return CloudScope(
         subscription_id=given.subscription_id,
         resource_group=given.resource_group,
         project_id=given.project_id,
@@ -85,7 +85,7 @@ def _set_up(given: argparse.Namespace) -> Outcome:
         tags=dict(given.tag),
         via=given.via,
         same_account=given.same_account,
-        place=_place(given),
+        scope=_scope(given),
         dead_letter_topic=given.dead_letter_topic,
         dry_run=given.dry_run,
     )
@@ -97,14 +97,14 @@ def _list(given: argparse.Namespace) -> Outcome:
     if given.cloud:
         kind = _KINDS[given.cloud]
         access = of_kind(kind, None) or kind()
-    found = list_notifications(given.source, access=access, place=_place(given))
+    found = list_notifications(given.source, access=access, scope=_scope(given))
     text = "\n\n".join("\n".join(_text(each)) for each in found)
     return Outcome([each.to_json() for each in found], text or "Nothing was set up.")
 
 
 def _tear_down(given: argparse.Namespace) -> Outcome:
     gone = tear_down_notifications(
-        given.source, given.name, place=_place(given), dry_run=given.dry_run
+        given.source, given.name, scope=_scope(given), dry_run=given.dry_run
     )
     return Outcome(gone.to_json(), "\n".join(_text(gone)))
 

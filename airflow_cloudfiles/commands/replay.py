@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 _TOLD = ("is_done", "batches", "present", "files", "rows", "target_version", "warnings")
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -103,6 +103,6 @@ def _newest_run(state: ObjectStore) -> dict[str, Any]:
         except (LookupError, ValueError):
             continue
         if spec.get("kind") == "ingest":
-            logger.info("Options are those of run %s", spec.get("run_id"))
+            _log.info("Options are those of run %s", spec.get("run_id"))
             return spec
     return {}

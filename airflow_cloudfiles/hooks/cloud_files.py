@@ -156,7 +156,7 @@ class CloudFilesHook(BaseHook):
         Args:
             source: URI of the source, as the stream has it.
             name: A name for this stream.
-            details: As of `engine.discovery.services.set_up_notifications`: `tags`, `via`, `place`,
+            details: As of `engine.discovery.services.set_up_notifications`: `tags`, `via`, `scope`,
                 `dry_run`, …
 
         Returns:

@@ -24,7 +24,7 @@ from airflow_cloudfiles.triggers.event_deduplication import Doorbell
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Hashable
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 MEMORY = "cloudfiles_doorbell"
 """Key of the asset's state store (Airflow 3.3) under which a watcher keeps what it has rung for."""
@@ -175,7 +175,7 @@ class CloudFilesTrigger(BaseEventTrigger):
         try:
             memory = await store.aget(MEMORY)
         except Exception as failure:  # noqa: BLE001 - a store that fails costs one further ring
-            logger.warning("What was rung for cannot be read; ringing again. %s", failure)
+            _log.warning("What was rung for cannot be read; ringing again. %s", failure)
             return None
         return memory if isinstance(memory, dict) and memory else None
 
@@ -186,7 +186,7 @@ class CloudFilesTrigger(BaseEventTrigger):
         try:
             await store.aset(MEMORY, memory or {})
         except Exception as failure:  # noqa: BLE001 - as above
-            logger.warning("What was rung for cannot be stored. %s", failure)
+            _log.warning("What was rung for cannot be stored. %s", failure)
 
     def _store(self) -> Any:
         """The state store of the one asset that is watched; none before Airflow 3.3."""
@@ -207,7 +207,7 @@ async def _looks(
         except Exception as failure:  # noqa: BLE001 - whatever it is, the bell has to stay
             seen = None
             pause = max(poke_interval, min(2 * max(pause, 1.0), LONGEST_PAUSE_SECONDS))
-            logger.warning(
+            _log.warning(
                 "Looking for files in %s failed, next try in %.0f s: %s",
                 stream.source,
                 pause,

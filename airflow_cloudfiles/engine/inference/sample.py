@@ -17,7 +17,7 @@ from airflow_cloudfiles.engine.errors import SampleGoneError
 from airflow_cloudfiles.engine.files import START, FileEntry
 from airflow_cloudfiles.engine.inference.infer import Inferred, infer_files
 from airflow_cloudfiles.engine.inference.tasks import Workers
-from airflow_cloudfiles.engine.intake.source_path import Place
+from airflow_cloudfiles.engine.intake.source_path import SourcePath
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
@@ -27,7 +27,10 @@ _log = logging.getLogger(__name__)
 
 
 def infer_source(
-    options: CloudFilesOptions, place: Place, own: Sequence[str], workers: Workers | None = None
+    options: CloudFilesOptions,
+    place: SourcePath,
+    own: Sequence[str],
+    workers: Workers | None = None,
 ) -> Inferred:
     """Infer the schema of a source from the newest of its files.
 
@@ -57,7 +60,7 @@ def infer_source(
     return infer_files(store, DirectoryListing(store, wanted).discover(), options, workers=workers)
 
 
-def _recorded(options: CloudFilesOptions, place: Place) -> Iterator[FileEntry]:
+def _recorded(options: CloudFilesOptions, place: SourcePath) -> Iterator[FileEntry]:
     """The files to ingest that the file log of this source holds, ingested or not."""
     if options.checkpoint_location is None:
         return

@@ -50,7 +50,7 @@ from airflow_cloudfiles.engine.state.spark_offsets import committed_offset
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.access import Access
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _SAMPLE_FILES = 5
 _GLANCE_SECONDS = 10
@@ -216,7 +216,7 @@ class Intake:
         try:
             return self._discover(self._caught_up_ledger(), full=full)
         except LedgerError as failure:
-            logger.warning("%s Rebuilding it from the file log.", failure)
+            _log.warning("%s Rebuilding it from the file log.", failure)
         ledger = self._open_ledger()
         ledger.clear()
         catch_up(ledger, self.files)
@@ -446,7 +446,7 @@ class Intake:
             self._baseline.warn()
         self._bound_rebuild(ledger, recorder)
         found = Discovered.of(recorder.recorded, listing, notifications)
-        logger.info(
+        _log.info(
             "%s: %d files listed, %d new, %d bytes",
             printable_path(self.source.uri),
             found.listed,

@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourcePath:
     """Where the files of a stream land.
 
     Attributes:
@@ -29,7 +29,7 @@ class Place:
     name: str
 
 
-def locate(source: str, state: ObjectStore | None = None) -> Place:
+def locate(source: str, state: ObjectStore | None = None) -> SourcePath:
     """Take a source path apart, as the state it is to be used with sees it.
 
     Args:
@@ -41,14 +41,14 @@ def locate(source: str, state: ObjectStore | None = None) -> Place:
     root = normalize_uri(root)
     metadata = None if state is None else read_metadata(state)
     if metadata is None or split_pattern(metadata.source)[1] is not None:
-        return Place(root, pattern, name_of(root, pattern))
+        return SourcePath(root, pattern, name_of(root, pattern))
     whole = metadata.source
     if root == whole:
-        return Place(whole, pattern, whole)
+        return SourcePath(whole, pattern, whole)
     if root.startswith(whole.rstrip("/") + "/"):
         below = escape_pattern(root[len(whole.rstrip("/")) + 1 :])
-        return Place(whole, f"{below}/{pattern or ''}", whole)
-    return Place(root, pattern, name_of(root, pattern))
+        return SourcePath(whole, f"{below}/{pattern or ''}", whole)
+    return SourcePath(root, pattern, name_of(root, pattern))
 
 
 def name_of(root: str, pattern: str | None) -> str:

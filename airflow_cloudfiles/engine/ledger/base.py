@@ -1,4 +1,4 @@
-"""What must a ledger be able to tell?
+"""What must a ledger be able to answer?
 
 A ledger is an index over the file log: path to entry. It is not the truth and can be deleted at any
 time; the file log gives it back. One process writes it; other processes have their own, and meet
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _PROGRESS_SECONDS = 5.0
 
@@ -117,7 +117,7 @@ def catch_up(ledger: Ledger, files: FileLog, *, latest: int | None = None) -> in
         batch = files.read(number)
         ledger.record(number, files.summary(number).id, batch)
         if time.monotonic() >= next_word:
-            logger.info("Indexing the file log: entry %d of %d", number, latest)
+            _log.info("Indexing the file log: entry %d of %d", number, latest)
             next_word = time.monotonic() + _PROGRESS_SECONDS
     return max(0, latest + 1 - first)
 

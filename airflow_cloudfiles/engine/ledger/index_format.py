@@ -9,7 +9,7 @@ f<path, bytes>    → <version, 8 bytes><n>                   the file as it was
 ```
 
 `n` is the number of the entry of the file log, big-endian without leading zero bytes. The version
-is a hash of modification time, size and etag: it tells that a file is another one than before.
+is a hash of modification time, size and etag: it shows that a file is another one than before.
 
 Paths are the bytes of the store's key, so that the index sorts as listings do, and a sorted
 listing can be merged with it.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 2
 MARK_KEY = b"m"
-"""Key of the mark that says how far the index goes."""
+"""Key of the mark of how far the index goes."""
 
 FILE_PREFIX = b"f"
 """First byte of the keys of files."""
@@ -70,13 +70,13 @@ def key_behind(prefix: bytes) -> bytes:
 
 
 def version_hash(file: FileEntry) -> bytes:
-    """Tell one version of a file from another, in eight bytes."""
+    """Distinguish one version of a file from another, in eight bytes."""
     text = f"{file.modification_time_us} {file.size} {file.etag}"
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_VERSION_BYTES).digest()
 
 
 def encode_entry_number(number: int) -> bytes:
-    """Build the part of a file's value that says in which entry it is."""
+    """Build the part of a file's value that names its entry."""
     return number.to_bytes((number.bit_length() + 7) // 8, "big")
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
     from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 CACHE_DIR = "CLOUDFILES_CACHE_DIR"
 """Environment variable: directory on a local disk for the indexes of seen files."""
@@ -67,7 +67,7 @@ def open_ledger(stream_id: str, files: FileLog) -> Ledger:
 
 
 def cache_folder() -> Path:
-    """Tell where indexes are kept.
+    """Give the folder in which indexes are kept.
 
     `CLOUDFILES_CACHE_DIR`, or else `airflow_cloudfiles` below `XDG_CACHE_HOME` or `~/.cache`; for a
     user without a home that can be written, a directory of this user below the temporary one.
@@ -140,7 +140,7 @@ def _caught_up(ledger: Ledger, files: FileLog, latest: int) -> None:
     try:
         catch_up(ledger, files, latest=latest)
     except LedgerError as failure:
-        logger.warning("%s Rebuilding it from the file log.", failure)
+        _log.warning("%s Rebuilding it from the file log.", failure)
         ledger.clear()
         catch_up(ledger, files)
 
@@ -156,7 +156,7 @@ def _open_build(slot: Path) -> tuple[RocksDBLedger | None, Path | None]:
                 found = RocksDBLedger(directory), directory
                 continue
             except LedgerError as failure:
-                logger.warning("%s Rebuilding it.", failure)
+                _log.warning("%s Rebuilding it.", failure)
         _delete(directory)
     return found
 

@@ -4,7 +4,7 @@ With `cloudFiles.allowOverwrites` every version of a file is an entry of its own
 gives the bytes of another version. A task that meets a newer version than its entry's leaves the
 file out. That newer version is somebody's entry already, or will be; so that it does not depend on
 a notification that may be lost, or a listing that may be long in coming, the task leaves a note in
-the state before its batch can be committed, and the next discovery looks at the file.
+the state before its batch can be committed, and the next discovery inspects the file.
 
 A note is a hint: it is deduped as every candidate is, and removed when the file is recorded.
 """
@@ -27,7 +27,7 @@ PREFIX = "_source/overwritten"
 
 
 def note_overwritten(state: ObjectStore, found: FileEntry) -> None:
-    """Ask the next discovery to look at a file; asking twice is asking once.
+    """Ask the next discovery to inspect a file; asking twice is asking once.
 
     Args:
         state: The checkpoint location.

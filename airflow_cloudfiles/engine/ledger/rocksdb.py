@@ -3,7 +3,7 @@
 In RocksDB, on a local disk: sorted, compressed, written in batches. A sorted listing is merged with
 a sorted scan of the index; where few files are asked for, the scan leaps from one to the next.
 
-Every entry of the file log is one atomic write of its files and of the mark that says how far the
+Every entry of the file log is one atomic write of its files and of the mark of how far the
 index goes. The write is not forced to the disk: after a power failure RocksDB comes back with some
 earlier mark, and the file log has the rest.
 """
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.state.file_log import FileBatch
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _STEPS_BEFORE_LEAP = 16
 _WRITE_BUFFER_BYTES = 32 * 2**20
@@ -158,7 +158,7 @@ class RocksDBLedger:
         try:
             database.close()
         except Exception as failure:  # noqa: BLE001 - RocksDB raises nothing more specific
-            logger.warning("%s", self._unusable(failure))
+            _log.warning("%s", self._unusable(failure))
 
     def _open(self) -> None:
         """Open the database and read the mark; one of another version is begun anew."""
@@ -231,7 +231,7 @@ class _Scan:
     def _key(self, beyond: bytes) -> bytes:
         """Key at the scan's place, or what stands for its end.
 
-        A scan that cannot go on must not look like one at its end.
+        A scan that cannot go on must not be taken for one at its end.
         """
         if self._iterator.valid():
             key: bytes = self._iterator.key()

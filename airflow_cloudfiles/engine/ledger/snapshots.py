@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.state.file_log import FileLog
     from airflow_cloudfiles.engine.storage import ObjectStore
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 PREFIX = "_source/snapshots"
 COMPLETE = "complete.json"
@@ -71,7 +71,7 @@ class SnapshotFile:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What `complete.json` tells.
+    """What `complete.json` holds.
 
     Attributes:
         folder: Key of its folder.
@@ -126,7 +126,7 @@ def maybe_snapshot(
         _upload(copy, ledger, state)
         _clean(state)
     except _FAILURES as failure:
-        logger.warning("No snapshot of the index of seen files was made: %s", failure)
+        _log.warning("No snapshot of the index of seen files was made: %s", failure)
         return False
     finally:
         if copy is not None:
@@ -159,12 +159,12 @@ def fetch_snapshot(
             if fetched is not None:
                 return fetched
     except _FAILURES as failure:
-        logger.warning("Snapshots of the index of seen files cannot be used: %s", failure)
+        _log.warning("Snapshots of the index of seen files cannot be used: %s", failure)
     return None
 
 
 def covered(state: ObjectStore) -> list[int]:
-    """Tell up to which entry each complete snapshot goes, from the names of their folders."""
+    """Give the entry up to which each complete snapshot goes, from the names of their folders."""
     numbers = (
         folder.rpartition("/")[2].partition("-")[0]
         for folder, objects in _folders(state).items()
@@ -174,7 +174,7 @@ def covered(state: ObjectStore) -> list[int]:
 
 
 def _fitting(files: FileLog, state: ObjectStore, *, up_to: int) -> Iterator[Snapshot]:
-    """Read what the complete snapshots of this log tell, the newest first."""
+    """Read the descriptions of the complete snapshots of this log, the newest first."""
     for folder, objects in sorted(_folders(state).items(), reverse=True):
         if COMPLETE not in objects:
             continue
@@ -183,12 +183,12 @@ def _fitting(files: FileLog, state: ObjectStore, *, up_to: int) -> Iterator[Snap
             snapshot = _decode(folder, state.get(f"{folder}/{COMPLETE}"))
             fits = snapshot.entry <= up_to and _is_of(files, snapshot)
         except _FAILURES as failure:
-            logger.warning("The snapshot %s is passed over: %s", name, failure)
+            _log.warning("The snapshot %s is skipped: %s", name, failure)
             continue
         if fits:
             yield snapshot
         else:
-            logger.info("The snapshot %s is not of this file log", name)
+            _log.info("The snapshot %s belongs to another file log", name)
 
 
 def _is_of(files: FileLog, snapshot: Snapshot) -> bool:
@@ -215,7 +215,7 @@ def _upload(copy: Path, ledger: Ledger, state: ObjectStore) -> None:
         objects.append(SnapshotFile(path.name, len(content), zlib.crc32(content)))
     snapshot = Snapshot(folder, ledger.caught_up, ledger.caught_up_id, ledger.files, tuple(objects))
     state.put(f"{folder}/{COMPLETE}", _encode(snapshot))
-    logger.info(
+    _log.info(
         "Made a snapshot of the index of seen files: %d entries, %d files, %d bytes, %.1f s",
         ledger.caught_up + 1,
         ledger.files,
@@ -227,7 +227,7 @@ def _upload(copy: Path, ledger: Ledger, state: ObjectStore) -> None:
 def _clean(state: ObjectStore) -> None:
     """Remove all but the newest complete snapshots, and beginnings that nobody will end.
 
-    Ages are told by the store's clock alone: by the time of the newest object that is there.
+    Ages are measured by the store's clock alone: by the time of the newest object that is there.
     """
     folders = _folders(state)
     complete = sorted(folder for folder, objects in folders.items() if COMPLETE in objects)
@@ -267,12 +267,12 @@ def _fetch(snapshot: Snapshot, state: ObjectStore, directory: Path) -> RocksDBLe
             raise ValueError(msg)
     except _FAILURES as failure:
         name = printable_path(state.child_uri(snapshot.folder))
-        logger.warning("The snapshot %s is passed over: %s", name, failure)
+        _log.warning("The snapshot %s is skipped: %s", name, failure)
         if ledger is not None:
             ledger.close()
         shutil.rmtree(directory, ignore_errors=True)
         return None
-    logger.info(
+    _log.info(
         "Fetched a snapshot of the index of seen files: %d entries, %d files, %.1f s",
         snapshot.entry + 1,
         snapshot.files,

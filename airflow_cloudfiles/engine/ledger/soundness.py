@@ -2,7 +2,7 @@
 
 Entries of the file log that are gone take their files with them: nothing ingests them, and a new
 entry under an old number is one that the stream believes to have ingested. So a state whose file
-log has lost entries is refused, every time, before anything is appended to it. What tells:
+log has lost entries is refused, every time, before anything is appended to it. What shows it:
 
 - a gap in the numbers of the entries, or of the plans (`NumberedLog`);
 - a plan, or Spark's committed offset, that points beyond the end of the log;
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.state.plan_log import PlanLog
     from airflow_cloudfiles.engine.storage import ObjectStore
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 HEAD = "_source/head.json"
-"""The mark. It may be deleted at any time, and then tells nothing."""
+"""The mark. It may be deleted at any time, and then shows nothing."""
 
 
 def check_whole(state: ObjectStore, files: FileLog, plans: PlanLog) -> None:
@@ -49,7 +49,7 @@ def check_whole(state: ObjectStore, files: FileLog, plans: PlanLog) -> None:
         plans: Its plan log.
 
     Raises:
-        CorruptedStateError: Entries are missing; says which, what tells so, and what to do.
+        CorruptedStateError: Entries are missing; names them, what shows it, and what to do.
     """
     for what, end in _known_ends(state, plans):
         # Asked for again only where what is known of the log does not suffice.
@@ -67,7 +67,7 @@ def check_whole(state: ObjectStore, files: FileLog, plans: PlanLog) -> None:
 
 
 def mark_head(state: ObjectStore, files: FileLog) -> None:
-    """Remember how long the file log is. A write that is lost makes the mark tell less, not wrong.
+    """Remember how long the file log is. A write that is lost makes the mark show less, not wrong.
 
     Args:
         state: The checkpoint location.
@@ -78,18 +78,18 @@ def mark_head(state: ObjectStore, files: FileLog) -> None:
             HEAD, json.dumps({"version": 1, "entries": files.known_head().entry}).encode("ascii")
         )
     except OSError as failure:
-        logger.warning("The length of the file log could not be marked: %s", failure)
+        _log.warning("The mark of the length of the file log could not be written: %s", failure)
 
 
 def _known_ends(state: ObjectStore, plans: PlanLog) -> Iterator[tuple[str, Offset]]:
-    """Where the log ends at least, and what says so."""
+    """Where the log ends at least, and what shows it."""
     latest = plans.latest()
     if latest is not None:
         yield f"the plan of batch {latest.number}", latest.end
     try:
         committed = committed_offset(state)
     except (CorruptedStateError, IncompatibleStateError):
-        committed = START  # whoever needs it says what is wrong with it
+        committed = START  # whoever needs it reports what is wrong with it
     yield "Spark's checkpoint", committed
     for entry in snapshots.covered(state):
         yield "a snapshot of the index", Offset(entry + 1, 0)

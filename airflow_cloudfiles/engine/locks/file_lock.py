@@ -68,12 +68,12 @@ class FileLock:
             os.close(descriptor)
 
     def write_note(self, note: bytes) -> None:
-        """Say in the file who holds it."""
+        """Note the holder in the file."""
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, note, 0)
 
     def read_note(self) -> bytes:
-        """Read what the holder said; empty when it said nothing (yet)."""
+        """Read the note of the holder; empty when there is none (yet)."""
         try:
             with open(self._path, "rb") as file:  # noqa: PTH123 - the path may not be UTF-8
                 return file.read(_MAX_NOTE_BYTES)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.storage import ObjectStore
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 20.0
 """After this time without a beat the holder of a lock counts as gone."""
@@ -49,7 +49,7 @@ class Lease:
     Args:
         state: An object store with put-if-match.
         key: Of the object.
-        note: What to tell others about its holder.
+        note: What others read about its holder.
         lease_seconds: See `LEASE_SECONDS`.
     """
 
@@ -94,7 +94,9 @@ class Lease:
                 lambda content: self._state.put_if_match(self._key, content, found.etag)
             )
             if won:
-                logger.warning("%s was left behind; it is taken over.", self._name())
+                _log.warning(
+                    "%s was left behind by a run that ended; it is taken over.", self._name()
+                )
         else:
             return False
         if won:
@@ -115,10 +117,12 @@ class Lease:
             if self._read_back():
                 self._state.delete(self._key)
         except OSError as failure:
-            logger.warning("%s will be free by itself: %s", self._name(), failure)
+            _log.warning(
+                "%s could not be released, and expires by itself: %s", self._name(), failure
+            )
 
     def read_note(self) -> bytes:
-        """Read what the holder said; empty when it said nothing."""
+        """Read the note of the holder; empty when there is none."""
         try:
             return self._state.get(self._key)
         except (OSError, ObjectNotFoundError):
@@ -173,10 +177,12 @@ class Lease:
                         lambda content: self._state.put_if_absent(self._key, content)
                     )
             except OSError as failure:
-                logger.warning("%s cannot be renewed: %s Trying again.", self._name(), failure)
+                _log.warning(
+                    "%s could not be renewed, and is tried again: %s", self._name(), failure
+                )
                 continue
             if not is_mine and not self._ended.is_set():
-                logger.error(
+                _log.error(
                     "%s was taken over by another run, because this one did not renew it for %s "
                     "seconds. What this run has committed stays, and nothing is ingested twice; "
                     "but both runs are at work.",
@@ -229,7 +235,7 @@ def machine() -> str:
 
 
 def process_start(pid: int) -> str:
-    """Tell when a process of this machine was started, in its own unit; empty for none.
+    """Give the time at which a process of this machine was started, in its own unit; or empty.
 
     A process id alone may have been given to another process meanwhile.
     """

@@ -35,7 +35,7 @@ KEY = "_source/run.lock"
 """Held by the process that plans the micro-batches of a query, as long as the query runs."""
 
 JOB_KEY = "_source/job.lock"
-"""Held by the driver of a job from before it starts Spark: a second job is told at once, and Spark
+"""Held by the driver of a job from before it starts Spark: a second job fails at once, and Spark
 never sees two queries begin on one checkpoint."""
 
 _POLL_SECONDS = 0.1
@@ -87,7 +87,7 @@ class RunLock:
                 enough to see that a killed run is gone.
 
         Raises:
-            StateLockedError: Another run still has it; says which.
+            StateLockedError: Another run still has it; names it.
             StateUnreachableError: The store cannot be reached.
             StateError: It refuses this identity.
         """
@@ -152,22 +152,22 @@ class RunLock:
         holder = _holder(place.read_note() if place else b"")
         return StateLockedError(
             f"Another run is working on the checkpoint location {printable_path(self._state.uri)}: "
-            f"{holder}. Wait until it has ended, or stop it; the lock is freed by itself."
+            f"{holder}. Wait until it has ended, or stop it. The lock is then free."
         )
 
 
 def _note() -> dict[str, Any]:
-    """Say who this process is."""
+    """Describe this process."""
     since = datetime.now(UTC).isoformat(timespec="seconds")
     return {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
 
 
 def _holder(note: bytes) -> str:
-    """Put a note into words; a note that is just being written tells nothing."""
+    """Describe the holder by its note; one that is just being written is no help."""
     try:
         match json.loads(note):
             case {"pid": int(pid), "host": str(host), "since": str(since)}:
                 return f"process {pid} on {host}, since {since}"
     except ValueError:
-        return "a process that did not say who it is"
-    return "a process that did not say who it is"
+        return "a process that left no note"
+    return "a process that left no note"

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.storage import ObjectStore
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 LOGS = ("offsets", "commits")
 """Spark's logs: one file a micro-batch."""
@@ -123,7 +123,7 @@ class CheckpointMirror:
         try:
             self.publish()
         except StateError as failure:
-            logger.warning("%s The last micro-batch will be run again.", failure)
+            _log.warning("%s The last micro-batch will be run again.", failure)
         self._free_lock()
         in_use, self._in_use = self._in_use, None
         self._remove()
@@ -139,7 +139,7 @@ class CheckpointMirror:
             with self._exclusively():
                 self._notes.unlink(missing_ok=True)
         except OSError as failure:
-            logger.warning("%s is removed while it is published: %s", self.folder, failure)
+            _log.warning("%s is removed while it is published: %s", self.folder, failure)
             self._notes.unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
         for suffix in (".json", ".draft", ".publishing", ".lock"):
@@ -152,7 +152,7 @@ class CheckpointMirror:
         try:
             free_left_behind(self._store, run_lock.KEY, patience_seconds=_END_SECONDS)
         except OSError as failure:
-            logger.warning("The run lock will be free by itself: %s", failure)
+            _log.warning("The run lock will be free by itself: %s", failure)
 
     def _restore(self, uri: str) -> None:
         store = self._opened(uri)
@@ -260,7 +260,7 @@ def for_spark(spark: SparkSession, checkpoint: str) -> tuple[str, CheckpointMirr
         if _has_file_system(spark, scheme):
             return f"{scheme}:{uri.partition(':')[2]}", None
     mirror = CheckpointMirror.create(uri)
-    logger.info("Spark cannot write to %s; it writes to %s, which is mirrored", uri, mirror.folder)
+    _log.info("Spark cannot write to %s; it writes to %s, which is mirrored", uri, mirror.folder)
     return str(mirror.folder), mirror
 
 
@@ -309,7 +309,7 @@ def _watch(query: Any, run: str) -> None:
                 break
             _followed[run].publish()
         except Exception as failure:  # noqa: BLE001 - tried again; at the end it is told
-            logger.debug("Not published: %s", failure)
+            _log.debug("Not published: %s", failure)
         time.sleep(_WATCH_SECONDS)
     _finish(run)
 

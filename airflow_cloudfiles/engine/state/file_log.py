@@ -61,7 +61,7 @@ class FileBatch:
 
 @dataclass(frozen=True, slots=True)
 class EntrySummary:
-    """What the header of an entry tells.
+    """What the header of an entry holds.
 
     Attributes:
         number: The number of the entry.
@@ -144,7 +144,7 @@ class FileLog:
         return self._read(number)[1]
 
     def summary(self, number: int) -> EntrySummary:
-        """Read what an entry's header tells, without its files."""
+        """Read an entry's header, without its files."""
         found = self._summaries.get(number)
         if found is None:
             part = self._log.peek(number)

@@ -57,7 +57,7 @@ class StreamMetadata:
 def open_metadata(
     state: ObjectStore,
     source_uri: str,
-    format: str,  # noqa: A002 - Auto Loader's word
+    format: str,  # noqa: A002 - Auto Loader's name
     *,
     include_existing_files: bool = True,
     clock_us: Callable[[], int] = now_us,
@@ -101,10 +101,10 @@ def open_metadata(
         with reaching_state(state):
             is_mine = state.put_if_absent(KEY, encode_metadata(mine))
         found = read_metadata(state) or mine
-        # An answer that was lost says "there already" of one's own object: the id decides.
+        # After a lost answer, the retry is refused because of our own object: the id decides.
         found = replace(found, is_new=is_mine or found.stream_id == mine.stream_id)
     if isinstance(state, LocalStore) and not found.is_new:
-        state.resolve(KEY.rpartition("/")[0])  # its writer may have been killed before it did
+        state.sync_folder(KEY.rpartition("/")[0])  # its writer may have been killed before it did
     if (found.source, found.format) != (source_uri, format):
         msg = (
             f"The checkpoint location {printable_path(state.uri)} belongs to the source "
@@ -178,7 +178,7 @@ def _is_id(text: str) -> bool:
 
 def _damaged(name: str) -> CorruptedStateError:
     return CorruptedStateError(
-        f"{name} cannot be read: it does not say which source this checkpoint location belongs to. "
+        f"{name} cannot be read: it does not name the source of this checkpoint location. "
         f"Restore the checkpoint location as a whole from a backup, or start with a new one, which "
         f"ingests everything anew."
     )

@@ -2,7 +2,7 @@
 
 A numbered log: immutable entries `<prefix>/<n>`, each created with put-if-absent. Whoever creates
 number `n` wins; the others read it and try `n + 1`. The answer to a put can be lost, and a client's
-own retry is then told "already there" about its own object; so every writing carries an
+own retry is then refused because of its own object; so every writing carries an
 id, and after anything but a plain yes the entry is read back and the id decides.
 
 The bytes of an entry:
@@ -120,7 +120,7 @@ class NumberedLog:
 
         Raises:
             StateError: What the store raised, when the entry is not there afterwards. Nothing is
-                known to have happened; looking at the log again tells.
+                known to have happened; reading the log again shows it.
         """
         writing = uuid.uuid4().hex
         stamp = {"id": writing, "created": datetime.now(UTC).isoformat(timespec="microseconds")}
@@ -132,7 +132,7 @@ class NumberedLog:
                 raise
             created = False
         if not created:
-            self._resolve()
+            self._sync_names()
         won = created or self.read(number).id == writing
         self._known_latest = max(self._known_latest, number)
         return won
@@ -199,7 +199,7 @@ class NumberedLog:
     def latest(self) -> int:
         """Give the number of the newest entry; -1 when the log is empty.
 
-        The first call lists the log. Later calls only look for the numbers that would follow,
+        The first call lists the log. Later calls only ask for the numbers that would follow,
         for entries are added at the end and nowhere else.
 
         Raises:
@@ -215,7 +215,7 @@ class NumberedLog:
             while self._exists(self._known_latest + 1):
                 self._known_latest += 1
         if self._known_latest > before:
-            self._resolve()
+            self._sync_names()
         return self._known_latest
 
     @property
@@ -242,13 +242,13 @@ class NumberedLog:
     def _key(self, number: int) -> str:
         return f"{self._prefix}/{number:0{self._width or 1}d}"
 
-    def _resolve(self) -> None:
+    def _sync_names(self) -> None:
         """Make durable what others have appended, before anything is built on it.
 
         On a disk, whoever created an entry may have been killed before its name was synced.
         """
         if isinstance(self._store, LocalStore):
-            self._store.resolve(self._prefix)
+            self._store.sync_folder(self._prefix)
 
     def _is_number(self, name: str) -> bool:
         digits = name.isascii() and name.isdigit()
@@ -261,7 +261,7 @@ class NumberedLog:
         """Refuse a log of which an entry is gone.
 
         A listing that went on while entries were added may lack one that is there, and have one
-        that came later; so each is looked for.
+        that came later; so each is asked for.
         """
         gaps = sorted(set(range(max(numbers, default=-1))) - set(numbers))
         gone = next((number for number in gaps if not self._exists(number)), None)

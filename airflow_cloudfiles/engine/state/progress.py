@@ -72,7 +72,9 @@ def note_discovery(store: ObjectStore, found: Mapping[str, Any]) -> None:
     try:
         store.put(DISCOVERY, json.dumps({"at": time.time(), **found}, indent=1).encode())
     except OSError as failure:
-        _log.warning("What was discovered could not be noted: %s", failure)
+        _log.warning(
+            "The progress of the discovery could not be written, which loses nothing: %s", failure
+        )
 
 
 def discovery_since(store: ObjectStore, began: float) -> dict[str, Any] | None:

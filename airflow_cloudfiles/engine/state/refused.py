@@ -3,7 +3,7 @@
 In `failOnNewColumns` the stream goes on when the file that it named is removed (B52). That file is
 part of a planned micro-batch, and a planned file that is gone is an error otherwise; so the task
 that refuses a file notes that in the state, before it fails. The note is for the version of the
-file that was discovered, and is only looked for when a file is gone.
+file that was discovered, and is only read when a file is gone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def note_refused(state: str, files: Iterable[FileEntry], fields: Mapping[str, ob
         try:
             store.put(_key(file), (json.dumps(note, indent=1) + "\n").encode("ascii"))
         except OSError as failure:
-            _log.warning("It could not be noted that %s was refused: %s", note["path"], failure)
+            _log.warning(
+                "The note that %s was refused could not be written: %s", note["path"], failure
+            )
 
 
 def was_refused(state: str, file: FileEntry) -> bool:

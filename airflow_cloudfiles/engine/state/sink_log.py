@@ -98,7 +98,7 @@ class SinkLog:
     def epoch(self) -> int:
         """How many decisions there are, when this was first asked."""
         if self._epoch is None:
-            # Nearly always there is none, which one request tells.
+            # Nearly always there is none, which one request shows.
             has_any = self._decisions.find(0) is not None
             self._epoch = self._decisions.latest() + 1 if has_any else 0
         return self._epoch
@@ -122,7 +122,7 @@ class SinkLog:
         return self.find(numbers[-1]) if numbers else None
 
     def expected(self, batch: int) -> SinkRecord | None:
-        """Tell which batch the target must have when another one is to be committed.
+        """Give the batch that the target must have when another one is to be committed.
 
         Args:
             batch: Number of the batch that is to be committed.
@@ -144,7 +144,7 @@ class SinkLog:
         return found
 
     def must_have(self) -> SinkRecord | None:
-        """Tell which batch the target must have before a run starts; `None` for none.
+        """Give the batch that the target must have before a run starts; `None` for none.
 
         Raises:
             LostBatchesError: A replay has not come to its end.
@@ -198,7 +198,7 @@ class SinkLog:
         """Write a decision.
 
         Returns:
-            Whether it is this one that has the number; if not, look again.
+            Whether it is this one that has the number; if not, read again.
         """
         header: dict[str, Any] = {
             "kind": decision.kind,
@@ -218,7 +218,7 @@ class SinkLog:
             return found
         raise LostBatchesError(
             f"A replay of the batches {decision.first} to {decision.last} into {decision.target} "
-            "was begun and has not come to its end. Run it again, with the same arguments: "
+            "has begun and not ended. Run it again, with the same arguments: "
             f"cloudfiles replay --checkpoint-location {printable_path(self.state.uri)} --target "
             f"{decision.target} --from-batch {decision.first}."
         )

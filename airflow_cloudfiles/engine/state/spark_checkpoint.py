@@ -1,4 +1,4 @@
-"""What do the files of Spark's own checkpoint say, and are they whole?
+"""What do the files of Spark's own checkpoint hold, and are they whole?
 
 Their forms (`OffsetSeqLog`, `CommitLog`, `StreamMetadata` of Spark 4): a line `v1`; a line of JSON;
 in `offsets/<b>` a line for each source of the query, `-` for one that has given nothing yet.
@@ -65,7 +65,7 @@ def read_offsets(spark: ObjectStore, batch: int) -> SparkOffsets | None:
 
 
 def is_committed(spark: ObjectStore, batch: int) -> bool:
-    """Whether the entry of the commit log that says so is there, and whole."""
+    """Whether its entry of the commit log is there, and whole."""
     lines = _lines(spark, f"{COMMITS}/{batch}")
     return lines is not None and len(lines) > 1 and _object(lines[1]) is not None
 
@@ -111,7 +111,7 @@ def offset_of(line: str) -> Offset | None:
 
 
 def _lines(spark: ObjectStore, key: str) -> list[str] | None:
-    """The lines of an entry that is whole, as far as its checksum and its first line tell."""
+    """The lines of an entry that is whole, as far as its checksum and its first line show."""
     content = _content(spark, key)
     if content is None or not _is_as_written(spark, key, content):
         return None

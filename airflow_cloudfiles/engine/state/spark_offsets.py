@@ -65,7 +65,7 @@ def _source_offset(state: ObjectStore, key: str) -> Offset:
         )
         raise CorruptedStateError(msg) from failure
     if not lines or lines[0] != "v1":
-        msg = f"{name} has a format that this version does not know: {lines[:1]}."
+        msg = f"{name} has a format that this version does not read: {lines[:1]}. Upgrade."
         raise IncompatibleStateError(msg)
     for line in lines[2:]:
         offset = spark_checkpoint.offset_of(line)

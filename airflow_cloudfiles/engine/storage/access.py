@@ -1,6 +1,6 @@
 """With which identity, and at which address, is a cloud reached?
 
-What an Airflow connection says, as plain values; nothing here opens anything. Without an access the
+The values of an Airflow connection; nothing here opens anything. Without an access the
 clients find credentials in the environment's own chain (instance profile, workload identity,
 environment variables, a developer's login), as every other tool of that cloud does.
 
@@ -25,7 +25,7 @@ ENVIRONMENT = "CLOUDFILES_ACCESS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsAccess:
-    """How AWS, or something that speaks its protocols, is reached.
+    """How AWS, or a compatible server, is reached.
 
     Attributes:
         access_key_id: Of a key pair; `None` leaves it to the environment's own chain.

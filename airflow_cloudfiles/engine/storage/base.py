@@ -40,11 +40,11 @@ class ObjectStore(Protocol):
     """A root under which objects are listed, read and written.
 
     A store may have two attributes besides. `key_order` gives what two keys are compared by, `None`
-    where it has no order or does not tell; without it, keys are compared by their bytes.
+    where it has no order or does not report it; without it, keys are compared by their bytes.
     `is_order_promised` is false where a server may list in another order than it should.
 
     Whatever an implementation cannot do raises `OSError`; a call that raises may have happened
-    (a lost answer), so callers that write look again before they decide.
+    (a lost answer), so callers that write read again before they decide.
     """
 
     @property
@@ -84,7 +84,7 @@ class ObjectStore(Protocol):
             prefix: Only keys that start with this text.
             start_after: Only keys that come after this one.
             end_before: Only keys that come before this one; empty for no end.
-            skip: Leaves out files, and whole folders, without looking into them.
+            skip: Leaves out files, and whole folders, without listing them.
             ordered: Whether the order matters. If not, there is no `start_after` or `end_before`, a
                 store without an order can be listed too, and folders that `skip` leaves out cost
                 their pages.
@@ -104,10 +104,10 @@ class ObjectStore(Protocol):
         """
 
     def head(self, key: str) -> FileEntry | None:
-        """Look at an object without reading it; `None` when there is none."""
+        """Inspect an object without reading it; `None` when there is none."""
 
     def clock_us(self) -> int:
-        """Tell the time by the clock that modification times are told by, as finely as they are.
+        """Read the clock of modification times, as finely as they are given.
 
         In a cloud it is a request for a page of a listing.
 
@@ -116,7 +116,7 @@ class ObjectStore(Protocol):
         """
 
     def arrived_us(self, entry: FileEntry) -> int:
-        """Tell when an object came to be under its key, as far as the store knows.
+        """Give the time at which an object came to be under its key, as far as the store knows.
 
         In a cloud that is the modification time. On a disk a file keeps it when it is moved; there
         it is the time of the last change of its name, rights or content.
@@ -185,7 +185,7 @@ class ObjectStore(Protocol):
         r"""Give the URI of an object, for people to read: not UTF-8 becomes `\xNN`."""
 
     def key_of(self, uri: str) -> str | None:
-        """Tell under which key another location appears below this root.
+        """Give the key under which another location appears below this root.
 
         Returns:
             The key; `""` when it is the root itself; `None` when it is not below the root.
@@ -193,7 +193,7 @@ class ObjectStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ListRequest:
     """Which objects a listing is asked for: the arguments of `ObjectStore.list`."""
 
     prefix: str = ""
@@ -234,7 +234,7 @@ def check_key(key: str) -> str:
     """Refuse keys that do not name one object on a disk below the root."""
     parts = key.split("/")
     if "\0" in key or any(part in {"", ".", ".."} for part in parts):
-        msg = f"not a key of an object: {key!r}"
+        msg = f"{key!r} is not a key: no part of it may be empty, . or .., or hold a zero byte."
         raise ValueError(msg)
     return key
 
@@ -250,7 +250,7 @@ def key_text(name: bytes) -> str:
 
 
 def refuse_version(store: ObjectStore, key: str) -> NoReturn:
-    """Say why the version that was asked for cannot be read.
+    """Raise why the version that was asked for cannot be read.
 
     Raises:
         ObjectNotFoundError: There is no such object.
@@ -262,7 +262,7 @@ def refuse_version(store: ObjectStore, key: str) -> NoReturn:
 
 
 def read_nothing(store: ObjectStore, key: str, etag: str | None) -> bytes:
-    """Read no byte of an object, for which clouds have no words; it must be there.
+    """Read no byte of an object, for which clouds have no request; it must be there.
 
     Raises:
         ObjectNotFoundError: There is no such object.

@@ -1,7 +1,7 @@
 """What time is it where the files are?
 
 A store says when a file was modified by its own clock. Whoever compares that with another moment
-needs the moment by the same clock, as finely as the store tells modification times.
+needs the moment by the same clock, as finely as the store gives modification times.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from email.utils import parsedate_to_datetime
 
 SKEW_SECONDS = 300
-"""How far this machine's clock is taken to be ahead of a store that does not tell the time."""
+"""How far this machine's clock is taken to be ahead of a store that does not report the time."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,8 +44,8 @@ def http_now_us(date: str | None, store: str) -> int:
         return int(parsedate_to_datetime(date or "").timestamp()) * 1_000_000
     except ValueError:
         _log.warning(
-            "%s does not tell the time (its answer has the date %r). Taking it for %d seconds "
-            "earlier than here.",
+            "%s does not report the time (its answer has the date %r). Its clock is assumed to be "
+            "%d seconds behind the one of this machine.",
             store,
             date,
             SKEW_SECONDS,

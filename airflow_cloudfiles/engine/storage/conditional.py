@@ -1,6 +1,6 @@
 """Can a store be trusted to keep two writers apart?
 
-Everything durable here rests on put-if-absent. Some that speak the protocol of a cloud take the
+Everything durable here rests on put-if-absent. Some compatible servers take the
 condition, ignore it, and let the second writer replace what the first one wrote. That shows only
 when it is tried.
 """

@@ -1,7 +1,7 @@
 """What of a local disk survives a power failure?
 
 Bytes that were synced, under a name whose folder was synced, in folders whose own names were: an
-`fsync` of a file says nothing about its name. So whoever acknowledges something asks here first.
+`fsync` of a file says nothing about its name. So whoever acknowledges something calls this first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is told to whom an extra of this package is missing?
+"""What happens where an extra of this package is not installed?
 
 The clients of the clouds are extras: a module that needs one is imported only when a location or
 an option asks for it.

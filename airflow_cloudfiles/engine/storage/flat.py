@@ -11,8 +11,8 @@ brings one function that fetches one page, `fetch(start_after, mark)`. Its contr
   each start in the middle would read everything before it, so `UnorderedListingError` is raised.
 - It raises `OSError` when a page cannot be had whole. Nothing is left out silently.
 
-A store that lists in another order than it says would lose files wherever a listing starts or ends
-between two keys: `list_flat` raises `UnorderedListingError` when it sees that.
+A store that lists in another order than it promises would lose files wherever a listing starts or
+ends between two keys: `list_flat` raises `UnorderedListingError` when it sees that.
 
 `list_flat` then gives the entries of a listing: keys relative to the root, no marks of folders,
 only between `start_after` and `end_before`, nothing that `skip` leaves out. When a page ends inside
@@ -31,7 +31,7 @@ from airflow_cloudfiles.engine.storage.base import UnorderedListingError
 from airflow_cloudfiles.engine.storage.uri import normalize_uri
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.storage.base import SkipRule, Wanted
+    from airflow_cloudfiles.engine.storage.base import ListRequest, SkipRule
 
 
 class Listed(NamedTuple):
@@ -42,7 +42,7 @@ class Listed(NamedTuple):
         size: In bytes.
         modification_time_us: As in `FileEntry`.
         etag: As in `FileEntry`.
-        is_folder: The store itself says that this is the mark of a folder. An empty object whose
+        is_folder: The store itself marks this as a folder. An empty object whose
             key ends with a slash is one in any case.
     """
 
@@ -59,7 +59,7 @@ class Page:
 
     Attributes:
         objects: May be empty, even before the last page.
-        mark: Where the next page begins, in the store's own words; `None` on the last page.
+        mark: Where the next page begins, as the store names it; `None` on the last page.
     """
 
     objects: Iterable[Listed]
@@ -95,7 +95,7 @@ UTF8 = Order()
 def list_flat(
     fetch: Fetch,
     root: str,
-    wanted: Wanted,
+    wanted: ListRequest,
     *,
     order: Order | None = UTF8,
     first_asked: Callable[[str], str] = str,
@@ -190,7 +190,7 @@ class Folders:
 
 
 def key_below(root_uri: str, uri: str) -> str | None:
-    """Tell under which key another location appears below a root; `None` when it is not below."""
+    """Give the key of another location below a root; `None` when it is not below."""
     other = normalize_uri(uri)
     if other == root_uri:
         return ""
@@ -209,7 +209,7 @@ def is_utf8(key: str) -> bool:
 class _Listing:
     """Where one listing stands, and what of a page it gives."""
 
-    def __init__(self, root: str, wanted: Wanted, given_order: Order | None) -> None:
+    def __init__(self, root: str, wanted: ListRequest, given_order: Order | None) -> None:
         if given_order is None and (wanted.start_after or wanted.end_before):
             msg = "a listing that starts or ends between keys needs to know their order"
             raise ValueError(msg)
@@ -261,7 +261,7 @@ def _checked_start(page: Page, start: str, order: Order) -> Page:
     objects = list(page.objects)
     if objects and page.mark is not None and order.of(objects[-1].key) < order.of(start):
         raise UnorderedListingError(
-            f"The store was asked for the keys after {printable_path(start)} and began with "
+            f"The store was asked for the keys after {printable_path(start)}, and began with "
             f"{printable_path(objects[0].key)}: it does not start a listing where it is asked to, "
             f"as S3 and Cloud Storage do."
         )
@@ -270,6 +270,6 @@ def _checked_start(page: Page, start: str, order: Order) -> Page:
 
 def _out_of_order(key: str) -> OSError:
     return UnorderedListingError(
-        f"The store does not list keys in their order ({printable_path(key)} came too late), which "
-        f"S3 and Cloud Storage promise. Some servers that speak the protocol list folder by folder."
+        f"The store does not list keys in order ({printable_path(key)} came too late), as S3 and "
+        f"Cloud Storage do. Some compatible servers list folder by folder."
     )

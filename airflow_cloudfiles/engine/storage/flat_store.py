@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.storage.base import (
+    ListRequest,
     ObjectNotFoundError,
     RequestCounter,
     SkipRule,
-    Wanted,
     check_range,
     read_nothing,
 )
@@ -88,7 +88,7 @@ class FlatStore(ABC):
         ordered: bool = True,
     ) -> Iterator[FileEntry]:
         """List the objects in the order of the store, a page a request."""
-        return self._listing(Wanted(prefix, start_after, end_before, skip), ordered=ordered)
+        return self._listing(ListRequest(prefix, start_after, end_before, skip), ordered=ordered)
 
     def key_after(self, after: str) -> str | None:
         """Give the first key after a text."""
@@ -106,7 +106,7 @@ class FlatStore(ABC):
         """Give the key under which another location appears below this root."""
         return key_below(self._uri, uri)
 
-    def _listing(self, wanted: Wanted, *, ordered: bool) -> Iterator[FileEntry]:
+    def _listing(self, wanted: ListRequest, *, ordered: bool) -> Iterator[FileEntry]:
         fetch = self._pages(wanted.prefix, self._page_size, wanted.end_before)
         return list_flat(fetch, self._root, wanted, order=self._order if ordered else None)
 

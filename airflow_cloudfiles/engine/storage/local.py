@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.storage.base import (
+    ListRequest,
     ObjectNotFoundError,
     RequestCounter,
     SkipRule,
-    Wanted,
     check_key,
     check_range,
     key_bytes,
@@ -88,7 +88,7 @@ class LocalStore:
         ordered: bool = True,  # noqa: ARG002 - a disk is always read in order
     ) -> Iterator[FileEntry]:
         """List the objects, in byte order of their keys; the names of one folder at a time."""
-        wanted = Wanted(prefix, start_after, end_before, skip)
+        wanted = ListRequest(prefix, start_after, end_before, skip)
         return Walk(self._root, wanted, self._requests).files()
 
     def key_after(self, after: str) -> str | None:
@@ -97,7 +97,7 @@ class LocalStore:
         return None if found is None else found.path
 
     def head(self, key: str) -> FileEntry | None:
-        """Look at an object; `None` when there is none."""
+        """Inspect an object; `None` when there is none."""
         self._requests.add("head")
         try:
             found = os.stat(self._path(key))  # noqa: PTH116 - bytes path
@@ -106,11 +106,11 @@ class LocalStore:
         return file_entry(key, found) if stat.S_ISREG(found.st_mode) else None
 
     def clock_us(self) -> int:
-        """Tell the time as the kernel notes it in files."""
+        """Give the time as the kernel notes it in files."""
         return disk_now_us()
 
     def arrived_us(self, entry: FileEntry) -> int:
-        """Tell when a file was last changed, renamed or moved here."""
+        """Give the time at which a file was last changed, renamed or moved here."""
         try:
             return os.stat(self._path(entry.path)).st_ctime_ns // 1000  # noqa: PTH116 - bytes path
         except _NO_OBJECT:
@@ -171,8 +171,8 @@ class LocalStore:
             if failure.errno not in _NO_HARD_LINKS:
                 raise
             msg = (
-                f"The file system of {self._uri} cannot make hard links ({failure.strerror}), "
-                f"which keep two writers apart. Put the checkpoint location on one that can."
+                f"The file system of {self._uri} does not support hard links ({failure.strerror}), "
+                f"which keep two writers apart. Put the checkpoint location on one that does."
             )
             raise StateError(msg) from failure
         finally:
@@ -181,7 +181,7 @@ class LocalStore:
 
     def put_if_match(self, key: str, content: bytes, etag: str) -> bool:
         """Refuse: a local disk has no etags."""
-        raise NotImplementedError(f"{self._uri} is on a disk, which has no etags")
+        raise NotImplementedError(f"{self._uri} is on a local disk, which has no etags.")
 
     def delete(self, key: str) -> None:
         """Remove an object, if there is one."""
@@ -191,8 +191,8 @@ class LocalStore:
             os.unlink(path)  # noqa: PTH108 - bytes path
             sync_folder(os.path.dirname(path))  # noqa: PTH120 - bytes path
 
-    def resolve(self, folder: str) -> None:
-        """Put the names in a folder on the disk, whoever has created them.
+    def sync_folder(self, folder: str) -> None:
+        """Sync the names in a folder to the disk, whoever has created them.
 
         What this process writes is durable when the call returns. What it finds may be the work of
         one that was killed a moment before that.
@@ -206,7 +206,7 @@ class LocalStore:
         return f"{printable_path(self._uri).removesuffix('/')}/{printable_path(key)}"
 
     def key_of(self, uri: str) -> str | None:
-        """Tell under which key another location appears below this root, links resolved."""
+        """Give the key of another location below this root, links resolved."""
         other = normalize_uri(uri)
         if not other.startswith("file://"):
             return None

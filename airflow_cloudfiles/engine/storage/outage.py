@@ -54,7 +54,7 @@ def is_transient(failure: OSError) -> bool:
 
 
 def state_error(uri: str, failure: OSError) -> StateError:
-    """Say that a state, or a log in it, cannot be read or written."""
+    """Give the error of a state, or a log in it, that cannot be read or written."""
     reason = str(failure)
     if failure.filename is not None:
         reason = f"{failure.strerror} ({printable_path(os.fsdecode(failure.filename))})"
@@ -62,7 +62,7 @@ def state_error(uri: str, failure: OSError) -> StateError:
     if is_transient(failure):
         return StateUnreachableError(
             f"The checkpoint location {place} cannot be reached: {reason.rstrip('.')}. Nothing is "
-            "lost: run again."
+            "lost. Run again."
         )
     return StateError(
         f"The checkpoint location {place} cannot be read or written: {reason.rstrip('.')}. Make it "
@@ -73,7 +73,7 @@ def state_error(uri: str, failure: OSError) -> StateError:
 
 @contextmanager
 def reaching_state(store: ObjectStore) -> Iterator[None]:
-    """Turn what the store of a state raises into a `StateError` that says if a retry can help."""
+    """Turn what the store of a state raises into a `StateError` that shows if a retry can help."""
     try:
         yield
     except OSError as failure:

@@ -152,7 +152,7 @@ def _cloud(scheme: str, rest: str) -> str:
 
 
 def _unsupported(scheme: str, uri: str) -> OptionError:
-    """Refuse a scheme and say what to use instead."""
+    """Refuse a scheme and name what to use instead."""
     if scheme == "dbfs":
         what = "dbfs: is Databricks' own file system; use the storage behind it"
     elif scheme in {"az", "azure", "adl"}:

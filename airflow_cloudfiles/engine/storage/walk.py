@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage.base import (
+    ListRequest,
     RequestCounter,
-    Wanted,
     key_bytes,
     key_text,
 )
@@ -43,7 +43,7 @@ class Walk:
         requests: Counts the folders that are read.
     """
 
-    def __init__(self, root: bytes, wanted: Wanted, requests: RequestCounter) -> None:
+    def __init__(self, root: bytes, wanted: ListRequest, requests: RequestCounter) -> None:
         self._root = root.rstrip(b"/")
         self._prefix = key_bytes(wanted.prefix)
         self._start_after = key_bytes(wanted.start_after)
@@ -55,7 +55,7 @@ class Walk:
         """List the files in byte order of their keys.
 
         Raises:
-            OSError: A folder or file is there but cannot be looked at.
+            OSError: A folder or file is there but cannot be inspected.
         """
         top, _, _ = self._prefix.rpartition(b"/")
         stack: list[tuple[_Identity, Iterator[bytes]]] = []
@@ -69,14 +69,14 @@ class Walk:
             elif key.endswith(b"/"):
                 self._enter(key, stack)
             else:
-                found = _look(self._root + b"/" + key)
+                found = _stat(self._root + b"/" + key)
                 if found is not None and stat.S_ISREG(found.st_mode):
                     yield file_entry(key_text(key), found)
 
     def _enter(self, folder: bytes, stack: list[tuple[_Identity, Iterator[bytes]]]) -> None:
         """Put a folder's keys on the stack, unless it is one of those it was reached through."""
         path = self._root + b"/" + folder
-        found = _look(path)
+        found = _stat(path)
         if found is None or not stat.S_ISDIR(found.st_mode):
             return
         identity = (found.st_dev, found.st_ino)
@@ -133,7 +133,7 @@ def _is_folder(entry: os.DirEntry[bytes]) -> bool:
         raise
 
 
-def _look(path: bytes) -> os.stat_result | None:
+def _stat(path: bytes) -> os.stat_result | None:
     """Stat, links followed; `None` when it is gone, or a link that leads nowhere."""
     try:
         return os.stat(path)  # noqa: PTH116 - bytes path

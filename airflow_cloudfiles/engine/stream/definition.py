@@ -30,7 +30,7 @@ from airflow_cloudfiles.engine.inference.infer import Inferred
 from airflow_cloudfiles.engine.inference.sample import infer_source
 from airflow_cloudfiles.engine.inference.tasks import Workers
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.intake.source_path import Place, locate
+from airflow_cloudfiles.engine.intake.source_path import SourcePath, locate
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.options.cloud_files import (
     ADDING_MODES,
@@ -401,7 +401,7 @@ def own_locations(options: CloudFilesOptions, *others: str | None) -> Sequence[s
     return tuple(dict.fromkeys(normalize_uri(location) for location in own if location))
 
 
-def _place(options: CloudFilesOptions, checkpoint: str | None) -> Place:
+def _place(options: CloudFilesOptions, checkpoint: str | None) -> SourcePath:
     """Where the files land, as the state sees it."""
     return locate(options.path, open_store(checkpoint) if checkpoint else None)
 

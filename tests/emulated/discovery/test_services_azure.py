@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_cloudfiles.engine.discovery.services import (
-    Place,
+    CloudScope,
     list_notifications,
     set_up_notifications,
     tear_down_notifications,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LOGGER = "airflow_cloudfiles.engine.discovery.services.base"
-PLACE = Place(subscription_id=SUBSCRIPTION, resource_group=GROUP)
+SCOPE = CloudScope(subscription_id=SUBSCRIPTION, resource_group=GROUP)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_what_was_set_up_is_found_and_goes_without_a_trace(azure, azurite, name)
     source = f"{container}/in"
     access = azurite.access
     tags = {"team": "a b"}
-    made = set_up_notifications(source, name, access=access, place=PLACE, tags=tags)
+    made = set_up_notifications(source, name, access=access, scope=SCOPE, tags=tags)
     assert made.is_complete
     queue = f"cloudfiles-{name}"
     assert made.options == {
@@ -75,17 +75,17 @@ def test_what_was_set_up_is_found_and_goes_without_a_trace(azure, azurite, name)
     assert {"vendor:airflow-cloudfiles", "team:a%20b"} <= set(properties["labels"])
 
     writes = [each for each in azure.requests if each[0] != "GET"]
-    again = set_up_notifications(source, name, access=access, place=PLACE)
+    again = set_up_notifications(source, name, access=access, scope=SCOPE)
     assert set(done(again)) == {"found"}
     assert [each for each in azure.requests if each[0] != "GET"] == writes
-    (listed,) = list_notifications(container, access=access, place=PLACE)
+    (listed,) = list_notifications(container, access=access, scope=SCOPE)
     assert (listed.source, listed.name, listed.options) == (source, name, made.options)
 
-    gone = tear_down_notifications(source, name, access=access, place=PLACE)
+    gone = tear_down_notifications(source, name, access=access, scope=SCOPE)
     assert done(gone) == ["removed", "removed"]
     assert not [each for each in azure.events.values() if each["name"] == queue]
-    assert list_notifications(container, access=access, place=PLACE) == []
-    twice = tear_down_notifications(source, name, access=access, place=PLACE)
+    assert list_notifications(container, access=access, scope=SCOPE) == []
+    twice = tear_down_notifications(source, name, access=access, scope=SCOPE)
     assert done(twice) == ["missing", "missing"]
 
 
@@ -103,9 +103,9 @@ def test_interrupted_after_a_step_it_is_completed_by_the_next_call(azure, azurit
     ):
         logger.addFilter(stop)
         with pytest.raises(InterruptedError):
-            call(source, name, access=azurite.access, place=PLACE)
+            call(source, name, access=azurite.access, scope=SCOPE)
         logger.removeFilter(stop)
-        assert done(call(source, name, access=azurite.access, place=PLACE)) == then
+        assert done(call(source, name, access=azurite.access, scope=SCOPE)) == then
 
 
 def test_a_queue_of_somebody_else_is_neither_used_nor_removed(azure, azurite, name):
@@ -113,41 +113,41 @@ def test_a_queue_of_somebody_else_is_neither_used_nor_removed(azure, azurite, na
     with azurite.queues() as queues:
         queues.create_queue(f"cloudfiles-{name}").close()
     with pytest.raises(NotificationServicesError, match="not of this set-up"):
-        set_up_notifications(source, name, access=azurite.access, place=PLACE)
-    gone = tear_down_notifications(source, name, access=azurite.access, place=PLACE)
+        set_up_notifications(source, name, access=azurite.access, scope=SCOPE)
+    gone = tear_down_notifications(source, name, access=azurite.access, scope=SCOPE)
     assert done(gone) == ["left", "missing"]
 
 
 def test_a_name_serves_one_source(azure, azurite, name):
     container = azurite.container()
-    set_up_notifications(f"{container}/a", name, access=azurite.access, place=PLACE)
+    set_up_notifications(f"{container}/a", name, access=azurite.access, scope=SCOPE)
     with pytest.raises(NotificationServicesError, match=r"it serves abfss://.*/a\."):
-        set_up_notifications(f"{container}/b", name, access=azurite.access, place=PLACE)
-    left = tear_down_notifications(f"{container}/b", name, access=azurite.access, place=PLACE)
+        set_up_notifications(f"{container}/b", name, access=azurite.access, scope=SCOPE)
+    left = tear_down_notifications(f"{container}/b", name, access=azurite.access, scope=SCOPE)
     assert done(left) == ["left", "left"]
 
 
 def test_an_event_subscription_that_somebody_changed_is_mended(azure, azurite, name):
     source = azurite.container()
-    set_up_notifications(source, name, access=azurite.access, place=PLACE)
+    set_up_notifications(source, name, access=azurite.access, scope=SCOPE)
     (event,) = [each for each in azure.events.values() if name in each["name"]]
     event["properties"]["filter"]["subjectBeginsWith"] += "other/"
-    (listed,) = list_notifications(source, access=azurite.access, place=PLACE)
+    (listed,) = list_notifications(source, access=azurite.access, scope=SCOPE)
     assert not listed.is_complete
-    again = set_up_notifications(source, name, access=azurite.access, place=PLACE)
+    again = set_up_notifications(source, name, access=azurite.access, scope=SCOPE)
     assert done(again) == ["found", "changed"]
 
 
 def test_what_cannot_be_finished_is_refused_before_anything_is_made(azure, azurite, name):
     source = azurite.container()
-    with pytest.raises(OptionError, match="subscription and resource group"):
+    with pytest.raises(OptionError, match="subscription and the resource group"):
         set_up_notifications(source, name, access=azurite.access)
-    elsewhere = Place(subscription_id=SUBSCRIPTION, resource_group="other")
+    elsewhere = CloudScope(subscription_id=SUBSCRIPTION, resource_group="other")
     with pytest.raises(NotificationServicesError, match="There is no storage account"):
-        set_up_notifications(source, name, access=azurite.access, place=elsewhere)
+        set_up_notifications(source, name, access=azurite.access, scope=elsewhere)
     azure.add_account(azurite.account, tier="Premium")
     with pytest.raises(NotificationServicesError, match="premium"):
-        set_up_notifications(source, name, access=azurite.access, place=PLACE)
+        set_up_notifications(source, name, access=azurite.access, scope=SCOPE)
     with azurite.queues() as queues:
         assert list(queues.list_queues(name_starts_with=f"cloudfiles-{name}")) == []
 
@@ -156,7 +156,7 @@ def test_what_is_not_allowed_is_said_in_a_sentence(azure, azurite, name):
     azure.denied.add("PUT")
     source = azurite.container()
     with pytest.raises(NotificationServicesError, match=r"lacks a role \(403\)"):
-        set_up_notifications(source, name, access=azurite.access, place=PLACE)
+        set_up_notifications(source, name, access=azurite.access, scope=SCOPE)
     azure.denied.clear()
-    again = set_up_notifications(source, name, access=azurite.access, place=PLACE)
+    again = set_up_notifications(source, name, access=azurite.access, scope=SCOPE)
     assert done(again) == ["found", "created"]

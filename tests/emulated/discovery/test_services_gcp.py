@@ -225,7 +225,7 @@ def test_a_bucket_that_is_not_there_is_refused(access, name):
 
 @pytest.mark.parametrize("tags", [{"Team": "a"}, {"team": "A b"}, {"path-1": "x"}])
 def test_tags_that_are_no_labels_are_refused(gcs, access, name, tags):
-    with pytest.raises(OptionError, match="no label"):
+    with pytest.raises(OptionError, match="not a label"):
         set_up_notifications(gcs.bucket(), name, access=access, tags=tags)
 
 

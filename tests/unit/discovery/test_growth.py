@@ -17,8 +17,8 @@ from airflow_cloudfiles.engine.discovery.listing.edges import EdgeRanges, KeyRan
 from airflow_cloudfiles.engine.discovery.listing.growth import (
     HANDFUL,
     HYPOTHESES,
-    Evidence,
-    Plan,
+    IncrementalPlan,
+    TrackRecord,
     best,
     plan_all,
     trusted,
@@ -176,7 +176,7 @@ def test_twenty_new_files_cost_the_same_among_any_number():
 
 
 def plan(name, cost):
-    return Plan(name, EdgeRanges([KeyRange()], key_bytes), cost)
+    return IncrementalPlan(name, EdgeRanges([KeyRange()], key_bytes), cost)
 
 
 def test_what_looks_at_most_is_used_if_it_costs_a_handful_and_else_the_cheapest():
@@ -187,7 +187,7 @@ def test_what_looks_at_most_is_used_if_it_costs_a_handful_and_else_the_cheapest(
 
 
 def test_once_missed_three_listings_in_a_row_must_find_all():
-    evidence = Evidence()
+    evidence = TrackRecord()
     assert not evidence.is_enough
     assert evidence.after(0).is_enough
     missed = evidence.after(0).after(1)
@@ -198,11 +198,11 @@ def test_once_missed_three_listings_in_a_row_must_find_all():
 
 def test_true_prefers_what_was_not_refuted():
     plans = [plan("end", 1), plan("folders", 2), plan("places", 3)]
-    refuted = {"places": Evidence(0, missed=True)}
+    refuted = {"places": TrackRecord(0, missed=True)}
     assert [each.name for each in unproven(plans, {})] == ["folders", "places"]
     assert [each.name for each in unproven(plans, refuted)] == ["folders"]
-    assert [each.name for each in trusted(plans, {"end": Evidence(1)})] == ["end"]
-    both = {**refuted, "folders": Evidence(0, missed=True)}
+    assert [each.name for each in trusted(plans, {"end": TrackRecord(1)})] == ["end"]
+    both = {**refuted, "folders": TrackRecord(0, missed=True)}
     assert [each.name for each in unproven(plans, both)] == ["places"]
 
 

@@ -179,7 +179,7 @@ def test_whatever_is_in_the_lock_it_is_taken_over_in_time(state):
     ):
         state.put(KEY, content)
         lock = RunLock(state, lease_seconds=0.2)
-        with pytest.raises(StateLockedError, match="did not say who it is"):
+        with pytest.raises(StateLockedError, match="left no note"):
             lock.acquire()
         lock.acquire(timeout_seconds=300)
         lock.release()

@@ -138,5 +138,5 @@ def test_the_note_is_readable_and_never_a_reason_to_fail(tmp_path):
         assert note["pid"] == os.getpid()
         for content in (b"", b"[]", b"\xff", b'{"pid": "x"}'):
             (tmp_path / KEY).write_bytes(content)
-            with pytest.raises(StateLockedError, match="did not say who it is"):
+            with pytest.raises(StateLockedError, match="left no note"):
                 RunLock(state).acquire()

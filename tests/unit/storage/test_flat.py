@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from airflow_cloudfiles.engine.storage.base import Wanted
+from airflow_cloudfiles.engine.storage.base import ListRequest
 from airflow_cloudfiles.engine.storage.flat import (
     Folders,
     Listed,
@@ -32,7 +32,7 @@ def pages_of(*pages):
 
 
 def paths(fetch, root="", **wanted):
-    return [entry.path for entry in list_flat(fetch, root, Wanted(**wanted))]
+    return [entry.path for entry in list_flat(fetch, root, ListRequest(**wanted))]
 
 
 def test_a_page_may_be_empty():
@@ -97,10 +97,10 @@ def test_keys_out_of_order_are_an_error_never_a_gap():
 
 def test_without_an_order_a_listing_is_whole_or_not_made():
     fetch = pages_of(["a/1", "a/2"], ["a-b", "a/3"])
-    assert len(list(list_flat(fetch, "", Wanted(), order=None))) == 4
-    skip_a = Wanted(skip=lambda key, is_folder: key == "a")
+    assert len(list(list_flat(fetch, "", ListRequest(), order=None))) == 4
+    skip_a = ListRequest(skip=lambda key, is_folder: key == "a")
     assert [entry.path for entry in list_flat(fetch, "", skip_a, order=None)] == ["a-b"]
-    for wanted in (Wanted(start_after="a"), Wanted(end_before="z")):
+    for wanted in (ListRequest(start_after="a"), ListRequest(end_before="z")):
         with pytest.raises(ValueError, match="needs to know"):
             list(list_flat(fetch, "", wanted, order=None))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from airflow_cloudfiles.engine.discovery.listing.edges import KeyRange
 from airflow_cloudfiles.engine.discovery.listing.growth import (
     HYPOTHESES,
-    Plan,
+    IncrementalPlan,
     best,
     trusted,
     unproven,
@@ -66,13 +66,13 @@ class Circumstances:
     remembered: ListingState
     known: KnownKeys
     fingerprint: str
-    plans: Sequence[Plan]
+    plans: Sequence[IncrementalPlan]
     page_size: int
     has_order: bool
     now: float
 
     @property
-    def plan(self) -> Plan | None:
+    def plan(self) -> IncrementalPlan | None:
         """What an incremental listing would look at now; `None` when none may be made."""
         evidence = self.remembered.evidence
         if self.options.use_incremental_listing == "true":

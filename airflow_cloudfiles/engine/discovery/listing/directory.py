@@ -28,12 +28,12 @@ from airflow_cloudfiles.engine.discovery.listing.choice import (
 )
 from airflow_cloudfiles.engine.discovery.listing.cutting import check_order
 from airflow_cloudfiles.engine.discovery.listing.edges import KeyOrder, KeyRange
-from airflow_cloudfiles.engine.discovery.listing.growth import Plan, plan_all
+from airflow_cloudfiles.engine.discovery.listing.growth import IncrementalPlan, plan_all
 from airflow_cloudfiles.engine.discovery.listing.ranges import Readers, not_listed, order_of
 from airflow_cloudfiles.engine.discovery.listing.run import (
     PROGRESS_SECONDS,
     ListingReport,
-    Run,
+    ListingRun,
 )
 from airflow_cloudfiles.engine.discovery.listing.state import (
     ListingState,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DirectoryListing", "ListingReport", "is_hidden"]
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _PAGE_KEYS = 1000
 THREADS = 8
@@ -175,15 +175,17 @@ class DirectoryListing:
         self._remember_look(given, choice, queue)
         return False
 
-    def _run(self, recorder: Recorder, *, full: bool, found_by: FoundBy) -> tuple[Run, Readers]:
+    def _run(
+        self, recorder: Recorder, *, full: bool, found_by: FoundBy
+    ) -> tuple[ListingRun, Readers]:
         """List once, by the rules as they are now."""
         given = self._circumstances(recorder.known)
         choice = choose(given, full=full, found_by=found_by)
-        logger.info("Listing %s: %s, because %s", self._name, choice.kind, choice.reason)
+        _log.info("Listing %s: %s, because %s", self._name, choice.kind, choice.reason)
         is_certain = given.remembered.order == "seen" or self._is_order_promised
         if choice.kind == "incremental" and not is_certain:
             is_certain = self._check_order(recorder.known)
-        run = Run(self._name, self._state, given, choice, self._clock)
+        run = ListingRun(self._name, self._state, given, choice, self._clock)
         readers = self._readers(recorder, choice, run, is_order_certain=is_certain)
         run.read(readers, self._check_source)
         return run, readers
@@ -206,7 +208,7 @@ class DirectoryListing:
         Raises:
             UnsupportedOptionError: `useIncrementalListing=true` relies on an order.
         """
-        logger.warning("%s is listed whole, each time: %s", self._name, failure)
+        _log.warning("%s is listed whole, each time: %s", self._name, failure)
         self._has_order = False
         if self._state is not None:
             remembered = load_state(self._state)
@@ -243,7 +245,7 @@ class DirectoryListing:
                 yield entry
                 seen += 1
                 if time.monotonic() >= next_word:
-                    logger.info("Listing %s: %d files so far", self._name, seen)
+                    _log.info("Listing %s: %d files so far", self._name, seen)
                     next_word = time.monotonic() + PROGRESS_SECONDS
         except OSError as failure:
             raise not_listed(self._source, failure) from failure
@@ -297,7 +299,7 @@ class DirectoryListing:
         )
 
     def _readers(
-        self, recorder: Recorder, choice: Choice, run: Run, *, is_order_certain: bool
+        self, recorder: Recorder, choice: Choice, run: ListingRun, *, is_order_certain: bool
     ) -> Readers:
         return Readers(
             self._source,
@@ -312,7 +314,7 @@ class DirectoryListing:
             watcher=run,
         )
 
-    def _plans(self, known: KnownKeys, remembered: ListingState) -> list[Plan]:
+    def _plans(self, known: KnownKeys, remembered: ListingState) -> list[IncrementalPlan]:
         """What incremental listings could look at now; none where none is possible.
 
         After notifications it is not asked: what is known then says nothing about listings.

@@ -140,7 +140,7 @@ def plan_edges(
         The ranges; `None` when nothing is known yet, or the tree grows in too many places.
     """
     try:
-        return _Plan(known, prefix, order, only_ends=only_ends).ranges()
+        return _EdgeSearch(known, prefix, order, only_ends=only_ends).ranges()
     except _TooManyError:
         return None
 
@@ -159,7 +159,7 @@ class _Member:
     first_key: str
 
 
-class _Plan:
+class _EdgeSearch:
     """One look at the known files."""
 
     def __init__(self, known: KnownKeys, prefix: str, order: KeyOrder, *, only_ends: bool) -> None:

@@ -54,7 +54,7 @@ _BEYOND = "9\U0010ffff"
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class TrackRecord:
     """What full listings have shown about one hypothesis.
 
     Attributes:
@@ -70,13 +70,13 @@ class Evidence:
         """Whether it may be used."""
         return self.covered >= (COVERED_AFTER_A_MISS if self.missed else 1)
 
-    def after(self, missed: int) -> Evidence:
+    def after(self, missed: int) -> TrackRecord:
         """The evidence after another full listing that found new files."""
-        return Evidence(0, missed=True) if missed else Evidence(self.covered + 1, self.missed)
+        return TrackRecord(0, missed=True) if missed else TrackRecord(self.covered + 1, self.missed)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class IncrementalPlan:
     """What a listing looks at by one hypothesis.
 
     Attributes:
@@ -92,7 +92,7 @@ class Plan:
 
 def plan_all(
     known: KnownKeys, prefix: str, order: KeyOrder, *, page_size: int, pages: float
-) -> list[Plan]:
+) -> list[IncrementalPlan]:
     """Plan all hypotheses that cost less than a full listing, in the order of `HYPOTHESES`.
 
     Args:
@@ -111,11 +111,15 @@ def plan_all(
         "names 3": _names(known, prefix, order, 3, most),
         "places": plan_edges(known, prefix, order),
     }
-    found = [Plan(name, edges, edges.cost(page_size)) for name, edges in planned.items() if edges]
+    found = [
+        IncrementalPlan(name, edges, edges.cost(page_size))
+        for name, edges in planned.items()
+        if edges
+    ]
     return [plan for plan in found if plan.cost < pages]
 
 
-def best(plans: Sequence[Plan]) -> Plan | None:
+def best(plans: Sequence[IncrementalPlan]) -> IncrementalPlan | None:
     """The plan to use, of some that may be used."""
     cheap = [plan for plan in plans if plan.cost <= HANDFUL]
     if cheap:
@@ -123,12 +127,16 @@ def best(plans: Sequence[Plan]) -> Plan | None:
     return min(reversed(plans), key=lambda plan: plan.cost, default=None)
 
 
-def trusted(plans: Sequence[Plan], evidence: Mapping[str, Evidence]) -> list[Plan]:
+def trusted(
+    plans: Sequence[IncrementalPlan], evidence: Mapping[str, TrackRecord]
+) -> list[IncrementalPlan]:
     """Those that full listings have shown to be safe."""
-    return [plan for plan in plans if evidence.get(plan.name, Evidence()).is_enough]
+    return [plan for plan in plans if evidence.get(plan.name, TrackRecord()).is_enough]
 
 
-def unproven(plans: Sequence[Plan], evidence: Mapping[str, Evidence]) -> list[Plan]:
+def unproven(
+    plans: Sequence[IncrementalPlan], evidence: Mapping[str, TrackRecord]
+) -> list[IncrementalPlan]:
     """Those that may be used when nothing has to be shown.
 
     Where there are some that no full listing has refuted, these.
@@ -137,7 +145,7 @@ def unproven(plans: Sequence[Plan], evidence: Mapping[str, Evidence]) -> list[Pl
     unrefuted = [
         plan
         for plan in allowed
-        if not evidence.get(plan.name, Evidence()).missed or plan in trusted(plans, evidence)
+        if not evidence.get(plan.name, TrackRecord()).missed or plan in trusted(plans, evidence)
     ]
     return unrefuted or allowed[-1:]
 

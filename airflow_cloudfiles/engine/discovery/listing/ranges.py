@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.storage import ObjectStore
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 5.0
 PAGES_PER_CUT = 10

@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.discovery.listing.choice import (
     answers_something,
 )
 from airflow_cloudfiles.engine.discovery.listing.edges import KeyRange
-from airflow_cloudfiles.engine.discovery.listing.growth import Evidence
+from airflow_cloudfiles.engine.discovery.listing.growth import TrackRecord
 from airflow_cloudfiles.engine.discovery.listing.state import (
     ListingState,
     Unfinished,
@@ -31,11 +31,11 @@ from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.storage.base import UnorderedListingError
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.discovery.listing.growth import Plan
+    from airflow_cloudfiles.engine.discovery.listing.growth import IncrementalPlan
     from airflow_cloudfiles.engine.discovery.listing.ranges import Readers
     from airflow_cloudfiles.engine.storage import ObjectStore
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 5.0
 _SAVE_SECONDS = 10.0
@@ -86,8 +86,8 @@ class _Comparison:
         used: The one that an incremental listing would have used; `None` when none was made.
     """
 
-    plans: Sequence[Plan] = ()
-    used: Plan | None = None
+    plans: Sequence[IncrementalPlan] = ()
+    used: IncrementalPlan | None = None
     found: int = 0
     missed: Counter[str] = field(default_factory=Counter)
     samples: dict[str, list[str]] = field(default_factory=dict)
@@ -111,16 +111,16 @@ class _Comparison:
         best = min(self.plans, key=lambda plan: self.missed[plan.name], default=None)
         return best.name if best else ""
 
-    def evidence(self, before: ListingState) -> dict[str, Evidence]:
+    def evidence(self, before: ListingState) -> dict[str, TrackRecord]:
         """What is known about each hypothesis now."""
         known = dict(before.evidence)
         if self.found:
             for plan in self.plans:
-                known[plan.name] = known.get(plan.name, Evidence()).after(self.missed[plan.name])
+                known[plan.name] = known.get(plan.name, TrackRecord()).after(self.missed[plan.name])
         return known
 
 
-class Run:
+class ListingRun:
     """One listing, as its readers tell of it: progress, marks, what it has shown."""
 
     def __init__(
@@ -176,7 +176,7 @@ class Run:
         now = time.monotonic()
         if now >= self._next_word:
             self._next_word = now + PROGRESS_SECONDS
-            logger.info(
+            _log.info(
                 "Listing %s: %d keys so far, %d new files, %d of %d ranges done",
                 self._name,
                 readers.listed,
@@ -194,7 +194,7 @@ class Run:
         missed = comparison.missed[comparison.judged]
         sample = comparison.samples.get(comparison.judged, ())
         if missed:
-            logger.warning(
+            _log.warning(
                 "%d of %d new files in %s lie where an incremental listing does not look, such as "
                 "%s. Listings stay full until another way to look has been seen to find all; "
                 "cloudFiles.useIncrementalListing=true would miss such files until a backfill.",

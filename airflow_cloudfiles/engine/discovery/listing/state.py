@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_cloudfiles.engine.discovery.listing.edges import KeyRange
-from airflow_cloudfiles.engine.discovery.listing.growth import Evidence
+from airflow_cloudfiles.engine.discovery.listing.growth import TrackRecord
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.base import KnownKeys
     from airflow_cloudfiles.engine.storage import ObjectStore
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 KEY = "_source/listing.json"
 _IN_DOUBT = "in doubt "
@@ -77,7 +77,7 @@ class ListingState:
     full_started: float = 0.0
     full_listed: int = 0
     incremental: int = 0
-    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    evidence: Mapping[str, TrackRecord] = field(default_factory=dict)
     order: Order = ""
     notified: float = 0.0
     queue: str = ""
@@ -132,7 +132,7 @@ def load_state(state: ObjectStore) -> ListingState:
         return _decode(json.loads(content))
     except (ValueError, TypeError, KeyError, AttributeError) as failure:
         name = printable_path(state.child_uri(KEY))
-        logger.warning("%s cannot be read (%s): the source is listed in full.", name, failure)
+        _log.warning("%s cannot be read (%s): the source is listed in full.", name, failure)
         return ListingState()
 
 
@@ -155,7 +155,7 @@ def save_state(
         state.put(KEY, json.dumps(value, indent=1).encode("ascii"))
     except (OSError, StateError) as failure:
         name = printable_path(state.child_uri(KEY))
-        logger.warning("%s could not be written, which only costs time: %s", name, failure)
+        _log.warning("%s could not be written, which only costs time: %s", name, failure)
 
 
 def after_look(
@@ -239,7 +239,7 @@ def _decode(value: Any) -> ListingState:
             ranges=ranges,
         )
     evidence = {
-        str(name): Evidence(int(each["covered"]), bool(each["missed"]))
+        str(name): TrackRecord(int(each["covered"]), bool(each["missed"]))
         for name, each in fields.pop("evidence").items()
     }
     for name, default in asdict(ListingState()).items():

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.queues.base import Message, MessageQueue
     from airflow_cloudfiles.engine.discovery.queues.heartbeat import Heartbeat
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 EMPTY_RECEIVES = 2
 LATE_RECEIVES = 5

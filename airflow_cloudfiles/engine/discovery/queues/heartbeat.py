@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.discovery.queues.base import Message, MessageQueue
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 HIDDEN_SECONDS = 60
 """How long a message is hidden at a time: after a crash, it is back that soon."""
@@ -115,7 +115,7 @@ class Heartbeat:
         try:
             failed = self._queue.hide(still, self._hidden_seconds) if still else []
         except Exception as failure:  # noqa: BLE001 - a thread that ended here would be waited for
-            logger.warning("Messages of %s could not be kept hidden: %s", self._queue.name, failure)
+            _log.warning("Messages of %s could not be kept hidden: %s", self._queue.name, failure)
             failed = still
         due = time.monotonic() + self._renewal_seconds
         with self._changed:

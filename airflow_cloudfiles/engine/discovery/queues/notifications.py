@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NotificationDiscovery", "NotificationReport", "PoisonSample", "open_queue"]
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 GATHERED_MESSAGES = 1000
 GATHERED_SECONDS = 2.0
@@ -198,7 +198,7 @@ class NotificationDiscovery:
             for batch in batched(messages, self._queue.batch_size):
                 self._queue.hide(batch, 0)
         except OSError as failure:
-            logger.info(
+            _log.info(
                 "%d messages of %s come back in %d seconds only: %s",
                 len(messages),
                 self._queue.name,
@@ -210,7 +210,7 @@ class NotificationDiscovery:
         try:
             after = self._queue.approximate_size()
         except OSError as failure:
-            logger.info("The size of %s is not known: %s", self._queue.name, failure)
+            _log.info("The size of %s is not known: %s", self._queue.name, failure)
             after = None
         counts = work.counts
         report = NotificationReport(
@@ -232,7 +232,7 @@ class NotificationDiscovery:
             approximate_size_after=after,
             seconds=round(seconds, 3),
         )
-        logger.info(
+        _log.info(
             "%s: %d messages, %d files, %d of them new, %d poison, about %s messages left",
             report.queue,
             report.received,
@@ -297,7 +297,7 @@ class _Work:
                 message.id, poison.reason, message.receive_count, sample(message.body)
             )
             self.samples.append(found)
-            logger.warning(
+            _log.warning(
                 "Message %s of %s is not understood (%s) and stays in the queue: %s",
                 found.message_id,
                 self.queue.name,
@@ -349,7 +349,7 @@ class _Work:
         except (FileNotFoundError, PermissionError) as failure:
             raise as_queue_error(failure) from failure
         except OSError as failure:
-            logger.info("Messages were not deleted yet: %s", failure)
+            _log.info("Messages were not deleted yet: %s", failure)
             return messages
 
 

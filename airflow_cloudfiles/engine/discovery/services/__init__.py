@@ -1,7 +1,7 @@
 """What does a source need before notifications of its files arrive in a queue?
 
 `set_up_notifications` makes it, `list_notifications` shows it, `tear_down_notifications` removes
-it: a queue, what the bucket is told, and whatever the cloud wants between the two.
+it: a queue, the settings of the bucket, and whatever the cloud needs between the two.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.services.base import (
+        CloudScope,
         NotificationServices,
         Part,
-        Place,
         list_notifications,
         set_up_notifications,
         tear_down_notifications,
     )
 
 __all__ = [
+    "CloudScope",
     "NotificationServices",
     "Part",
-    "Place",
     "list_notifications",
     "set_up_notifications",
     "tear_down_notifications",

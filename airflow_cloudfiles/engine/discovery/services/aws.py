@@ -2,10 +2,10 @@
 
 The bucket sends events of created objects to an SQS queue: by itself (`via="sqs"`), through an SNS
 topic (`"sns"`), or through EventBridge (`"eventbridge"`). A bucket names one destination for an
-event, so a second reader of the same files takes one of the other two. Where a topic of somebody
-else's gets the events already, `"sns"` adds a queue to it and leaves the bucket alone.
+event, so a second reader of the same files takes one of the other two. Where another topic
+receives the events already, `"sns"` adds a queue to it and leaves the bucket alone.
 
-The queue is in the region of the bucket, as S3 wants it. Its tags tell how it was set up.
+The queue is in the region of the bucket, as S3 wants it. Its tags record how it was set up.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from airflow_cloudfiles.engine.discovery.services.aws_bucket import (
     shared_topic,
 )
 from airflow_cloudfiles.engine.discovery.services.aws_parts import (
-    Queue,
-    Rule,
-    Subscription,
-    Target,
-    Topic,
+    AwsQueue,
+    EventBridgeRule,
+    EventBridgeTarget,
+    SnsSubscription,
+    SnsTopic,
     allow,
     tag_value,
     text_of_tag,
     whose,
 )
 from airflow_cloudfiles.engine.discovery.services.base import (
-    ANYWHERE,
+    DEFAULT_SCOPE,
     PREFIX,
     VENDOR,
     VIAS,
-    Piece,
-    Place,
+    CloudResource,
+    CloudScope,
+    NotificationRequest,
     Via,
-    Wanted,
 )
 from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
 from airflow_cloudfiles.engine.storage.access import AwsAccess, of_kind
@@ -51,7 +51,7 @@ from airflow_cloudfiles.engine.storage.aws.session import aws_client
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 ACTIONS = {
     "HeadBucket": "s3:ListBucket",
@@ -104,16 +104,14 @@ class AwsServices:
         access: The identity that may set things up.
     """
 
-    def __init__(self, access: Access | None = None, place: Place = ANYWHERE) -> None:
-        if place != ANYWHERE:
-            raise OptionError(
-                "A subscription, resource group or project is not for S3; leave it out."
-            )
+    def __init__(self, access: Access | None = None, scope: CloudScope = DEFAULT_SCOPE) -> None:
+        if scope != DEFAULT_SCOPE:
+            raise OptionError("S3 has no subscription, resource group or project. Leave them out.")
         self._access: AwsAccess = of_kind(AwsAccess, access) or AwsAccess()
         self._clients: dict[tuple[str, str | None], Any] = {}
         self._buckets: dict[str, _Bucket] = {}
 
-    def pieces(self, wanted: Wanted, *, to_remove: bool) -> Sequence[Piece]:
+    def resources(self, wanted: NotificationRequest, *, to_remove: bool) -> Sequence[CloudResource]:
         """Give the parts, in the order they are made."""
         self._check(wanted)
         bucket = self._bucket(wanted.bucket, same_account=wanted.same_account)
@@ -122,9 +120,9 @@ class AwsServices:
                 f"There is no bucket {wanted.bucket}, or this identity may not see it. Correct the "
                 "source. Nothing was changed."
             )
-        return _Plan(self, wanted, bucket, to_remove=to_remove).pieces()
+        return _Resources(self, wanted, bucket, to_remove=to_remove).resources()
 
-    def options(self, wanted: Wanted) -> dict[str, str]:
+    def options(self, wanted: NotificationRequest) -> dict[str, str]:
         """Give the options for the stream."""
         region = self._bucket(wanted.bucket).region
         found = self.client("sqs", region).get_queue_url(QueueName=wanted.full_name)
@@ -134,9 +132,13 @@ class AwsServices:
             "cloudFiles.region": region,
         }
 
-    def existing(self, source: str | None) -> Iterator[Wanted]:
+    def existing(self, source: str | None) -> Iterator[NotificationRequest]:
         """Find queues by their names and tags."""
-        region = self._bucket(Wanted(source=source, name="").bucket).region if source else None
+        region = (
+            self._bucket(NotificationRequest(source=source, name="").bucket).region
+            if source
+            else None
+        )
         sqs = self.client("sqs", region)
         pages = sqs.get_paginator("list_queues").paginate(
             QueueNamePrefix=PREFIX, PaginationConfig={"PageSize": 1000}
@@ -147,14 +149,17 @@ class AwsServices:
             if tags.get("vendor") != VENDOR or tags.get("via") not in VIAS:
                 continue
             if source is not None and path == tag_value(source):
-                yield Wanted(source=source, name=tags["name"])
+                yield NotificationRequest(source=source, name=tags["name"])
             elif tag_value(text_of_tag(path)) != path:
-                logger.warning("%s serves a long source; list it by that source", url)
+                _log.warning(
+                    "The source of %s is too long for its tags. List it by that source.",
+                    url,
+                )
             elif source is None or path.startswith(f"{tag_value(source)}/"):
-                yield Wanted(source=text_of_tag(path), name=tags["name"])
+                yield NotificationRequest(source=text_of_tag(path), name=tags["name"])
 
     def explain(self, failure: Exception) -> str | None:
-        """Put a failure of boto3 into words."""
+        """Explain a failure of boto3."""
         response = getattr(failure, "response", None)
         if isinstance(response, dict):
             error = response.get("Error", {})
@@ -180,19 +185,19 @@ class AwsServices:
         found = self.client("sts").get_caller_identity()
         return found["Arn"].split(":")[1], found["Account"]
 
-    def _check(self, wanted: Wanted) -> None:
+    def _check(self, wanted: NotificationRequest) -> None:
         if wanted.dead_letter_topic:
-            raise OptionError("On AWS a dead-letter queue is made; leave the topic out.")
+            raise OptionError("On AWS a dead-letter queue is created. Leave the topic out.")
         if wanted.via not in {None, *VIAS}:
             raise OptionError(f"via must be one of {', '.join(VIAS)}, not {wanted.via!r}.")
 
     def _bucket(self, name: str, *, same_account: bool = False) -> _Bucket:
-        """Look where a bucket is, and whether it is of our account."""
+        """Inspection where a bucket is, and whether it is of our account."""
         if name not in self._buckets:
-            self._buckets[name] = self._look_at(name, same_account=same_account)
+            self._buckets[name] = self._inspect_bucket(name, same_account=same_account)
         return self._buckets[name]
 
-    def _look_at(self, name: str, *, same_account: bool) -> _Bucket:
+    def _inspect_bucket(self, name: str, *, same_account: bool) -> _Bucket:
         s3 = self.client("s3")
         account = self.identity[1]
         owner: str | None = account
@@ -217,21 +222,21 @@ class AwsServices:
         return _Bucket(region or self.client("sqs").meta.region_name, owner)
 
 
-class _Plan:
+class _Resources:
     """The parts for one source."""
 
     def __init__(
-        self, aws: AwsServices, wanted: Wanted, bucket: _Bucket, *, to_remove: bool
+        self, aws: AwsServices, wanted: NotificationRequest, bucket: _Bucket, *, to_remove: bool
     ) -> None:
         partition, account = aws.identity
         self._aws = aws
         self._wanted = wanted
         self._bucket = bucket
         self._to_remove = to_remove
-        place = f"{bucket.region}:{account}"
-        self._queue_arn = f"arn:{partition}:sqs:{place}:{wanted.full_name}"
-        self._topic_arn = f"arn:{partition}:sns:{place}:{wanted.full_name}"
-        self._rule_arn = f"arn:{partition}:events:{place}:rule/{wanted.full_name}"
+        region_and_account = f"{bucket.region}:{account}"
+        self._queue_arn = f"arn:{partition}:sqs:{region_and_account}:{wanted.full_name}"
+        self._topic_arn = f"arn:{partition}:sns:{region_and_account}:{wanted.full_name}"
+        self._rule_arn = f"arn:{partition}:events:{region_and_account}:rule/{wanted.full_name}"
         self._bucket_arn = f"arn:{partition}:s3:::{wanted.bucket}"
         self._sqs = aws.client("sqs", bucket.region)
         self._notifications = BucketNotifications(
@@ -244,9 +249,9 @@ class _Plan:
             "name": wanted.name,
         }
 
-    def pieces(self) -> Sequence[Piece]:
+    def resources(self) -> Sequence[CloudResource]:
         """Give them in order."""
-        has = Queue(self._sqs, self._queue_arn, self._tags).tags()
+        has = AwsQueue(self._sqs, self._queue_arn, self._tags).tags()
         is_ours = has is not None and whose(has, self._tags).state == "ours"
         found = next((via for via in VIAS if is_ours and has and has.get("via") == via), None)
         if found and self._wanted.via not in {None, found}:
@@ -254,25 +259,31 @@ class _Plan:
                 f"{self._wanted.full_name} is set up with via={found!r}. Tear it down first, or "
                 "choose another name. Nothing was changed."
             )
-        dead = Queue(self._sqs, f"{self._queue_arn}-dead", self._tags)
+        dead = AwsQueue(self._sqs, f"{self._queue_arn}-dead", self._tags)
         if self._to_remove and found is None:
             return self._without_queue(dead, is_foreign=has is not None and not is_ours)
         via = found or self._wanted.via or "sqs"
         topic = has.get("topic") if has and found else self._shared_topic(via)
         tags = {**self._tags, "via": via, **({"topic": topic} if topic else {})}
         statement = self._sender(via, topic or self._topic_arn)
-        queue = Queue(self._sqs, self._queue_arn, tags, statement)
+        queue = AwsQueue(self._sqs, self._queue_arn, tags, statement)
         return [dead, queue, *self._way(via, topic or self._topic_arn)]
 
-    def _without_queue(self, dead: Queue, *, is_foreign: bool) -> Sequence[Piece]:
+    def _without_queue(self, dead: AwsQueue, *, is_foreign: bool) -> Sequence[CloudResource]:
         """What is to be removed where the queue is gone, or serves another source with the rest."""
-        queue = Queue(self._sqs, self._queue_arn, self._tags, self._sender("sqs", self._topic_arn))
+        queue = AwsQueue(
+            self._sqs, self._queue_arn, self._tags, self._sender("sqs", self._topic_arn)
+        )
         if is_foreign:
             return [dead, queue]
         ways: tuple[Via, ...] = ("sns", "eventbridge")  # the entry of a bucket is one, wherever to
-        return [dead, queue, *(piece for via in ways for piece in self._way(via, self._topic_arn))]
+        return [
+            dead,
+            queue,
+            *(resource for via in ways for resource in self._way(via, self._topic_arn)),
+        ]
 
-    def _way(self, via: Via, topic_arn: str) -> list[Piece]:
+    def _way(self, via: Via, topic_arn: str) -> list[CloudResource]:
         """What is between bucket and queue."""
         wanted = self._wanted
         if via == "sqs":
@@ -281,18 +292,18 @@ class _Plan:
             events = self._aws.client("events", self._bucket.region)
             prefix = wanted.key_prefix
             return [
-                Rule(events, self._rule_arn, self._tags, wanted.bucket, prefix),
-                Target(events, wanted.full_name, self._queue_arn),
+                EventBridgeRule(events, self._rule_arn, self._tags, wanted.bucket, prefix),
+                EventBridgeTarget(events, wanted.full_name, self._queue_arn),
                 EventBridgeSwitch(self._notifications, wanted.bucket, to_remove=self._to_remove),
             ]
         sns = self._aws.client("sns", topic_arn.split(":")[3])
-        subscription = Subscription(sns, topic_arn, self._queue_arn)
+        subscription = SnsSubscription(sns, topic_arn, self._queue_arn)
         if topic_arn != self._topic_arn:  # somebody else's, which the bucket publishes to already
             return [subscription]
         publisher = allow("sns:Publish", "s3", topic_arn, self._bucket_arn, self._bucket.owner)
         mine = self._queue_arn if self._to_remove else None
-        topic = Topic(sns, topic_arn, self._tags, publisher, mine)
-        return [topic, subscription, self._entry(topic_arn, topic.other_listener)]
+        topic = SnsTopic(sns, topic_arn, self._tags, publisher, mine)
+        return [topic, subscription, self._entry(topic_arn, topic.other_subscriber)]
 
     def _entry(self, arn: str, other_user: Callable[[], str | None] | None = None) -> BucketEntry:
         wanted = self._wanted

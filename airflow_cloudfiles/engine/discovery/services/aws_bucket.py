@@ -1,4 +1,4 @@
-"""How is a bucket told to announce files, when the settings of others are in the same document?
+"""How is a bucket made to announce files, when the settings of others are in the same document?
 
 A bucket has one notification configuration. `PutBucketNotificationConfiguration` replaces it whole
 and takes no condition, so a change is: read, change our own entry, write, read again. If our entry
@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any
 
-from airflow_cloudfiles.engine.discovery.services.base import MISSING, OURS, Look
+from airflow_cloudfiles.engine.discovery.services.base import MISSING, OURS, Inspection
 from airflow_cloudfiles.engine.errors import NotificationServicesError
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 CREATED = "s3:ObjectCreated:*"
 MAX_ENTRIES = 100
@@ -76,16 +76,16 @@ class BucketNotifications:
             edit(again)
             if again == seen:
                 return
-            logger.warning(
-                "Somebody else changed the notifications of the bucket %s at the same time "
+            _log.warning(
+                "Another program changed the notifications of the bucket %s at the same time "
                 "(attempt %d of %d)",
                 self._bucket["Bucket"],
                 attempt + 1,
                 _TRIES,
             )
         raise NotificationServicesError(
-            f"The notifications of the bucket {self._bucket['Bucket']} are being changed by "
-            "something else all the time. Find out what writes them, and run this again."
+            f"Another program keeps changing the notifications of the bucket "
+            f"{self._bucket['Bucket']}. Find out which one, and run this again."
         )
 
     def _write(self, configuration: Configuration) -> None:
@@ -112,7 +112,7 @@ class BucketEntry:
 
     Args:
         notifications: Of the bucket.
-        entry_id: Its Id, which says that it is ours.
+        entry_id: Its Id, by which it is recognized.
         arn: Where the events go.
         prefix: What the keys begin with.
         other_user: Asked before it is removed: who else gets the events.
@@ -138,29 +138,33 @@ class BucketEntry:
             self._entry["Filter"] = {"Key": {"FilterRules": rules}}
         self._prefix = filtered
 
-    def look(self) -> Look:
-        """Look for our entry."""
+    def inspect(self) -> Inspection:
+        """Inspection for our entry."""
         for key, entry in entries(self._notifications.read()):
             if entry.get("Id") == self.name:
                 if not entry[_LISTS[key]].endswith(f":{self.name}"):
-                    return Look("foreign", f"it announces files to {entry[_LISTS[key]]}")
+                    return Inspection("foreign", f"it announces files to {entry[_LISTS[key]]}")
                 if (found := filters(entry)) != (self._prefix, ""):
-                    return Look("foreign", f"it announces files below {found[0]!r}")
+                    return Inspection("foreign", f"it announces files below {found[0]!r}")
                 if self._other_user and (user := self._other_user()):
-                    return Look("foreign", f"{user} gets its events too")
+                    return Inspection("foreign", f"{user} gets its events too")
                 same = key == self._list and _normal(entry) == _normal(self._entry)
-                return OURS if same else Look("incomplete", "it announced to something else")
+                return (
+                    OURS
+                    if same
+                    else Inspection("incomplete", "it announced files to another destination")
+                )
         return MISSING
 
     def refusal(self) -> str | None:
-        """Say which entry of others S3 would not have beside ours."""
+        """Explain which entry of others excludes ours."""
         others = [
             (key, entry)
             for key, entry in entries(self._notifications.read())
             if entry.get("Id") != self.name
         ]
         if len(others) >= MAX_ENTRIES:
-            return f"The bucket has {MAX_ENTRIES} notifications already, which is the most."
+            return f"The bucket has {MAX_ENTRIES} notifications already, the most that S3 allows."
         for key, entry in others:
             prefix, suffix = filters(entry)
             if _creates(entry) and (
@@ -202,7 +206,7 @@ class BucketEntry:
 
 
 class EventBridgeSwitch:
-    """That a bucket sends its events to EventBridge. It is one for all who listen there.
+    """That a bucket sends its events to EventBridge. It is one setting for all rules.
 
     Args:
         notifications: Of the bucket.
@@ -217,14 +221,14 @@ class EventBridgeSwitch:
         self._notifications = notifications
         self._to_remove = to_remove
 
-    def look(self) -> Look:
-        """Look whether it is on."""
+    def inspect(self) -> Inspection:
+        """Find out whether it is on."""
         if "EventBridgeConfiguration" not in self._notifications.read():
             return MISSING
-        return Look("foreign", "rules of others may listen too") if self._to_remove else OURS
+        return Inspection("foreign", "other rules may use it too") if self._to_remove else OURS
 
     def refusal(self) -> str | None:
-        """Nothing speaks against it."""
+        """Nothing prevents it."""
         return None
 
     def make(self) -> str:
@@ -234,7 +238,7 @@ class EventBridgeSwitch:
 
     def remove(self) -> str:
         """Leave it on."""
-        return "rules of others may listen too"
+        return "other rules may use it too"
 
 
 def shared_topic(configuration: Configuration, prefix: str) -> str | None:
@@ -263,7 +267,7 @@ def filters(entry: Configuration) -> tuple[str, str]:
 def filter_prefix(prefix: str) -> str:
     """Give as much of a prefix as can stand in a filter unambiguously.
 
-    S3 wants special characters of a filter encoded, and not everything that speaks its protocol
+    S3 wants special characters of a filter encoded, and not every compatible server
     does. A shorter prefix lets more events through, which the reader leaves out.
     """
     special = _SPECIAL.search(prefix)
@@ -275,6 +279,6 @@ def _creates(entry: Configuration) -> bool:
 
 
 def _normal(entry: Configuration) -> tuple[object, ...]:
-    """What an entry says; S3 writes the names of filter rules with a capital letter."""
+    """What an entry means; S3 writes the names of filter rules with a capital letter."""
     arn = next(entry[key] for key in _LISTS.values() if key in entry)
     return arn, sorted(entry["Events"]), *filters(entry)

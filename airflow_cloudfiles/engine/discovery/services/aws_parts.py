@@ -19,7 +19,7 @@ from airflow_cloudfiles.engine.discovery.services.base import (
     MISSING,
     OURS,
     VENDOR,
-    Look,
+    Inspection,
 )
 from airflow_cloudfiles.engine.errors import NotificationServicesError
 
@@ -60,12 +60,12 @@ def text_of_tag(value: str) -> str:
     return plain.decode("utf-8", "surrogatepass")
 
 
-def whose(tags: Tags, ours: Tags) -> Look:
-    """Tell by its tags whether something was made by this set-up."""
+def whose(tags: Tags, ours: Tags) -> Inspection:
+    """Find out by its tags whether something was made by this set-up."""
     if tags.get("vendor") != VENDOR:
-        return Look("foreign", "it does not have the tags of this package")
+        return Inspection("foreign", "it does not have the tags of this package")
     if (tags.get("path"), tags.get("name")) != (ours["path"], ours["name"]):
-        return Look("foreign", f"it serves {text_of_tag(tags.get('path', '?'))}")
+        return Inspection("foreign", f"it serves {text_of_tag(tags.get('path', '?'))}")
     return OURS
 
 
@@ -95,13 +95,13 @@ def with_statement(policy: str | None, statement: Json) -> str | None:
     return json.dumps({**found, "Statement": [*others, statement]})
 
 
-class Queue:
+class AwsQueue:
     """A queue, or (without a statement) the dead-letter queue behind it.
 
     Args:
         sqs: Client of SQS.
         arn: Of the queue.
-        tags: To make it with; they say whose it is.
+        tags: To make it with; they record whose it is.
         statement: Of its policy: who may send.
     """
 
@@ -126,8 +126,8 @@ class Queue:
         url = self.url
         return None if url is None else self._sqs.list_queue_tags(QueueUrl=url).get("Tags", {})
 
-    def look(self) -> Look:
-        """Look at its tags, its policy and where its dead letters go."""
+    def inspect(self) -> Inspection:
+        """Inspect its tags, its policy and where its dead letters go."""
         url = self.url
         if url is None:
             return MISSING
@@ -136,14 +136,14 @@ class Queue:
             return found
         has = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
         if self._statement and "RedrivePolicy" not in has:
-            return Look("incomplete", "it had no dead-letter queue")
+            return Inspection("incomplete", "it had no dead-letter queue")
         if self._statement and with_statement(has.get("Policy"), self._statement):
-            return Look("incomplete", "its policy did not let the events in")
+            return Inspection("incomplete", "its policy did not let the events in")
         waiting = has.get("ApproximateNumberOfMessages", "0")
-        return Look("ours", "" if waiting == "0" else f"about {waiting} messages are waiting")
+        return Inspection("ours", "" if waiting == "0" else f"about {waiting} messages are waiting")
 
     def refusal(self) -> str | None:
-        """Nothing speaks against a queue."""
+        """Nothing prevents a queue."""
         return None
 
     def make(self) -> str:
@@ -177,8 +177,8 @@ class Queue:
             )
         except self._sqs.exceptions.QueueDeletedRecently as failure:
             raise NotificationServicesError(
-                f"A queue {self.name} was deleted less than a minute ago, and SQS does not make it "
-                "again so soon. Wait a minute, and run the same again."
+                f"The queue {self.name} was deleted less than a minute ago, and SQS does not "
+                "create it again so soon. Wait a minute, and run this again."
             ) from failure
 
     def _ways(self, policy: str | None) -> dict[str, str]:
@@ -190,15 +190,15 @@ class Queue:
         return {"RedrivePolicy": json.dumps(redrive), **({"Policy": changed} if changed else {})}
 
 
-class Topic:
+class SnsTopic:
     """A topic of ours, which the bucket publishes to.
 
     Args:
         sns: Client of SNS.
         arn: Of the topic.
-        tags: To make it with; they say whose it is.
+        tags: To make it with; they record whose it is.
         statement: Of its policy: who may publish.
-        queue_arn: Our queue, when it is to be removed: then it is left to others who listen.
+        queue_arn: Our queue, when it is to be removed: then it is left to other subscribers.
     """
 
     kind = "topic"
@@ -213,21 +213,21 @@ class Topic:
         self._tags = tags
         self._statement = statement
 
-    def look(self) -> Look:
-        """Look at its tags and its policy."""
+    def inspect(self) -> Inspection:
+        """Inspect its tags and its policy."""
         policy = self._policy()
         if policy is None:
             return MISSING
         listed = self._sns.list_tags_for_resource(ResourceArn=self._arn).get("Tags", [])
         found = whose({tag["Key"]: tag["Value"] for tag in listed}, self._tags)
-        if found is OURS and (user := self.other_listener()):
-            return Look("foreign", f"{user} listens to it too")
+        if found is OURS and (user := self.other_subscriber()):
+            return Inspection("foreign", f"{user} is subscribed to it too")
         if found is OURS and with_statement(policy, self._statement):
-            return Look("incomplete", "its policy did not let the bucket publish")
+            return Inspection("incomplete", "its policy did not let the bucket publish")
         return found
 
-    def other_listener(self) -> str | None:
-        """Who listens besides our queue; asked only when the topic is to be removed."""
+    def other_subscriber(self) -> str | None:
+        """Who is subscribed besides our queue; asked only when the topic is to be removed."""
         if self._queue_arn is None or self._policy() is None:
             return None
         for endpoint in endpoints(self._sns, self._arn):
@@ -236,7 +236,7 @@ class Topic:
         return None
 
     def refusal(self) -> str | None:
-        """Nothing speaks against a topic."""
+        """Nothing prevents a topic."""
         return None
 
     def make(self) -> str:
@@ -246,7 +246,7 @@ class Topic:
         if policy is None:
             tags = [{"Key": key, "Value": value} for key, value in self._tags.items()]
             self._sns.create_topic(Name=self.name, Attributes={"Policy": changed}, Tags=tags)
-            # AWS has them by now; not everything that speaks its protocol takes them above.
+            # AWS has them by now; not every compatible server takes them above.
             self._sns.tag_resource(ResourceArn=self._arn, Tags=tags)
         elif changed:
             self._sns.set_topic_attributes(
@@ -255,7 +255,7 @@ class Topic:
         return ""
 
     def remove(self) -> str:
-        """Delete it; `look` has seen that nobody else listens."""
+        """Delete it; `inspect` has seen that nothing else is subscribed."""
         self._sns.delete_topic(TopicArn=self._arn)
         return ""
 
@@ -278,7 +278,7 @@ def endpoints(sns: Any, topic_arn: str) -> dict[str, str]:
     }
 
 
-class Subscription:
+class SnsSubscription:
     """That a topic passes its messages on to our queue."""
 
     kind = "subscription"
@@ -289,12 +289,12 @@ class Subscription:
         self._topic_arn = topic_arn
         self._queue_arn = queue_arn
 
-    def look(self) -> Look:
-        """Look for it at the topic."""
+    def inspect(self) -> Inspection:
+        """Inspection for it at the topic."""
         return OURS if self._found() else MISSING
 
     def refusal(self) -> str | None:
-        """Nothing speaks against it."""
+        """Nothing prevents it."""
         return None
 
     def make(self) -> str:
@@ -320,7 +320,7 @@ class Subscription:
             return None
 
 
-class Rule:
+class EventBridgeRule:
     """A rule of EventBridge that matches created files below a prefix."""
 
     kind = "rule"
@@ -339,8 +339,8 @@ class Rule:
             "detail": detail,
         }
 
-    def look(self) -> Look:
-        """Look at its tags and at what it matches."""
+    def inspect(self) -> Inspection:
+        """Inspect its tags and what it matches."""
         try:
             has = self._events.describe_rule(Name=self.name)
         except self._events.exceptions.ResourceNotFoundException:
@@ -349,11 +349,11 @@ class Rule:
         found = whose({tag["Key"]: tag["Value"] for tag in listed}, self._tags)
         same = json.loads(has.get("EventPattern", "{}")) == self._pattern
         if found is OURS and not (same and has["State"] == "ENABLED"):
-            return Look("incomplete", "it matched other files, or was disabled")
+            return Inspection("incomplete", "it matched other files, or was disabled")
         return found
 
     def refusal(self) -> str | None:
-        """Nothing speaks against a rule."""
+        """Nothing prevents a rule."""
         return None
 
     def make(self) -> str:
@@ -373,7 +373,7 @@ class Rule:
         return ""
 
 
-class Target:
+class EventBridgeTarget:
     """That a rule sends what it matches to our queue."""
 
     kind = "target of the rule"
@@ -384,8 +384,8 @@ class Target:
         self._rule = rule
         self._target = {"Id": self.name, "Arn": queue_arn}
 
-    def look(self) -> Look:
-        """Look for it at the rule."""
+    def inspect(self) -> Inspection:
+        """Inspection for it at the rule."""
         try:
             listed = self._events.list_targets_by_rule(Rule=self._rule)["Targets"]
         except self._events.exceptions.ResourceNotFoundException:
@@ -393,7 +393,7 @@ class Target:
         return OURS if any(each["Arn"] == self._target["Arn"] for each in listed) else MISSING
 
     def refusal(self) -> str | None:
-        """Nothing speaks against a target."""
+        """Nothing prevents a target."""
         return None
 
     def make(self) -> str:
@@ -401,7 +401,7 @@ class Target:
         done = self._events.put_targets(Rule=self._rule, Targets=[self._target])
         if done.get("FailedEntryCount"):
             raise NotificationServicesError(
-                f"EventBridge did not take the queue {self.name} as a target of the rule "
+                f"EventBridge refused the queue {self.name} as a target of the rule "
                 f"{self._rule}: {done['FailedEntries'][0].get('ErrorMessage')}. Run this again."
             )
         return ""

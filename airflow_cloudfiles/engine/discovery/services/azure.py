@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from airflow_cloudfiles.engine.discovery.services.base import (
-    ANYWHERE,
+    DEFAULT_SCOPE,
     MISSING,
     OURS,
     PREFIX,
     RETENTION_DAYS,
     VENDOR,
-    Look,
-    Piece,
-    Place,
-    Wanted,
+    CloudResource,
+    CloudScope,
+    Inspection,
+    NotificationRequest,
 )
 from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
 from airflow_cloudfiles.engine.storage.access import AzureAccess, of_kind
@@ -67,20 +67,22 @@ class AzureServices:
 
     Args:
         access: The identity that may set things up.
-        place: Subscription and resource group of the account.
+        scope: Subscription and resource group of the account.
     """
 
-    def __init__(self, access: Access | None = None, place: Place = ANYWHERE) -> None:
-        if place.project_id:
-            raise OptionError("Projects are Google Cloud's; leave the project out.")
+    def __init__(self, access: Access | None = None, scope: CloudScope = DEFAULT_SCOPE) -> None:
+        if scope.project_id:
+            raise OptionError("Azure has no projects. Leave the project out.")
         self._access: AzureAccess | None = of_kind(AzureAccess, access)
-        self._place = place
+        self._scope = scope
         self._managers: dict[str, ResourceManager] = {}
 
-    def pieces(self, wanted: Wanted, *, to_remove: bool) -> Sequence[Piece]:
+    def resources(self, wanted: NotificationRequest, *, to_remove: bool) -> Sequence[CloudResource]:
         """Give the parts, in the order they are made."""
         if wanted.via or wanted.same_account or wanted.dead_letter_topic:
-            raise OptionError("via, same_account and dead-letter topics are not for Azure.")
+            raise OptionError(
+                "Azure has no via, same_account or dead-letter topic. Leave them out."
+            )
         container, account, domain = _account(wanted.source)
         manager = self._manager(domain)
         account_id = self._account_id(account)
@@ -88,21 +90,21 @@ class AzureServices:
             manager.check_account(account_id)
         tags = _metadata(wanted)
         return [
-            Queue(self._queues(account, domain), wanted.full_name, tags),
+            StorageQueue(self._queues(account, domain), wanted.full_name, tags),
             EventSubscription(manager, account_id, container, wanted),
         ]
 
-    def options(self, wanted: Wanted) -> dict[str, str]:
+    def options(self, wanted: NotificationRequest) -> dict[str, str]:
         """Give the options for the stream."""
         return {
             "cloudFiles.useNotifications": "true",
             "cloudFiles.queueName": wanted.full_name,
         }
 
-    def existing(self, source: str | None) -> Iterator[Wanted]:
+    def existing(self, source: str | None) -> Iterator[NotificationRequest]:
         """Find queues by their names and metadata."""
         if source is None:
-            raise OptionError("Queues are listed by account: give a source that is in it.")
+            raise OptionError("Azure lists queues by account. Give a source in that account.")
         _, account, domain = _account(source)
         queues = self._queues(account, domain)
         for each in queues.list_queues(name_starts_with=PREFIX, include_metadata=True):
@@ -111,10 +113,10 @@ class AzureServices:
             if metadata.get("vendor") == VENDOR and (
                 path == source or path.startswith(f"{source}/")
             ):
-                yield Wanted(source=path, name=metadata["name"])
+                yield NotificationRequest(source=path, name=metadata["name"])
 
     def explain(self, failure: Exception) -> str | None:
-        """Put a failure of Azure's clients into words."""
+        """Explain a failure of Azure's clients."""
         from azure.core.exceptions import (
             AzureError,
             ClientAuthenticationError,
@@ -125,17 +127,17 @@ class AzureServices:
         if isinstance(failure, HttpResponseError) and failure.status_code in _DENIED:
             return f"the identity lacks a role ({failure.status_code}): {first}."
         if isinstance(failure, ClientAuthenticationError):
-            return f"there is no Microsoft Entra identity to ask Azure with: {first}."
+            return f"no Microsoft Entra identity was found: {first}."
         return f"{first}." if isinstance(failure, AzureError) else None
 
     def _account_id(self, account: str) -> str:
         """Resource id of the account."""
-        subscription = self._place.subscription_id or os.environ.get("AZURE_SUBSCRIPTION_ID")
-        group = self._place.resource_group
+        subscription = self._scope.subscription_id or os.environ.get("AZURE_SUBSCRIPTION_ID")
+        group = self._scope.resource_group
         if not subscription or not group:
             raise OptionError(
-                f"Event Grid knows the storage account {account} by its Azure subscription and "
-                "resource group. Give both (subscription_id and resource_group)."
+                "Event Grid needs the Azure subscription and the resource group of the storage "
+                f"account {account}. Give both (subscription_id and resource_group)."
             )
         return (
             f"/subscriptions/{subscription}/resourceGroups/{group}"
@@ -156,8 +158,8 @@ class AzureServices:
             endpoint = os.environ.get(MANAGEMENT_URL) or _MANAGEMENT.get(domain)
             if not endpoint:
                 raise OptionError(
-                    f"Where is the Resource Manager of {domain}? Set {MANAGEMENT_URL} to its "
-                    "address."
+                    f"The address of the Azure Resource Manager of {domain} is not known. Set "
+                    f"{MANAGEMENT_URL} to it."
                 )
             self._managers[domain] = ResourceManager(endpoint, credential)
         return self._managers[domain]
@@ -202,8 +204,8 @@ class ResourceManager:
             )
         if found.get("sku", {}).get("tier") == "Premium":
             raise NotificationServicesError(
-                f"The storage account {account_id.rpartition('/')[2]} is a premium one, which has "
-                "no queues. Find its files by listing. Nothing was changed."
+                f"The storage account {account_id.rpartition('/')[2]} is premium, and has no "
+                "queues. Find its files by listing. Nothing was changed."
             )
 
     def get(self, resource_id: str, version: str = EVENT_GRID_VERSION) -> dict[str, Any] | None:
@@ -225,8 +227,8 @@ class ResourceManager:
                 return
             if state in {"Failed", "Canceled"} or time.monotonic() > deadline:
                 raise NotificationServicesError(
-                    f"Event Grid did not make {resource_id} (it says {state}). Look at it in the "
-                    "portal, and run the same again."
+                    f"Event Grid did not create {resource_id} (state: {state}). Check it in the "
+                    "portal, and run this again."
                 )
             time.sleep(pause)
             pause = min(2 * pause, 5.0)
@@ -251,8 +253,8 @@ class ResourceManager:
         return content
 
 
-class Queue:
-    """The storage queue that the stream reads; its metadata says whose it is."""
+class StorageQueue:
+    """The storage queue that the stream reads; its metadata records whose it is."""
 
     kind = "queue"
 
@@ -261,8 +263,8 @@ class Queue:
         self._queues = queues
         self._metadata = metadata
 
-    def look(self) -> Look:
-        """Look at its metadata."""
+    def inspect(self) -> Inspection:
+        """Inspect its metadata."""
         from azure.core.exceptions import ResourceNotFoundError
 
         try:
@@ -271,14 +273,14 @@ class Queue:
             return MISSING
         metadata = found.metadata or {}
         if metadata.get("vendor") != VENDOR:
-            return Look("foreign", "it does not have the metadata of this package")
+            return Inspection("foreign", "it does not have the metadata of this package")
         if any(metadata.get(key) != self._metadata[key] for key in ("path", "name")):
-            return Look("foreign", f"it serves {unquote(metadata.get('path', '?'))}")
+            return Inspection("foreign", f"it serves {unquote(metadata.get('path', '?'))}")
         waiting = found.approximate_message_count
-        return Look("ours", f"about {waiting} messages are waiting" if waiting else "")
+        return Inspection("ours", f"about {waiting} messages are waiting" if waiting else "")
 
     def refusal(self) -> str | None:
-        """Nothing speaks against a queue."""
+        """Nothing prevents a queue."""
         return None
 
     def make(self) -> str:
@@ -293,12 +295,12 @@ class Queue:
 
 
 class EventSubscription:
-    """That the account's events of a container go to the queue. Its labels say whose it is."""
+    """That the account's events of a container go to the queue. Its labels record whose it is."""
 
     kind = "event subscription"
 
     def __init__(
-        self, manager: ResourceManager, account_id: str, container: str, wanted: Wanted
+        self, manager: ResourceManager, account_id: str, container: str, wanted: NotificationRequest
     ) -> None:
         self.name = wanted.full_name
         self._manager = manager
@@ -329,25 +331,29 @@ class EventSubscription:
             "retryPolicy": {"maxDeliveryAttempts": 30, "eventTimeToLiveInMinutes": minutes},
         }
 
-    def look(self) -> Look:
-        """Look at its labels, and what it sends where."""
+    def inspect(self) -> Inspection:
+        """Inspect its labels, and what it sends where."""
         found = self._manager.get(self._id)
         if found is None:
             return MISSING
         properties = found.get("properties", {})
         if not self._ours <= set(properties.get("labels") or []):
-            return Look("foreign", "it does not have the labels of this source")
+            return Inspection("foreign", "it does not have the labels of this source")
         if properties.get("provisioningState") != "Succeeded":
-            return Look("incomplete", f"Event Grid says {properties.get('provisioningState')}")
+            return Inspection("incomplete", f"its state is {properties.get('provisioningState')}")
         same = all(_holds(properties.get(key), self._properties[key]) for key in _COMPARED)
-        return OURS if same else Look("incomplete", "it announced other files, or elsewhere")
+        return (
+            OURS
+            if same
+            else Inspection("incomplete", "it announced other files, or to another queue")
+        )
 
     def refusal(self) -> str | None:
-        """Nothing speaks against it: Event Grid checks the queue, which is made first."""
+        """Nothing prevents it: Event Grid checks the queue, which is made first."""
         return None
 
     def make(self) -> str:
-        """Make it, or give it back what it should say."""
+        """Make it, or restore its settings."""
         self._manager.put(self._id, {"properties": {**self._properties, "labels": self._labels}})
         return ""
 
@@ -361,7 +367,7 @@ _COMPARED = ("destination", "filter")
 
 
 def _holds(found: Any, wanted: Any) -> bool:
-    """Whether an answer says what was wanted; Azure adds fields and changes the case of ids."""
+    """Whether an answer has what was wanted; Azure adds fields and changes the case of ids."""
     if isinstance(wanted, dict):
         return isinstance(found, dict) and all(
             _holds(found.get(key), value) for key, value in wanted.items()
@@ -379,14 +385,14 @@ def _holds(found: Any, wanted: Any) -> bool:
 
 def _account(source: str) -> tuple[str, str, str]:
     """Container, account and domain of a source."""
-    found = _ACCOUNT.fullmatch(Wanted(source=source, name="").bucket)
+    found = _ACCOUNT.fullmatch(NotificationRequest(source=source, name="").bucket)
     if found is None:
         raise OptionError(f"{source} does not name a container and an account.")
     container, account, domain = found.groups()
     return container, account, domain
 
 
-def _metadata(wanted: Wanted) -> dict[str, str]:
+def _metadata(wanted: NotificationRequest) -> dict[str, str]:
     """What queue and subscription are marked with."""
     if odd := [key for key in wanted.tags if not _USER_KEY.fullmatch(key)]:
         raise OptionError(

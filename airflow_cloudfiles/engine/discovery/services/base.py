@@ -1,15 +1,15 @@
 """How are notifications set up without breaking what others set up?
 
 What a source needs is a short row of *parts* in each cloud: a queue comes first, what makes the
-bucket speak comes last. Setting up goes through them three times:
+bucket send events comes last. Setting up goes through them three times:
 
-1. Look at every part that is there under our names. Nothing is written.
+1. Inspect every part that is there under our names. Nothing is written.
 2. Refuse what could not be finished, or would take something from somebody else.
 3. Make what is missing, in order. Each part is one call that is made whole or not at all.
 
-Killed in between, it has left parts that only listen; the next call finds them and goes on. What is
-there already stays as it is. Tearing down goes the other way round and removes only parts that
-carry our tags for this source; it tells what it left, and why.
+Killed in between, it has left parts that only receive; the next call finds them and goes on. What
+is there already stays as it is. Tearing down goes the other way round and removes only parts that
+carry our tags for this source; it reports what it left, and why.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from airflow_cloudfiles.engine.storage.extras import import_with_extra
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 Via = Literal["sqs", "sns", "eventbridge"]
 VIAS: tuple[Via, ...] = ("sqs", "sns", "eventbridge")
@@ -58,11 +58,11 @@ MAX_RECEIVES = 50
 """After so many vain deliveries a message goes to the dead-letter queue.
 
 A good message is delivered in vain by each run that fails after receiving it, retries included; so
-many, that a bad night is no reason to lose sight of it."""
+many that an outage of a night loses no message."""
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9]|-(?!-)){0,38}[a-z0-9]")
 
-_GO_ON = " What was done before stays; running the same again goes on."
+_GO_ON = " What was done before stays. Run this again to continue."
 
 Done = Literal["found", "created", "changed", "removed", "missing", "left"]
 """What became of a part. In a plan (`dry_run`) it is what would become of it."""
@@ -94,7 +94,7 @@ class NotificationServices:
         name: The name they were set up under.
         parts: What they consist of, in the order they are made.
         options: To give to the stream, under Auto Loader's names; empty where nothing is left.
-        is_plan: Whether this only tells what would be done (`dry_run`).
+        is_plan: Whether this only reports what would be done (`dry_run`).
     """
 
     source: str
@@ -122,8 +122,8 @@ class NotificationServices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where in a cloud: what its resource names do not tell.
+class CloudScope:
+    """Which part of a cloud: what the URI of a source does not name.
 
     Attributes:
         subscription_id: Azure: the subscription of the storage account.
@@ -136,11 +136,11 @@ class Place:
     project_id: str | None = None
 
 
-ANYWHERE = Place()
+DEFAULT_SCOPE = CloudScope()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class NotificationRequest:
     """What is to be set up: the arguments of `set_up_notifications`, checked."""
 
     source: str
@@ -168,17 +168,17 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Inspection:
     """How a part was found: `ours` may still be incomplete; `foreign` is somebody else's."""
 
     state: Literal["missing", "incomplete", "ours", "foreign"]
     note: str = ""
 
 
-MISSING, OURS = Look("missing"), Look("ours")
+MISSING, OURS = Inspection("missing"), Inspection("ours")
 
 
-class Piece(Protocol):
+class CloudResource(Protocol):
     """One part, as a cloud knows it."""
 
     @property
@@ -189,11 +189,11 @@ class Piece(Protocol):
     def name(self) -> str:
         """What it is called in the cloud."""
 
-    def look(self) -> Look:
-        """Look whether it is there, and whose it is."""
+    def inspect(self) -> Inspection:
+        """Find out whether it is there, and whose it is."""
 
     def refusal(self) -> str | None:
-        """Say why it could not be made now; `None` when nothing speaks against it."""
+        """Explain why it could not be made now; `None` when nothing prevents it."""
 
     def make(self) -> str:
         """Make or complete it; gives a note."""
@@ -205,17 +205,17 @@ class Piece(Protocol):
 class Cloud(Protocol):
     """One cloud's way of announcing files."""
 
-    def pieces(self, wanted: Wanted, *, to_remove: bool) -> Sequence[Piece]:
+    def resources(self, wanted: NotificationRequest, *, to_remove: bool) -> Sequence[CloudResource]:
         """Give the parts, in the order they are made; with `to_remove`, all that there may be."""
 
-    def options(self, wanted: Wanted) -> dict[str, str]:
+    def options(self, wanted: NotificationRequest) -> dict[str, str]:
         """Give the options for the stream."""
 
-    def existing(self, source: str | None) -> Iterator[Wanted]:
+    def existing(self, source: str | None) -> Iterator[NotificationRequest]:
         """Find what was set up, for a source and what is below it, or for all."""
 
     def explain(self, failure: Exception) -> str | None:
-        """Put a client's failure into words; `None` when it is none of a client."""
+        """Explain a failure of the client; `None` when it is another's."""
 
 
 def set_up_notifications(  # noqa: PLR0913 - what the clouds want to know
@@ -226,7 +226,7 @@ def set_up_notifications(  # noqa: PLR0913 - what the clouds want to know
     tags: Mapping[str, str] | None = None,
     via: Via | None = None,
     same_account: bool = False,
-    place: Place = ANYWHERE,
+    scope: CloudScope = DEFAULT_SCOPE,
     dead_letter_topic: str | None = None,
     dry_run: bool = False,
 ) -> NotificationServices:
@@ -242,15 +242,15 @@ def set_up_notifications(  # noqa: PLR0913 - what the clouds want to know
         via: AWS: how events come into the queue. `sqs` (the default) straight from the bucket;
             `sns` through a topic, which several queues can share; `eventbridge` through a rule.
         same_account: AWS: refuse a bucket of another account.
-        place: Azure: subscription and resource group. Google Cloud: the project.
+        scope: Azure: subscription and resource group. Google Cloud: the project.
         dead_letter_topic: Google Cloud: topic for messages that nobody could handle.
-        dry_run: Only tell what would be done.
+        dry_run: Only report what would be done.
 
     Raises:
         OptionError: An argument is not valid.
         NotificationServicesError: It cannot be set up, or something of that name is another's.
     """
-    wanted = Wanted(
+    wanted = NotificationRequest(
         source=normalize_uri(source),
         name=_checked_name(name),
         tags=_checked_tags(tags or {}),
@@ -258,16 +258,16 @@ def set_up_notifications(  # noqa: PLR0913 - what the clouds want to know
         same_account=same_account,
         dead_letter_topic=dead_letter_topic,
     )
-    cloud = _cloud_of(wanted.source, access, place)
+    cloud = _cloud_of(wanted.source, access, scope)
     with _explained(cloud, f"set up notifications for {wanted.source}"):
-        pieces = cloud.pieces(wanted, to_remove=False)
-        looks = [piece.look() for piece in pieces]  # 1
-        for piece, look in zip(pieces, looks, strict=True):  # 2
-            _check(piece, look)
+        resources = cloud.resources(wanted, to_remove=False)
+        inspections = [resource.inspect() for resource in resources]  # 1
+        for resource, inspection in zip(resources, inspections, strict=True):  # 2
+            _check(resource, inspection)
     parts = []
-    for piece, look in zip(pieces, looks, strict=True):  # 3
-        with _explained(cloud, f"make the {piece.kind} {piece.name}", _GO_ON):
-            parts.append(_make(piece, look, dry_run=dry_run))
+    for resource, inspection in zip(resources, inspections, strict=True):  # 3
+        with _explained(cloud, f"make the {resource.kind} {resource.name}", _GO_ON):
+            parts.append(_make(resource, inspection, dry_run=dry_run))
     options = {} if dry_run else cloud.options(wanted)
     return NotificationServices(
         wanted.source, wanted.name, tuple(parts), MappingProxyType(options), dry_run
@@ -275,26 +275,28 @@ def set_up_notifications(  # noqa: PLR0913 - what the clouds want to know
 
 
 def list_notifications(
-    source: str | None = None, *, access: Access | None = None, place: Place = ANYWHERE
+    source: str | None = None, *, access: Access | None = None, scope: CloudScope = DEFAULT_SCOPE
 ) -> list[NotificationServices]:
-    """Find what was set up, and tell whether it is whole.
+    """Find what was set up, and report whether it is complete.
 
     Args:
         source: Only for this source and what is below it; without one, for the whole of the cloud
             that `access` is for, as far as the identity sees it (one region, one project).
         access: As for `set_up_notifications`.
-        place: As for `set_up_notifications`.
+        scope: As for `set_up_notifications`.
 
     Raises:
-        OptionError: Neither argument says which cloud.
+        OptionError: Neither argument names the cloud.
         NotificationServicesError: They cannot be listed.
     """
     uri = None if source is None else normalize_uri(source)
-    cloud = _cloud_of(uri, access, place)
+    cloud = _cloud_of(uri, access, scope)
     found = []
     with _explained(cloud, f"list the notifications of {uri or 'all sources'}"):
         for wanted in cloud.existing(uri):
-            parts = tuple(_as_found(piece) for piece in cloud.pieces(wanted, to_remove=False))
+            parts = tuple(
+                _as_found(resource) for resource in cloud.resources(wanted, to_remove=False)
+            )
             services = NotificationServices(wanted.source, wanted.name, parts)
             options = cloud.options(wanted) if services.is_complete else {}
             found.append(
@@ -308,7 +310,7 @@ def tear_down_notifications(
     name: str,
     *,
     access: Access | None = None,
-    place: Place = ANYWHERE,
+    scope: CloudScope = DEFAULT_SCOPE,
     dry_run: bool = False,
 ) -> NotificationServices:
     """Remove what `set_up_notifications` made for a source under a name.
@@ -320,87 +322,87 @@ def tear_down_notifications(
         source: URI of the source, as it was set up.
         name: The name it was set up under.
         access: As for `set_up_notifications`.
-        place: As for `set_up_notifications`.
-        dry_run: Only tell what would be removed.
+        scope: As for `set_up_notifications`.
+        dry_run: Only report what would be removed.
 
     Raises:
         NotificationServicesError: Something could not be removed.
     """
     uri = normalize_uri(source)
-    wanted = Wanted(source=uri, name=_checked_name(name))
-    cloud = _cloud_of(uri, access, place)
-    with _explained(cloud, f"look at the notifications of {uri}"):
-        pieces = cloud.pieces(wanted, to_remove=True)
-        looks = [piece.look() for piece in pieces]
+    wanted = NotificationRequest(source=uri, name=_checked_name(name))
+    cloud = _cloud_of(uri, access, scope)
+    with _explained(cloud, f"inspect the notifications of {uri}"):
+        resources = cloud.resources(wanted, to_remove=True)
+        inspections = [resource.inspect() for resource in resources]
     parts = []
-    for piece, look in reversed(list(zip(pieces, looks, strict=True))):
-        with _explained(cloud, f"remove the {piece.kind} {piece.name}", _GO_ON):
-            parts.append(_remove(piece, look, dry_run=dry_run))
+    for resource, inspection in reversed(list(zip(resources, inspections, strict=True))):
+        with _explained(cloud, f"remove the {resource.kind} {resource.name}", _GO_ON):
+            parts.append(_remove(resource, inspection, dry_run=dry_run))
     return NotificationServices(uri, wanted.name, tuple(reversed(parts)), is_plan=dry_run)
 
 
-def _check(piece: Piece, look: Look) -> None:
+def _check(resource: CloudResource, inspection: Inspection) -> None:
     """Refuse what is somebody else's, or cannot be made."""
-    if look.state == "foreign":
+    if inspection.state == "foreign":
         raise NotificationServicesError(
-            f"The {piece.kind} {piece.name} is there and is not of this set-up: {look.note}. "
-            "Nothing was changed. Choose another name."
+            f"The {resource.kind} {resource.name} exists and is not of this set-up: "
+            f"{inspection.note}. Nothing was changed. Choose another name."
         )
-    if look.state != "ours" and (why := piece.refusal()):
+    if inspection.state != "ours" and (why := resource.refusal()):
         raise NotificationServicesError(f"{why} Nothing was changed.")
 
 
-def _make(piece: Piece, look: Look, *, dry_run: bool) -> Part:
+def _make(resource: CloudResource, inspection: Inspection, *, dry_run: bool) -> Part:
     """Make or complete a part, unless it is there."""
-    if look.state == "ours":
-        return Part(piece.kind, piece.name, "found", look.note)
-    done: Done = "changed" if look.state == "incomplete" else "created"
+    if inspection.state == "ours":
+        return Part(resource.kind, resource.name, "found", inspection.note)
+    done: Done = "changed" if inspection.state == "incomplete" else "created"
     if dry_run:
-        logger.info("Would have %s the %s %s", done, piece.kind, piece.name)
-        return Part(piece.kind, piece.name, done, look.note)
-    note = piece.make()
-    logger.info("%s the %s %s", done.capitalize(), piece.kind, piece.name)
-    return Part(piece.kind, piece.name, done, note or look.note)
+        _log.info("Would have %s the %s %s", done, resource.kind, resource.name)
+        return Part(resource.kind, resource.name, done, inspection.note)
+    note = resource.make()
+    _log.info("%s the %s %s", done.capitalize(), resource.kind, resource.name)
+    return Part(resource.kind, resource.name, done, note or inspection.note)
 
 
-def _remove(piece: Piece, look: Look, *, dry_run: bool) -> Part:
+def _remove(resource: CloudResource, inspection: Inspection, *, dry_run: bool) -> Part:
     """Remove a part that is ours."""
-    if look.state == "missing":
-        return Part(piece.kind, piece.name, "missing", look.note)
-    if look.state == "foreign":
-        logger.info("Left the %s %s: %s", piece.kind, piece.name, look.note)
-        return Part(piece.kind, piece.name, "left", look.note)
+    if inspection.state == "missing":
+        return Part(resource.kind, resource.name, "missing", inspection.note)
+    if inspection.state == "foreign":
+        _log.info("Left the %s %s: %s", resource.kind, resource.name, inspection.note)
+        return Part(resource.kind, resource.name, "left", inspection.note)
     if dry_run:
-        logger.info("Would have removed the %s %s", piece.kind, piece.name)
-        return Part(piece.kind, piece.name, "removed", look.note)
-    why_left = piece.remove()
+        _log.info("Would have removed the %s %s", resource.kind, resource.name)
+        return Part(resource.kind, resource.name, "removed", inspection.note)
+    why_left = resource.remove()
     if why_left:
-        logger.info("Left the %s %s: %s", piece.kind, piece.name, why_left)
-        return Part(piece.kind, piece.name, "left", why_left)
-    logger.info("Removed the %s %s", piece.kind, piece.name)
-    return Part(piece.kind, piece.name, "removed", look.note)
+        _log.info("Left the %s %s: %s", resource.kind, resource.name, why_left)
+        return Part(resource.kind, resource.name, "left", why_left)
+    _log.info("Removed the %s %s", resource.kind, resource.name)
+    return Part(resource.kind, resource.name, "removed", inspection.note)
 
 
-def _as_found(piece: Piece) -> Part:
-    """Tell how a part is, changing nothing."""
-    look = piece.look()
-    done: Done = "found" if look.state == "ours" else "missing"
-    return Part(piece.kind, piece.name, done, look.note)
+def _as_found(resource: CloudResource) -> Part:
+    """Report how a part is, changing nothing."""
+    inspection = resource.inspect()
+    done: Done = "found" if inspection.state == "ours" else "missing"
+    return Part(resource.kind, resource.name, done, inspection.note)
 
 
-def _cloud_of(source: str | None, access: Access | None, place: Place) -> Cloud:
+def _cloud_of(source: str | None, access: Access | None, scope: CloudScope) -> Cloud:
     """Open the cloud that a source is in; without one, that of the access."""
     kinds = {AwsAccess: "s3", AzureAccess: "abfss", GcpAccess: "gs"}
     scheme = source.partition(":")[0] if source else kinds.get(type(access), "")
     if scheme not in _CLOUDS:
         raise OptionError(
-            f"Notifications come from a cloud, and {source} is in none: it is found by listing."
+            f"{source} is not in a cloud, so it sends no notifications. Find its files by listing."
             if source
-            else "Which cloud is meant? Give a source, or an access of the cloud."
+            else "The cloud is not known. Give a source, or an access of the cloud."
         )
     module, name, extra = _CLOUDS[scheme]
     leaf = import_with_extra(f"{__package__}.{module}", extra, needed_for=source or scheme)
-    return cast("Cloud", getattr(leaf, name)(access, place))
+    return cast("Cloud", getattr(leaf, name)(access, scope))
 
 
 _CLOUDS = {
@@ -412,7 +414,7 @@ _CLOUDS = {
 
 @contextmanager
 def _explained(cloud: Cloud, doing: str, then: str = "") -> Iterator[None]:
-    """Turn a client's failure into a sentence; `then` says how things stand."""
+    """Turn a client's failure into a sentence; `then` adds what to do."""
     try:
         yield
     except Exception as failure:
@@ -427,8 +429,8 @@ def _checked_name(name: str) -> str:
     if _NAME.fullmatch(name):
         return name
     raise OptionError(
-        f"{name!r} cannot name notification resources. Use two to forty small letters, digits and "
-        "single hyphens, such as orders-prod: that is what the queues of all clouds allow."
+        f"{name!r} cannot name notification resources. Use two to forty lower-case letters, digits "
+        "and single hyphens, such as orders-prod, which the queues of all clouds allow."
     )
 
 
@@ -436,7 +438,7 @@ def _checked_tags(tags: Mapping[str, str]) -> dict[str, str]:
     """Refuse tags whose keys are ours."""
     if reserved := sorted(key for key in tags if key.lower() in RESERVED_TAGS):
         raise OptionError(
-            f"The tag {reserved[0]!r} is written by the set-up itself, which tells by it what is "
-            "its own. Choose another key."
+            f"The tag {reserved[0]!r} is reserved: by it the set-up recognizes what it has made. "
+            "Choose another key."
         )
     return dict(tags)

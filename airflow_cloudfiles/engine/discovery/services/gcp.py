@@ -4,8 +4,8 @@ The bucket publishes to a Pub/Sub topic, which fills a subscription. Notificatio
 up (others keep theirs), so nothing has to be merged. The storage service publishes as an identity
 of its own, the service agent of the bucket's project, which needs a role on the topic.
 
-Labels say whose a topic or subscription is. They have small letters and few of them, so the source
-is spread over several.
+Labels record whose a topic or subscription is. They are short and in lower case, so the source is
+spread over several.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.discovery.services.base import (
-    ANYWHERE,
+    DEFAULT_SCOPE,
     HIDDEN_SECONDS,
     MISSING,
     OURS,
     PREFIX,
     RETENTION_DAYS,
     VENDOR,
-    Look,
-    Piece,
-    Place,
-    Wanted,
+    CloudResource,
+    CloudScope,
+    Inspection,
+    NotificationRequest,
 )
 from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
 from airflow_cloudfiles.engine.storage.access import GcpAccess, of_kind
@@ -38,7 +38,7 @@ from airflow_cloudfiles.engine.storage.access import GcpAccess, of_kind
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 FINALIZED = "OBJECT_FINALIZE"
 PUBLISHER = "roles/pubsub.publisher"
@@ -48,7 +48,7 @@ MAX_FOR_EVENT = 10
 """Of them for one kind of event."""
 
 _MAX_DELIVERIES = 100
-"""Before a message is a dead letter, as many as Pub/Sub allows: a doorbell's look is one, too."""
+"""Before a message is a dead letter, as many as Pub/Sub allows: a sensor receives messages, too."""
 _LABEL = 63
 _MAX_LABELS = 16
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -86,17 +86,17 @@ def path_of_labels(labels: Labels) -> str:
     return plain.decode("utf-8", "surrogatepass")
 
 
-def _whose(labels: Labels, wanted: Wanted) -> Look:
-    """Tell by its labels whether something was made by this set-up."""
+def _whose(labels: Labels, wanted: NotificationRequest) -> Inspection:
+    """Find out by its labels whether something was made by this set-up."""
     if labels.get("vendor") != VENDOR:
-        return Look("foreign", "it does not have the labels of this package")
+        return Inspection("foreign", "it does not have the labels of this package")
     paths = {key: value for key, value in labels.items() if key.startswith("path")}
     if paths != path_labels(wanted.source) or labels.get("name") != wanted.name:
-        return Look("foreign", f"it serves {path_of_labels(labels)}")
+        return Inspection("foreign", f"it serves {path_of_labels(labels)}")
     return OURS
 
 
-def _labels(wanted: Wanted) -> dict[str, str]:
+def _labels(wanted: NotificationRequest) -> dict[str, str]:
     """The labels to make something with."""
     ours = {"vendor": VENDOR, "name": wanted.name, **path_labels(wanted.source)}
     for key, value in wanted.tags.items():
@@ -104,8 +104,8 @@ def _labels(wanted: Wanted) -> dict[str, str]:
             "path"
         ):
             raise OptionError(
-                f"{key}={value} is no label of Google Cloud: those have small letters, digits, "
-                "hyphens and underscores, keys begin with a letter, and those with path are taken."
+                f"{key}={value} is not a label of Google Cloud. Use lower-case letters, digits, "
+                "hyphens and underscores; a key begins with a letter, and not with path."
             )
     return {**wanted.tags, **ours}
 
@@ -115,19 +115,21 @@ class GcpServices:
 
     Args:
         access: The identity that may set things up.
-        place: The project of topic and subscription.
+        scope: The project of topic and subscription.
     """
 
-    def __init__(self, access: Access | None = None, place: Place = ANYWHERE) -> None:
-        if place.subscription_id or place.resource_group:
-            raise OptionError("Subscriptions and resource groups are Azure's; leave them out.")
+    def __init__(self, access: Access | None = None, scope: CloudScope = DEFAULT_SCOPE) -> None:
+        if scope.subscription_id or scope.resource_group:
+            raise OptionError(
+                "Cloud Storage has no subscription_id or resource_group. Leave them out."
+            )
         self._access: GcpAccess = of_kind(GcpAccess, access) or GcpAccess()
-        self._place = place
+        self._scope = scope
 
-    def pieces(self, wanted: Wanted, *, to_remove: bool) -> Sequence[Piece]:
+    def resources(self, wanted: NotificationRequest, *, to_remove: bool) -> Sequence[CloudResource]:
         """Give the parts, in the order they are made."""
         if wanted.via or wanted.same_account:
-            raise OptionError("via and same_account are for AWS; leave them out.")
+            raise OptionError("Cloud Storage has no via or same_account. Leave them out.")
         bucket = self._bucket(wanted.bucket)
         if bucket is None and not to_remove:
             raise NotificationServicesError(
@@ -135,17 +137,17 @@ class GcpServices:
                 "source. Nothing was changed."
             )
         labels = _labels(wanted)
-        topic = Topic(self, wanted, labels, to_remove=to_remove)
-        subscription = Subscription(self, wanted, labels, topic.path)
-        pieces: list[Piece] = [topic]
+        topic = PubSubTopic(self, wanted, labels, to_remove=to_remove)
+        subscription = PubSubSubscription(self, wanted, labels, topic.path)
+        resources: list[CloudResource] = [topic]
         if not to_remove:  # the role goes with the topic
-            pieces.append(PublisherRole(self, topic.path, bucket))
-        pieces.append(subscription)
-        if bucket is not None and topic.look().state != "foreign":
-            pieces.append(BucketNotification(bucket, self.project, wanted))
-        return pieces
+            resources.append(PublisherRole(self, topic.path, bucket))
+        resources.append(subscription)
+        if bucket is not None and topic.inspect().state != "foreign":
+            resources.append(BucketNotification(bucket, self.project, wanted))
+        return resources
 
-    def options(self, wanted: Wanted) -> dict[str, str]:
+    def options(self, wanted: NotificationRequest) -> dict[str, str]:
         """Give the options for the stream."""
         return {
             "cloudFiles.useNotifications": "true",
@@ -153,7 +155,7 @@ class GcpServices:
             "cloudFiles.projectId": self.project,
         }
 
-    def existing(self, source: str | None) -> Iterator[Wanted]:
+    def existing(self, source: str | None) -> Iterator[NotificationRequest]:
         """Find subscriptions by their names and labels."""
         for each in self.subscriber.list_subscriptions(project=f"projects/{self.project}"):
             labels = dict(each.labels)
@@ -163,16 +165,19 @@ class GcpServices:
             path = path_of_labels(labels)
             stored = {key: value for key, value in labels.items() if key.startswith("path")}
             if source is not None and path_labels(source) == stored:
-                yield Wanted(source=source, name=labels["name"])
+                yield NotificationRequest(source=source, name=labels["name"])
             elif path_labels(path) != stored:
-                logger.warning("%s serves a long source; list it by that source", each.name)
+                _log.warning(
+                    "The source that %s serves is too long for its labels. List it by that source.",
+                    each.name,
+                )
             elif source is None or path.startswith(f"{source}/"):
-                yield Wanted(source=path, name=labels["name"])
+                yield NotificationRequest(source=path, name=labels["name"])
 
     def explain(self, failure: Exception) -> str | None:
-        """Put a failure of Google's clients into words."""
-        from google.api_core import exceptions as google  # noqa: PLC0415 - lazy room
-        from google.auth.exceptions import GoogleAuthError  # noqa: PLC0415 - lazy room
+        """Explain a failure of Google's clients."""
+        from google.api_core import exceptions as google  # noqa: PLC0415 - lazy import
+        from google.auth.exceptions import GoogleAuthError  # noqa: PLC0415 - lazy import
 
         first = (str(failure).splitlines() or [type(failure).__name__])[0].rstrip(".")
         if isinstance(failure, google.Forbidden | google.Unauthorized):
@@ -184,9 +189,11 @@ class GcpServices:
     @cached_property
     def project(self) -> str:
         """The project of topic and subscription."""
-        found = self._place.project_id or self._access.project or self.storage.project
+        found = self._scope.project_id or self._access.project or self.storage.project
         if not found:
-            raise OptionError("In which project are topic and subscription? Give its id.")
+            raise OptionError(
+                "The project of topic and subscription is not known. Give its id (project_id)."
+            )
         return str(found)
 
     @cached_property
@@ -196,7 +203,7 @@ class GcpServices:
 
         endpoint = self._access.storage_endpoint
         client = Client(
-            project=self._place.project_id or self._access.project,
+            project=self._scope.project_id or self._access.project,
             credentials=self._credentials(),
             client_options={"api_endpoint": endpoint} if endpoint else None,
         )
@@ -206,7 +213,7 @@ class GcpServices:
     @cached_property
     def publisher(self) -> Any:
         """Client that administers topics."""
-        from google.pubsub_v1.services.publisher import (  # noqa: PLC0415 - lazy room
+        from google.pubsub_v1.services.publisher import (  # noqa: PLC0415 - lazy import
             PublisherClient,
             transports,
         )
@@ -216,7 +223,7 @@ class GcpServices:
     @cached_property
     def subscriber(self) -> Any:
         """Client that administers subscriptions."""
-        from google.pubsub_v1.services.subscriber import (  # noqa: PLC0415 - lazy room
+        from google.pubsub_v1.services.subscriber import (  # noqa: PLC0415 - lazy import
             SubscriberClient,
             transports,
         )
@@ -228,14 +235,14 @@ class GcpServices:
         emulator = self._access.pubsub_endpoint or os.environ.get("PUBSUB_EMULATOR_HOST")
         if not emulator:
             return {"credentials": self._credentials()}
-        import grpc  # noqa: PLC0415 - lazy room
+        import grpc  # noqa: PLC0415 - lazy import
 
         return {"transport": transport(channel=grpc.insecure_channel(emulator))}
 
     def _credentials(self) -> Any:
         """The credentials of the access; `None` for the environment's own."""
-        import google.auth  # noqa: PLC0415 - lazy room
-        from google.auth.credentials import AnonymousCredentials  # noqa: PLC0415 - lazy room
+        import google.auth  # noqa: PLC0415 - lazy import
+        from google.auth.credentials import AnonymousCredentials  # noqa: PLC0415 - lazy import
 
         access = self._access
         auth: Any = google.auth
@@ -253,13 +260,13 @@ class GcpServices:
         return self.storage.lookup_bucket(name)
 
 
-class Topic:
-    """The topic that the bucket publishes to; it is left to others who listen to it."""
+class PubSubTopic:
+    """The topic that the bucket publishes to; it is left to other subscribers."""
 
     kind = "topic"
 
     def __init__(
-        self, gcp: GcpServices, wanted: Wanted, labels: Labels, *, to_remove: bool
+        self, gcp: GcpServices, wanted: NotificationRequest, labels: Labels, *, to_remove: bool
     ) -> None:
         self._to_remove = to_remove
         self.name = wanted.full_name
@@ -268,21 +275,23 @@ class Topic:
         self._wanted = wanted
         self._labels = labels
 
-    def look(self) -> Look:
-        """Look at its labels."""
-        from google.api_core.exceptions import NotFound  # noqa: PLC0415 - lazy room
+    def inspect(self) -> Inspection:
+        """Inspect its labels."""
+        from google.api_core.exceptions import NotFound  # noqa: PLC0415 - lazy import
 
         try:
             found = self._publisher.get_topic(topic=self.path)
         except NotFound:
             return MISSING
         whose = _whose(dict(found.labels), self._wanted)
-        if whose is OURS and self._to_remove and (other := self._other_listener()):
-            return Look("foreign", f"{other} listens to it too, so the bucket goes on publishing")
+        if whose is OURS and self._to_remove and (other := self._other_subscriber()):
+            return Inspection(
+                "foreign", f"{other} is attached to it too, so the bucket goes on publishing"
+            )
         return whose
 
     def refusal(self) -> str | None:
-        """Nothing speaks against a topic."""
+        """Nothing prevents a topic."""
         return None
 
     def make(self) -> str:
@@ -291,11 +300,11 @@ class Topic:
         return ""
 
     def remove(self) -> str:
-        """Delete it; `look` has seen that nobody else listens."""
+        """Delete it; `inspect` has seen that nothing else is attached."""
         self._publisher.delete_topic(topic=self.path)
         return ""
 
-    def _other_listener(self) -> str | None:
+    def _other_subscriber(self) -> str | None:
         """A subscription that is not ours."""
         for each in self._publisher.list_topic_subscriptions(topic=self.path):
             name = str(each).rpartition("/")[2]
@@ -315,32 +324,32 @@ class PublisherRole:
         self._topic = topic
         self._bucket = bucket
 
-    def look(self) -> Look:
-        """Look whether the service agent has it; an emulator may know no roles."""
-        from google.api_core import exceptions as google  # noqa: PLC0415 - lazy room
+    def inspect(self) -> Inspection:
+        """Find out whether the service agent has it; an emulator may know no roles."""
+        from google.api_core import exceptions as google  # noqa: PLC0415 - lazy import
 
         try:
             policy = self._policy()
         except google.NotFound:
             return MISSING
         except google.MethodNotImplemented:
-            return Look("ours", "this Pub/Sub knows no roles")
+            return Inspection("ours", "this Pub/Sub has no roles")
         member = self._member
         has = any(each.role == PUBLISHER and member in each.members for each in policy.bindings)
         return OURS if has else MISSING
 
     def refusal(self) -> str | None:
-        """Nothing speaks against it."""
+        """Nothing prevents it."""
         return None
 
     def make(self) -> str:
         """Give it beside the roles of others; the etag keeps changes at the same time apart."""
-        from google.api_core import exceptions as google  # noqa: PLC0415 - lazy room
+        from google.api_core import exceptions as google  # noqa: PLC0415 - lazy import
 
         try:
             policy = self._policy()
         except google.MethodNotImplemented:
-            return "this Pub/Sub knows no roles"
+            return "this Pub/Sub has no roles"
         policy.bindings.add(role=PUBLISHER, members=[self._member])
         self._gcp.publisher.set_iam_policy(request={"resource": self._topic, "policy": policy})
         return ""
@@ -359,12 +368,14 @@ class PublisherRole:
         return f"serviceAccount:{email}"
 
 
-class Subscription:
+class PubSubSubscription:
     """The subscription that the stream reads."""
 
     kind = "subscription"
 
-    def __init__(self, gcp: GcpServices, wanted: Wanted, labels: Labels, topic: str) -> None:
+    def __init__(
+        self, gcp: GcpServices, wanted: NotificationRequest, labels: Labels, topic: str
+    ) -> None:
         self.name = wanted.full_name
         self._subscriber = gcp.subscriber
         self._path = f"projects/{gcp.project}/subscriptions/{self.name}"
@@ -372,19 +383,22 @@ class Subscription:
         self._labels = labels
         self._topic = topic
 
-    def look(self) -> Look:
-        """Look at its labels, and whether its topic is still there."""
+    def inspect(self) -> Inspection:
+        """Inspect its labels, and whether its topic is still there."""
         found = self._found()
         if found is None:
             return MISSING
         whose = _whose(dict(found.labels), self._wanted)
         if whose is OURS and found.topic != self._topic:
-            return Look("incomplete", "its topic had been deleted, and its messages are gone: run "
-                        "the stream once with cloudFiles.listOnStart=true")  # fmt: skip
+            note = (
+                "its topic had been deleted, and its messages are lost: run the stream once with "
+                "cloudFiles.listOnStart=true"
+            )
+            return Inspection("incomplete", note)
         return whose
 
     def refusal(self) -> str | None:
-        """Nothing speaks against a subscription."""
+        """Nothing prevents a subscription."""
         return None
 
     def make(self) -> str:
@@ -413,7 +427,7 @@ class Subscription:
         return ""
 
     def _found(self) -> Any:
-        from google.api_core.exceptions import NotFound  # noqa: PLC0415 - lazy room
+        from google.api_core.exceptions import NotFound  # noqa: PLC0415 - lazy import
 
         try:
             return self._subscriber.get_subscription(subscription=self._path)
@@ -422,27 +436,27 @@ class Subscription:
 
 
 class BucketNotification:
-    """That the bucket publishes to our topic. The topic in it says that it is ours."""
+    """That the bucket publishes to our topic. It is recognized by the topic."""
 
     kind = "bucket notification"
 
-    def __init__(self, bucket: Any, project: str, wanted: Wanted) -> None:
+    def __init__(self, bucket: Any, project: str, wanted: NotificationRequest) -> None:
         self.name = f"{bucket.name} to {wanted.full_name}"
         self._bucket = bucket
         self._topic = (project, wanted.full_name)
         self._prefix = wanted.key_prefix
 
-    def look(self) -> Look:
-        """Look for notifications to our topic."""
+    def inspect(self) -> Inspection:
+        """Inspection for notifications to our topic."""
         ours = self._ours()
         if not ours:
             return MISSING
         if any(self._is_right(each) for each in ours):
             return OURS
-        return Look("incomplete", "it announced other files")
+        return Inspection("incomplete", "it announced other files")
 
     def refusal(self) -> str | None:
-        """Say when the bucket can have no more."""
+        """Explain when the bucket can have no more."""
         found = list(self._bucket.list_notifications())
         same = [each for each in found if FINALIZED in (each.event_types or [FINALIZED])]
         if len(found) >= MAX_NOTIFICATIONS or len(same) >= MAX_FOR_EVENT:

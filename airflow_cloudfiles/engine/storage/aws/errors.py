@@ -1,4 +1,4 @@
-"""What does a failure of Amazon's client mean, in words?
+"""What does a failure of Amazon's client mean?
 
 Whatever a client of AWS raises becomes an `OSError` with a sentence: what could not be done, where,
 and what to do. The failure itself is its cause.
@@ -64,7 +64,7 @@ def error_status(failure: ClientError) -> int:
 
 
 def readable(failure: BotoCoreError | ClientError, what: str, permission: str) -> OSError:
-    """Put a failure into words.
+    """Explain a failure.
 
     Args:
         failure: From botocore.
@@ -78,18 +78,22 @@ def readable(failure: BotoCoreError | ClientError, what: str, permission: str) -
         return _of_answer(failure, what, permission)
     if isinstance(failure, _CREDENTIALS):
         return PermissionError(
-            f"{what}: there are no credentials for AWS that can be used ({failure}). Name a "
+            f"{what}: no credentials for AWS that can be used were found ({failure}). Name a "
             f"connection, or give this machine an identity."
         )
     if isinstance(failure, ConnectTimeoutError | ReadTimeoutError):
-        return TimeoutError(f"{what}: the server did not answer in time, in several tries.")
+        return TimeoutError(
+            f"{what}: the server did not answer in time, in several tries. Try again."
+        )
     if isinstance(failure, SSLError | ProxyConnectionError):
         return ConnectionError(
-            f"{what}: no secure connection came about ({failure}). Check the address, the proxy "
-            f"and the certificates."
+            f"{what}: no secure connection could be made ({failure}). Check the endpoint, the "
+            f"proxy and the certificates."
         )
     if isinstance(failure, _NO_ANSWER):
-        return ConnectionError(f"{what}: the connection failed, in several tries ({failure}).")
+        return ConnectionError(
+            f"{what}: the connection failed, in several tries ({failure}). Try again."
+        )
     return OSError(f"{what}: {failure}")
 
 
@@ -103,21 +107,21 @@ def _is_busy(code: str, status: int) -> bool:
 
 
 def _of_answer(failure: ClientError, what: str, permission: str) -> OSError:
-    """Put an answer that is an error into words."""
+    """Explain an answer that is an error."""
     code, status = error_code(failure), error_status(failure)
-    says = failure.response.get("Error", {}).get("Message", "")
+    text = failure.response.get("Error", {}).get("Message", "")
     if code in _BAD_CREDENTIALS:
         return PermissionError(
-            f"{what}: AWS refuses the credentials ({code}). Renew or correct them where they come "
-            f"from: the connection, or the environment."
+            f"{what}: AWS refuses the credentials ({code}). Renew or correct them in the "
+            f"connection or the environment."
         )
     if _is_busy(code, status):
         return ConnectionError(
-            f"{what}: the service failed, in several tries ({code}: {says}). Try later."
+            f"{what}: the service failed, in several tries ({code}: {text}). Try again later."
         )
     if status in _DENIED:
         return PermissionError(
-            f"{what}: access is denied ({code}: {says}). The identity in use needs the permission "
+            f"{what}: access is denied ({code}: {text}). Grant the identity the permission "
             f"{permission} there."
         )
-    return OSError(f"{what}: {code}: {says}")
+    return OSError(f"{what}: {code}: {text}")

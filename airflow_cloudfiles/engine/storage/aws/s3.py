@@ -21,10 +21,10 @@ from airflow_cloudfiles.engine.storage.access import Access, AwsAccess, of_kind
 from airflow_cloudfiles.engine.storage.aws.errors import error_code, error_status, readable
 from airflow_cloudfiles.engine.storage.aws.session import aws_client
 from airflow_cloudfiles.engine.storage.base import (
+    ListRequest,
     ObjectChangedError,
     ObjectNotFoundError,
     UnorderedListingError,
-    Wanted,
     read_nothing,
 )
 from airflow_cloudfiles.engine.storage.cloud_errors import (
@@ -51,7 +51,7 @@ _PERMISSIONS: dict[Call, str] = {
 """By kind of request: the permission that it takes."""
 
 _FRAMES = {"content-length", "transfer-encoding"}
-"""One of them says where a body ends. An answer without either has lost some of its headers."""
+"""One of them gives the end of a body. An answer without either has lost some of its headers."""
 
 
 class _PreconditionError(Exception):
@@ -118,7 +118,7 @@ class S3Store(CloudStore):
         """Create or replace an object."""
         self._put(key, content)
 
-    def _listing(self, wanted: Wanted, *, ordered: bool) -> Iterator[FileEntry]:
+    def _listing(self, wanted: ListRequest, *, ordered: bool) -> Iterator[FileEntry]:
         if ordered:
             self._require_order()
         return super()._listing(wanted, ordered=ordered)

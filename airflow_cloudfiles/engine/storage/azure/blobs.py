@@ -32,9 +32,9 @@ from airflow_cloudfiles.engine.storage.azure.client import (
 )
 from airflow_cloudfiles.engine.storage.azure.errors import error_code, translated
 from airflow_cloudfiles.engine.storage.base import (
+    ListRequest,
     ObjectChangedError,
     ObjectNotFoundError,
-    Wanted,
     refuse_version,
 )
 from airflow_cloudfiles.engine.storage.cloud_errors import BrokenOffError, Call
@@ -121,7 +121,7 @@ class AzureStore(CloudStore):
         if order is not None:
             fetch = self._first_pages()
             return first_key(fetch, self._root, after, order=order, first_asked=_safe_start)
-        found = self._filtered(self._pages("", self._page_size), Wanted(start_after=after))
+        found = self._filtered(self._pages("", self._page_size), ListRequest(start_after=after))
         keys = (entry.path for entry in found)
         return min(keys, key=FLAT.of, default=None)
 
@@ -186,7 +186,7 @@ class AzureStore(CloudStore):
         """Remove an object with its snapshots."""
         self._blob(full_key).delete_blob(delete_snapshots="include")
 
-    def _listing(self, wanted: Wanted, *, ordered: bool) -> Iterator[FileEntry]:
+    def _listing(self, wanted: ListRequest, *, ordered: bool) -> Iterator[FileEntry]:
         """List; nothing is asked before the first step."""
         fetch = self._pages(wanted.prefix, self._page_size)
         if not (wanted.start_after or wanted.end_before or wanted.skip):
@@ -202,11 +202,11 @@ class AzureStore(CloudStore):
             if end is None or order.of(entry.path) < end:
                 yield entry
 
-    def _filtered(self, fetch: Fetch, wanted: Wanted) -> Iterator[FileEntry]:
+    def _filtered(self, fetch: Fetch, wanted: ListRequest) -> Iterator[FileEntry]:
         """List everything that has a prefix, in whatever order, and leave out the rest here."""
         folders, skip = Folders(wanted.skip), wanted.skip
         first, end = FLAT.of(wanted.start_after), FLAT.of(wanted.end_before)
-        for entry in list_flat(fetch, self._root, Wanted(wanted.prefix), order=None):
+        for entry in list_flat(fetch, self._root, ListRequest(wanted.prefix), order=None):
             position = FLAT.of(entry.path)
             if position <= first or (end and position >= end):
                 continue

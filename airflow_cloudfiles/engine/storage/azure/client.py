@@ -2,7 +2,7 @@
 
 Shared by blobs and queues. One of these, the first that is there:
 
-1. A connection string, of the access or (where the access says nothing) of the environment's
+1. A connection string, of the access or (where the access is empty) of the environment's
    `AZURE_STORAGE_CONNECTION_STRING`.
 2. The access's account key, or its shared access signature.
 3. The access's service principal.
@@ -12,8 +12,8 @@ Shared by blobs and queues. One of these, the first that is there:
 A credential goes to Azure's own domains, or to an address that the connection or the environment
 names. A location is not an address: it may name any host, which would receive the credential.
 
-A credential serves one account. Where it names another one than the location does, that is said
-here: a container of the same name in the wrong account would be read without a word.
+A credential serves one account. Where it names another one than the location does, that is an
+error: a container of the same name in the wrong account would be read unnoticed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ CONNECT_SECONDS = 10
 READ_SECONDS = 60
 
 _NOISY = ("azure.core.pipeline.policies.http_logging_policy", "azure.identity")
-"""Loggers that tell every request, in some twenty lines each, at INFO."""
+"""Loggers that report every request, in some twenty lines each, at INFO."""
 
 _OF_AZURE = re.compile(r"([a-z0-9]+)(?:-secondary)?\.(?:[a-z0-9-]+\.)*?(?:blob|dfs|queue)\.")
 """Hosts that name their account; a custom domain does not."""
@@ -80,7 +80,7 @@ def open_account(
 
     Args:
         account: Name of the account, as in the location.
-        access: What the connection says; `None` leaves it to the environment.
+        access: What the connection holds; `None` leaves it to the environment.
         service: Which service of the account.
         domain: What follows `account.blob.`; not the same in every national cloud.
 
@@ -114,7 +114,7 @@ def _own_address(account: str, service: Service, domain: str) -> str:
 
 
 def account_of(endpoint: str) -> str | None:
-    """Tell which account an address names; `None` for a custom domain.
+    """Give the account that an address names; `None` for a custom domain.
 
     Emulators have the account in the path.
     """
@@ -126,7 +126,7 @@ def account_of(endpoint: str) -> str | None:
 
 
 def _ambient_connection_string(access: AzureAccess, account: str) -> str | None:
-    """The environment's connection string, if nothing else is said and it is of this account."""
+    """The environment's connection string, if nothing else is given and it is of this account."""
     if access != AzureAccess():
         return None
     text = os.environ.get(CONNECTION_STRING)
@@ -169,7 +169,7 @@ def _fields(text: str) -> dict[str, str]:
 
 
 def _named_account(fields: Mapping[str, str]) -> str | None:
-    """The account that a connection string is for, if it says so."""
+    """The account that a connection string is for, if it is named."""
     if name := fields.get("accountname"):
         return name
     return account_of(fields.get("blobendpoint") or fields.get("queueendpoint") or "")
