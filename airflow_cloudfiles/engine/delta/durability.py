@@ -218,7 +218,7 @@ def _torn(location: DeltaLocation, path: Path, *, is_last: bool) -> TargetCorrup
     elif path.suffix == ".json":
         advice = (
             "Its commit is lost. Restore the file, or the table and the checkpoint location "
-            "together, from a backup, or begin anew (docs/how-to/recover.md)."
+            "together, from a backup, or start over (docs/how-to/recover.md)."
         )
     else:
         advice = (
