@@ -55,7 +55,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name from the room it lives in."""
+    """Load a public name from its module."""
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

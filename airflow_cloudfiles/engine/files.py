@@ -1,7 +1,7 @@
 """What is a file to us?
 
-The frozen values every room speaks. A file is known by its path relative to the source, and a
-version of it by size, modification time and etag.
+The frozen values that every package exchanges. A file is known by its path relative to the source,
+and a version of it by size, modification time and etag.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How does one test a stream without a cloud, a cluster or luck?
 
-The shipped test kit; no room imports it. `LandingZone` puts files where a source looks for them,
+The shipped test kit; nothing else imports it. `LandingZone` writes files that a source discovers,
 with the modification times a test wants. `FailingStore` is a store whose answers get lost, as
 networks lose them. To kill a process at a given step, see `crashpoints`.
 """
