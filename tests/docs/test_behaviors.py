@@ -17,15 +17,18 @@ def generator() -> ModuleType:
     return load_script("generate_behaviors")
 
 
+@pytest.mark.slow
 def test_the_page_is_what_the_tests_say(generator: ModuleType) -> None:
     text = generator.PAGE.read_text(encoding="utf-8")
     assert text == generator.page(), "run: python docs/generate_behaviors.py"
 
 
+@pytest.mark.slow
 def test_every_behavior_of_reading_has_a_test_or_a_reason(generator: ModuleType) -> None:
     assert generator.holes(generator.citations()) == []
 
 
+@pytest.mark.slow
 def test_every_number_has_a_sentence_or_a_reason(generator: ModuleType) -> None:
     data = generator._data()
     told = {*map(int, data["behaviors"]), *map(int, data["not_here"])}

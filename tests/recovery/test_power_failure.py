@@ -14,10 +14,13 @@ import pytest
 
 from tests.support.syscalls import Disk, trace
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("strace") is None and not os.environ.get("CI"),
-    reason="strace is not installed (apt-get install strace)",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        shutil.which("strace") is None and not os.environ.get("CI"),
+        reason="strace is not installed (apt-get install strace)",
+    ),
+]
 
 NOT_DURABLE = ("*.lock", "*/.cloudfiles-*", "*/_delta_log/_commits*")
 """Locks are for the living, and drafts are nobody's."""

@@ -104,6 +104,7 @@ def _names(kind, within=""):
 
 
 class TestMerging:
+    @pytest.mark.law
     @given(_TYPES, _TYPES)
     def test_order_of_merging_matters_only_for_column_order(self, left, right):
         assert _unordered(merge_types(left, right)) == _unordered(merge_types(right, left))

@@ -57,6 +57,7 @@ def test_it_is_installed_under_its_name():
     assert done.stdout.startswith("cloudfiles ")
 
 
+@pytest.mark.slow
 def test_it_imports_no_airflow_no_spark_and_no_cloud():
     unwanted = ("airflow", "pyspark", "pyarrow", "boto3", "google.cloud", "azure")
     program = "import sys, airflow_cloudfiles.cli; print(*sys.modules)"

@@ -134,6 +134,7 @@ def test_numbers_without_zeros_do_not_grow_at_their_end():  # B85
     assert not edges(unpadded).covers("hour=10/f")
 
 
+@pytest.mark.slow
 def test_a_tree_that_grows_everywhere_has_no_edges():
     names = (uuid.uuid5(uuid.NAMESPACE_OID, str(n)).hex for n in range(MAX_LOOSE_FILES + 100))
     assert plan_edges(Known(names), "", key_bytes) is None
@@ -158,6 +159,7 @@ PATHS = st.lists(
 )
 
 
+@pytest.mark.law
 @given(PATHS)
 def test_what_sorts_last_is_always_found(paths):
     found = edges(paths)

@@ -55,6 +55,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.law
 @settings(max_examples=150, deadline=None)
 @given(st.binary() | json_values.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_read_without_an_exception(body):
@@ -77,6 +78,7 @@ def damaged(value, path, replacement):
     return copy
 
 
+@pytest.mark.law
 @settings(max_examples=300, deadline=None)
 @given(
     st.sampled_from(

@@ -215,6 +215,7 @@ PATHS = st.lists(
 )
 
 
+@pytest.mark.law
 @given(PATHS)
 def test_every_hypothesis_looks_behind_all_keys(paths):
     plans = plan_all(Known(paths), "", key_bytes, page_size=10, pages=1e9)

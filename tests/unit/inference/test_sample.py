@@ -84,6 +84,7 @@ def _infer(source: Path, **more: Any) -> dict[str, Any]:
     return job.run(spec)
 
 
+@pytest.mark.slow
 def test_the_newest_thousand_files_are_looked_at(source: Path) -> None:  # B1
     for number in range(1500):
         _land(source / f"{number:04}.json", {"a": 1, f"old{number < 500}": 1}, at=number)

@@ -88,6 +88,7 @@ def test_a_cache_deleted_while_in_use_harms_nobody(log, folder):
     assert build(folder).is_dir()
 
 
+@pytest.mark.slow
 def test_whichever_file_of_an_index_is_lost_or_damaged_it_is_right_in_the_end(log, folder):
     check_and_close(open_ledger(STREAM, log))
     names = sorted(path.name for path in build(folder).iterdir())
@@ -142,6 +143,7 @@ def test_a_second_ledger_at_the_same_time_has_a_place_of_its_own(log, folder):
     assert not (folder / "2").exists()
 
 
+@pytest.mark.slow
 def test_a_process_killed_with_the_ledger_open_leaves_its_place_free(log, folder):
     script = """
 import os, signal, sys
@@ -189,6 +191,7 @@ def test_a_user_without_a_home_gets_a_private_cache(tmp_path, monkeypatch):
         cache_folder()
 
 
+@pytest.mark.slow
 def test_damage_found_while_reading_is_an_error_never_an_unseen_file(tmp_path):
     directory = tmp_path / "index"
     files = tuple(FileEntry(f"f{number:07d}", 1, 2) for number in range(50_000))

@@ -135,6 +135,7 @@ def test_what_nobody_will_complete_is_removed_after_a_day(memory, monkeypatch):
     assert reopened(memory, 2) == 0
 
 
+@pytest.mark.slow
 def test_a_damaged_snapshot_is_passed_over_for_the_next_older_one(memory):
     grow(memory, 2)
     snap(memory)

@@ -122,6 +122,7 @@ def test_the_records_of_another_batch_file_version_or_stream_are_let_alone(tmp_p
 CUTS = st.lists(st.integers(1, 99), max_size=5, unique=True).map(sorted)
 
 
+@pytest.mark.law
 @settings(max_examples=60, deadline=None)
 @given(
     tries=st.lists(st.tuples(CUTS, st.integers(0, 6)), max_size=4),

@@ -44,6 +44,7 @@ def _read(data: bytes, encoding: str = "utf-8") -> bytes:
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 
 
+@pytest.mark.law
 @given(text=TEXT, codec=st.sampled_from(sorted(MARKED)), most=st.integers(1, 7))
 @settings(max_examples=200)
 def test_a_marked_text_is_read_without_being_told(text: str, codec: str, most: int) -> None:

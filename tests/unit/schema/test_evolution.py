@@ -65,6 +65,7 @@ class TestLaws:
         assert set(keys) == CASE_INSENSITIVE.keys((*current.names, *observed.names))
         assert all(field.nullable for field in evolved.fields[len(current.names) :])
 
+    @pytest.mark.law
     @given(_SCHEMAS)
     def test_a_schema_does_not_differ_from_itself(self, schema):
         assert evolve(schema, schema) == schema

@@ -256,6 +256,7 @@ _BODIES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.law
 @given(_BODIES)
 def test_any_damage_is_told_and_never_a_mistake_of_the_program(body: dict[str, object]) -> None:
     location = f"memory://{uuid.uuid4().hex}"

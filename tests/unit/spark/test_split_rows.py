@@ -67,6 +67,7 @@ def test_a_split_of_every_format_is_read_as_it_was_written(name: str) -> None:
     assert split_rows.decode(split_rows.encode(split, TOKEN), TOKEN) == split
 
 
+@pytest.mark.law
 @given(st.binary(min_size=1, max_size=40), st.integers(0, 2**62), st.integers(0, 2**62))
 def test_any_path_survives(path: bytes, size: int, time: int) -> None:
     split = _split("/in", FileEntry(os.fsdecode(path), size, time))

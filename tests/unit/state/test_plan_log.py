@@ -202,6 +202,7 @@ steps = st.tuples(
 )
 
 
+@pytest.mark.law
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=5), min_size=1, max_size=4),

@@ -107,6 +107,7 @@ def test_a_folder_that_cannot_be_read_is_an_error_never_a_gap():
         (folder / "shut").chmod(0o700)
 
 
+@pytest.mark.slow
 def test_a_deep_tree_is_listed(root):
     key = "/".join(["d"] * 400) + "/file"
     LocalStore(str(root)).put(key, b"")

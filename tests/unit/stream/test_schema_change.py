@@ -45,6 +45,7 @@ def parquet(landing: Landing, name: str, **columns: tuple[pa.DataType, list[Any]
     return path
 
 
+@pytest.mark.slow
 def test_the_error_names_the_new_fields_the_file_and_that_a_retry_helps(landing: Landing) -> None:
     first = landing.drop("1", [{"a": "x"}])
     stream = landing.stream()

@@ -186,6 +186,7 @@ def test_arrays_may_come_in_blocks_with_their_sizes() -> None:
     assert read(_header(schema) + _block(1, parts))["a"].to_pylist() == [[1, 2, 3]]
 
 
+@pytest.mark.law
 def test_a_bomb_stops_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_cloudfiles.engine.formats.avro.container.MAX_BLOCK_BYTES", 2**20)
     one = zlib.compressobj(wbits=-15)
@@ -225,6 +226,7 @@ def test_flipped_and_lost_bytes_end_in_rows_or_in_our_error(codec: str) -> None:
     assert min(outcomes.values()) >= (1 if codec == "snappy" else 20)  # Snappy has checksums
 
 
+@pytest.mark.law
 def test_any_bytes_behind_a_header_end_in_rows_or_in_our_error() -> None:
     for seed in range(400):
         generator = random.Random(seed)

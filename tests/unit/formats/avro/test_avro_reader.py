@@ -252,6 +252,7 @@ def test_parts_of_a_file_give_each_row_once(codec: str) -> None:
         assert rows == whole
 
 
+@pytest.mark.law
 def test_every_cut_of_a_small_file_gives_each_row_once() -> None:
     data = encode(record(("n", "int")), [{"n": n} for n in range(40)], sync_interval=16)
     fits = infer(data)
@@ -264,6 +265,7 @@ def test_every_cut_of_a_small_file_gives_each_row_once() -> None:
         assert rows == list(range(40)), cut
 
 
+@pytest.mark.law
 def test_batches_are_bounded() -> None:
     data = encode(record(("n", "int")), [{"n": n} for n in range(50_000)])
     batches = list(AvroReader(infer(data), options()).read_file(Opened(data)))

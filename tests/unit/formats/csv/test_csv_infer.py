@@ -117,6 +117,7 @@ def test_dates_can_be_timestamps_or_follow_a_pattern(tmp_path: Path) -> None:
         inferred(file, typed=True, timeZone="Mars/X")
 
 
+@pytest.mark.law
 @given(st.lists(st.sampled_from(TEXTS), max_size=250), st.randoms())
 def test_the_type_does_not_depend_on_the_order_or_the_pieces(texts, generator) -> None:
     finder = TypeFinder(CsvOptions())

@@ -235,6 +235,7 @@ def test_how_lines_are_cut_into_chunks_changes_nothing(lines):
         json_lines.CHUNK_BYTES = before
 
 
+@pytest.mark.law
 def test_odd_records_among_many_plain_ones_leave_the_plain_ones_alone():
     generator = random.Random(5)
     plain = [b'{"long":%d,"string":"s%d","strings":["a",null]}' % (i, i) for i in range(3000)]

@@ -175,6 +175,7 @@ def test_bad_records_go_to_their_path_whatever_the_mode_and_mismatches_do_not():
     assert (reader.counts.corrupt_records, reader.counts.dropped_records) == (2, 2)
 
 
+@pytest.mark.law
 def test_ten_thousand_columns_and_as_many_unknown_fields():
     names = [f"c{number}" for number in range(10_000)]
     schema = StructType([StructField(name, LongType()) for name in names])

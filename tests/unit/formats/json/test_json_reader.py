@@ -368,6 +368,7 @@ def test_a_schema_that_json_cannot_fill_is_refused(schema):
         reader(schema)
 
 
+@pytest.mark.law
 def test_arbitrary_keys_in_every_record_do_not_slow_the_reader_for_ever():
     lines = "\n".join(f'{{"a":{n},"key{n}":1}}' for n in range(1000))
     found = rows(lines, columns(a=LongType()))

@@ -57,6 +57,7 @@ def test_damaged_files_give_rows_or_an_error_of_ours(tmp_path_factory, seed):
     assert repr(rows) == repr(thorough)
 
 
+@pytest.mark.law
 @given(seed=st.integers(0, 2**40))
 @settings(max_examples=60)
 def test_rows_that_are_not_touched_are_not_lost(tmp_path_factory, seed):
@@ -109,6 +110,7 @@ def test_names_that_are_data(tmp_path):
     assert all(row["_rescued_data"] for row in found)
 
 
+@pytest.mark.law
 def test_many_cut_rows_take_no_quadratic_time(tmp_path):
     rows = "<row><a>cut" * 20_000
     found = reader("a INT, _corrupt_record STRING")
