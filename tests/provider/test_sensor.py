@@ -238,7 +238,7 @@ def test_a_misspelt_option_breaks_the_dag_not_the_run(tmp_path: Path) -> None:
 
 def test_a_sensor_loads_no_spark() -> None:
     code = (
-        "import sys, airflow_cloudfiles.sensors.cloud_files as room\n"
+        "import sys, airflow_cloudfiles.sensors.cloud_files as sensors\n"
         "sys.exit(any(name.split('.')[0] == 'pyspark' for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=600).returncode == 0

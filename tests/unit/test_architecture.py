@@ -279,3 +279,20 @@ def test_a_library_is_imported_only_where_it_belongs(
         if f"{name}.".startswith(f"{library}.")
     ]
     assert elsewhere == []
+
+
+OWN_WORDS = re.compile(
+    r"\b(crews?|strangers?|outgrown|house|rooms|front room|walls)\b", re.IGNORECASE
+)
+"""Words this project once had of its own, where the field has another: docs/glossary."""
+
+
+def test_no_text_uses_a_word_that_only_this_project_has() -> None:
+    texts = [ROOT / name for name in ("README.md", "Makefile", "pyproject.toml", ".ci/run")]
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in [*PACKAGE.rglob("*.py"), *texts]
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if OWN_WORDS.search(line)
+    ]
+    assert found == []

@@ -70,7 +70,7 @@ class Intake:
         plans: The plan log.
     """
 
-    def __init__(  # noqa: PLR0913 - it introduces the rooms to each other
+    def __init__(  # noqa: PLR0913 - it connects the packages
         self,
         *,
         stream_id: str,

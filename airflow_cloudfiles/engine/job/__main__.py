@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
     )
     logging.getLogger("py4j").setLevel(logging.WARNING)
     if not __package__:
-        # spark-submit runs this file as a script, with this room's folder in front of everything.
+        # spark-submit runs this file as a script, with its folder in front of everything.
         sys.path.pop(0)
     from airflow_cloudfiles.engine import crashpoints  # noqa: PLC0415
     from airflow_cloudfiles.engine.job import run as job  # noqa: PLC0415

@@ -1,8 +1,9 @@
 """How is a run started, followed and stopped from outside Spark?
 
-The front rooms call `launch`: it stores the job specification in the state, starts the Spark
-driver in a process of its own under a supervisor (so that it dies with whoever started it), passes
-on every line the driver prints, and reads the report. Importing this module imports no Spark.
+The Airflow-facing packages call `launch`: it stores the job specification in the state, starts the
+Spark driver in a process of its own under a supervisor (so that it dies with whoever started it),
+passes on every line the driver prints, and reads the report. Importing this module imports no
+Spark.
 """
 
 from __future__ import annotations

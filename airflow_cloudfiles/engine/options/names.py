@@ -69,7 +69,7 @@ INTERNAL = (
     "cloudFiles.internal.exclude",
     "cloudFiles.internal.caseSensitive",
 )
-"""Set by this package itself between its own rooms; never by users."""
+"""Set by this package itself between its own packages; never by users."""
 
 FIXED = {
     "cloudFiles.cleanSource": (
