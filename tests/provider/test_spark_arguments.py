@@ -20,7 +20,7 @@ def _connection(host: str | None, port: int | None = None, **extra: str) -> Conn
     )
 
 
-def test_spark_runs_beside_the_task_unless_told_otherwise() -> None:
+def test_spark_runs_beside_the_task_unless_configured_otherwise() -> None:
     assert submission(SparkArguments(), None) == LocalSpark(master="local[*]")
     two = SparkArguments(master="local[2]", driver_memory="2g")
     assert submission(two, None) == LocalSpark(master="local[2]", driver_memory="2g")

@@ -243,7 +243,7 @@ def test_a_state_written_by_a_newer_version_is_refused(
         run(stream(spark, source, state), state, target)
 
 
-def test_a_second_run_on_one_checkpoint_is_told_who_holds_it(
+def test_a_second_run_on_one_checkpoint_is_refused_with_who_holds_it(
     spark: SparkSession, folders: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, state, target = folders

@@ -93,7 +93,7 @@ def test_the_checkpoint_location_may_be_named_instead(location, capsys):
         assert "addNewColumns" in capsys.readouterr().out
 
 
-def test_what_is_not_there_is_told_in_a_sentence(location, capsys):
+def test_what_is_not_there_is_reported_in_a_sentence(location, capsys):
     assert schema("show", location, "--version", "9") == 1
     assert "no schema version 9" in capsys.readouterr().err
     assert schema("unpin", location) == 1

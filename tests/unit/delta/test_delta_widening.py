@@ -286,7 +286,7 @@ def test_names_that_differ_in_case_only_are_refused(tmp_path: Path) -> None:  # 
         _commit(target, 1, inside, {"a": None})
 
 
-def test_a_job_widens_when_its_stream_does_unless_told_otherwise() -> None:
+def test_a_job_widens_when_its_stream_does_unless_configured_otherwise() -> None:
     def sink(**options: str) -> dict[str, str]:
         where = {"source": "s", "checkpoint_location": "c", "target": "t", "run_id": "r"}
         return JobSpec(kind="ingest", format="json", options=options, **where).sink_options()

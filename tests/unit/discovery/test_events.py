@@ -283,7 +283,7 @@ def test_names_of_azure_events_are_taken_as_they_are(name, cloud_event, array, e
 
 
 @pytest.mark.parametrize("api", ["PutBlob", "PutBlockList", "FlushWithClose", "CopyBlob", "New"])
-def test_a_complete_file_is_told_of_by_any_of_these(api):  # B99
+def test_a_complete_file_is_announced_by_any_of_these(api):  # B99
     [found] = events_azure.parse(message(azure_event("c", "x", 7, api=api)))
     assert found.size == 7
     assert found.incomplete == (api == "CopyBlob")

@@ -52,7 +52,7 @@ def test_the_log_gets_a_line_every_few_seconds(
     ]
 
 
-def test_what_takes_no_time_says_nothing(
+def test_what_takes_no_time_reports_nothing(
     clock: Clock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
@@ -81,7 +81,7 @@ def test_a_terminal_has_one_line_that_is_gone_in_the_end(
     assert end == ""
 
 
-def test_minutes_are_told_as_minutes(clock: Clock) -> None:
+def test_minutes_are_reported_as_minutes(clock: Clock) -> None:
     progress = Progress(SAMPLE)
     clock.now += 60
     progress.add(10, 300_000_000)

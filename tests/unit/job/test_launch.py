@@ -109,7 +109,9 @@ def _spec(folder: Path) -> JobSpec:
     )
 
 
-def test_a_driver_that_ends_without_a_report_is_told_with_its_last_lines(tmp_path: Path) -> None:
+def test_a_driver_that_ends_without_a_report_is_reported_with_its_last_lines(
+    tmp_path: Path,
+) -> None:
     lines: list[str] = []
     script = _Script("print('so far'); raise SystemExit(7)")
     run = launch(_spec(tmp_path), script, on_log=lines.append)
@@ -141,7 +143,7 @@ def test_a_checkpoint_location_that_cannot_be_written_is_named(tmp_path: Path) -
     assert not caught.value.is_retryable
 
 
-def test_a_killed_run_says_so(tmp_path: Path) -> None:
+def test_a_killed_run_is_reported(tmp_path: Path) -> None:
     started: list[str] = []
     text = "import time; print('started', flush=True); time.sleep(600)"
 

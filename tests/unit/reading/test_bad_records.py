@@ -168,7 +168,7 @@ def test_a_place_that_fails_is_named(tmp_path: Path) -> None:
         _write(context, [FileRange(_entry("f.json"))], [bad])
 
 
-def test_a_state_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
+def test_a_state_that_is_gone_is_reported(tmp_path: Path) -> None:
     context = _context(tmp_path, str(tmp_path / "bad"))
     (tmp_path / "state" / "_source" / "metadata.json").unlink()
     with pytest.raises(CorruptedStateError, match="has lost its metadata"):

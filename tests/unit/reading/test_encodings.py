@@ -47,7 +47,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 @pytest.mark.law
 @given(text=TEXT, codec=st.sampled_from(sorted(MARKED)), most=st.integers(1, 7))
 @settings(max_examples=200)
-def test_a_marked_text_is_read_without_being_told(text: str, codec: str, most: int) -> None:
+def test_a_marked_text_is_read_without_an_option(text: str, codec: str, most: int) -> None:
     data = MARKED[codec] + text.encode(codec)
     if codec == "utf-16-le" and text.startswith("\0"):
         return  # these bytes are those of UTF-32's mark

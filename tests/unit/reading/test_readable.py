@@ -28,7 +28,7 @@ from airflow_cloudfiles.engine.stream.definition import check_readable, given_sc
         ("csv", "a STRUCT<b: INT>", {}, "a"),
     ],
 )
-def test_it_is_said_when_the_stream_is_defined(
+def test_it_is_reported_when_the_stream_is_defined(
     format_name: str, schema: str, options: dict[str, str], says: str
 ) -> None:
     given = {"cloudFiles.format": format_name, **options}

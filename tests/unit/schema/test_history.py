@@ -91,7 +91,7 @@ def test_versions_are_listed_with_time_reason_and_author(history: SchemaHistory)
     assert history.show() == versions[-1]
 
 
-def test_what_is_not_there_is_told(tmp_path, history: SchemaHistory) -> None:
+def test_what_is_not_there_is_reported(tmp_path, history: SchemaHistory) -> None:
     with pytest.raises(StateError, match=r"no schema version 7 .* there are 0 to 2"):
         history.show(7)
     with pytest.raises(StateError, match=r"There is no schema in .*nowhere"):
@@ -258,7 +258,7 @@ _BODIES = st.fixed_dictionaries(
 
 @pytest.mark.law
 @given(_BODIES)
-def test_any_damage_is_told_and_never_a_mistake_of_the_program(body: dict[str, object]) -> None:
+def test_any_damage_is_reported_and_never_a_mistake_of_the_program(body: dict[str, object]) -> None:
     location = f"memory://{uuid.uuid4().hex}"
     text = json.dumps(body).encode()
     open_store(location).put("_schemas/0", encode_entry({"id": "x"}, text, format_version=1))
@@ -284,6 +284,6 @@ def test_types_are_written_as_spark_writes_them(ddl: str) -> None:
     assert type_text(schema.jsonValue()) == schema.simpleString()
 
 
-def test_columns_that_differ_only_in_case_are_told_apart() -> None:
+def test_columns_that_differ_only_in_case_are_distinguished() -> None:
     schema = {"type": "struct", "fields": [{"name": n, "type": "string"} for n in ("a", "A")]}
     assert paths_of(schema) == {"a": "string", "A": "string"}
