@@ -12,6 +12,8 @@ import pytest
 
 from tests.docs.pages import PAGES, ROOT
 
+pytestmark = pytest.mark.slow
+
 LOADED = re.compile(
     r"<(?:script|img|iframe|source)[^>]*\ssrc=\"([^\"]+)\"|<link[^>]*\shref=\"([^\"]+)\""
 )
