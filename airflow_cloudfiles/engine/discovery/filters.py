@@ -38,7 +38,7 @@ TOO_OLD = "older than maxFileAge"
 
 
 def is_hidden(name: str) -> bool:
-    """Tell whether Hadoop and Spark ignore a file or folder of this name (B91).
+    """Whether Hadoop and Spark ignore a file or folder of this name (B91).
 
     References:
         `HadoopFSUtils.shouldFilterOutPathName` in Apache Spark.
@@ -122,7 +122,7 @@ class FileFilter:
     def skip(self, key: str, is_folder: bool) -> bool:  # noqa: FBT001 - the protocol's SkipRule
         """Leave out a file by its name, or a folder with all that is below it.
 
-        For a file only its own name is looked at: the listing has asked for the folders above.
+        For a file only its own name is checked: the listing has asked for the folders above.
         """
         if is_folder:
             return self.skip_folder(key, is_folder)

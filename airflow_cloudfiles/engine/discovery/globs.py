@@ -81,7 +81,7 @@ class SourcePattern:
         self._strict = strict
         start = _first_special(pattern)
         self.prefix = _literal(pattern if start is None else pattern[:start])
-        """How every key that matches begins; a listing need not look elsewhere."""
+        """How every key that matches begins; a listing need not go elsewhere."""
         if strict:
             below = _ANY if pattern.endswith("/") else rf"(?:/{_ANY})?"
             self._whole = _compile(pattern, any_text=_ANY_NAME, suffix=below)

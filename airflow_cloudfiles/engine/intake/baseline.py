@@ -6,7 +6,7 @@ The very first start decides it, for ever: it notes the time by the clock of the
 listing was there. A later listing goes on where the first one was interrupted; it may find files
 that began to be uploaded before the start and were whole after it, which carry the earlier time. So
 it takes the last minutes before the start for new, and the log says how many such files there were:
-a file too many can be told by its path, a file too few is lost.
+a file too many can be recognized by its path, a file too few is lost.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Baseline:
-    """Tells existing files from new ones until every existing one is known.
+    """Distinguishes existing files from new ones until every existing one is known.
 
     Attributes:
         source: The folder the files land in.
@@ -60,19 +60,19 @@ class Baseline:
         if self.started_us is None:
             return
         for file in files:
-            # The store's own second, or tick, of the start cannot be told apart either.
+            # The store's own second, or tick, of the start cannot be distinguished either.
             if self.source.arrived_us(file) <= self.started_us:
                 self.in_doubt += 1
                 if len(self.sample) < _SAMPLE_FILES:
                     self.sample.append(printable_path(file.path))
 
     def warn(self) -> None:
-        """Say which files are ingested although they may have been there before the first start."""
+        """Log which files are ingested although they may have been there before the first start."""
         if self.in_doubt:
             _log.warning(
                 "%d files of about the time of the first start are ingested, although "
-                "cloudFiles.includeExistingFiles is false: it cannot be told whether they were "
-                "there before it. Such as: %s",
+                "cloudFiles.includeExistingFiles is false: their times do not show whether they "
+                "were there before it. Such as: %s",
                 self.in_doubt,
                 ", ".join(self.sample),
             )

@@ -107,7 +107,7 @@ class Intake:
         cls,
         *,
         source: str,
-        format: str,  # noqa: A002 - Auto Loader's word
+        format: str,  # noqa: A002 - Auto Loader's name
         checkpoint_location: str,
         exclude: Sequence[str] = (),
         discovery: DiscoveryOptions | None = None,
@@ -151,7 +151,7 @@ class Intake:
         *,
         source: ObjectStore,
         state: ObjectStore,
-        format: str,  # noqa: A002 - Auto Loader's word
+        format: str,  # noqa: A002 - Auto Loader's name
         exclude: Sequence[str] = (),
         pattern: str | None = None,
         name: str | None = None,
@@ -205,7 +205,7 @@ class Intake:
         records what is missing.
 
         Args:
-            full: Whether to list everything, whatever the options say of it.
+            full: Whether to list everything, whatever the options are.
 
         Raises:
             SourceNotFoundError: The source does not exist or is not a folder.
@@ -223,7 +223,7 @@ class Intake:
         return self._discover(ledger, full=full)
 
     def arrivals(self) -> Arrivals:
-        """Tell whether there is something to ingest, without recording or acknowledging anything.
+        """Whether there is something to ingest, without recording or acknowledging anything.
 
         A doorbell: `discover` finds out what. A queue gives an approximate count, a listing ends at
         the first new file.
@@ -255,7 +255,7 @@ class Intake:
         return Arrivals(head, recorded=recorded, unrecorded=unrecorded)
 
     def has_arrivals(self) -> bool:
-        """Tell whether there is something to ingest (`arrivals`)."""
+        """Whether there is something to ingest (`arrivals`)."""
         return bool(self.arrivals())
 
     def head(self) -> Offset:
@@ -263,7 +263,7 @@ class Intake:
         return self.files.head()
 
     def known_head(self) -> Offset:
-        """Give the position behind everything that was recorded when this intake last looked.
+        """Give the position behind everything that was recorded when this intake last read the log.
 
         After `discover`, what it has found is before it. Asks nobody.
         """
@@ -281,7 +281,7 @@ class Intake:
         return committed_offset(self.state)
 
     def check(self) -> None:
-        """Refuse a state that has lost entries of its file log; looks once.
+        """Refuse a state that has lost entries of its file log; checks once.
 
         Done before the first entry is appended, and before batches are planned.
 
@@ -293,7 +293,7 @@ class Intake:
             self._is_checked = True
 
     def outstanding(self, *, up_to: Offset | None = None) -> Backlog:
-        """Tell what is recorded and not yet committed; discovers nothing.
+        """Report what is recorded and not yet committed; discovers nothing.
 
         Args:
             up_to: Only what is before this position of the file log; `None` asks for its end.
@@ -305,8 +305,8 @@ class Intake:
         if start > end:
             raise CorruptedStateError(
                 f"Spark's checkpoint in {printable_path(self.state.uri)} has committed up to "
-                f"{start.to_json()}, but the file log ends at {end.to_json()}. They are not of one "
-                f"life; restore the checkpoint location as a whole from a backup."
+                f"{start.to_json()}, but the file log ends at {end.to_json()}. They do not belong "
+                f"together. Restore the checkpoint location as a whole from a backup."
             )
         files, size = 0, 0
         for number in range(start.entry, end.entry):
@@ -349,9 +349,9 @@ class Intake:
         return self._queue
 
     def _waiting(self) -> tuple[int, int]:
-        """Tell about how many messages wait; where nobody counts them, whether, and since when.
+        """Give about how many messages wait; where nobody counts them, whether, and since when.
 
-        Pub/Sub does not count. A message that is looked at is shown again at once, but has been
+        Pub/Sub does not count. A message that is inspected is shown again at once, but has been
         delivered once more.
         """
         queue = self._open_queue()
@@ -372,8 +372,8 @@ class Intake:
     def _drains(self) -> bool:
         """Whether the queue is to be read.
 
-        It tells of the whole source. Who asks for a part would delete the messages of files that
-        the stream has not recorded; so a part is listed.
+        It announces files of the whole source. Who asks for a part would delete the messages of
+        files that the stream has not recorded; so a part is listed.
         """
         return self._discovery.use_notifications and not self._is_part
 
@@ -393,9 +393,9 @@ class Intake:
         )
 
     def _is_listing_due(self, ledger: Ledger) -> bool:
-        """Whether the source must be listed although notifications tell what arrives.
+        """Whether the source must be listed although notifications announce what arrives.
 
-        So that nothing is missed that no notification will tell of: what was there before the
+        So that nothing is missed that no notification will announce: what was there before the
         first start, what came while files were found by listing, or to another queue or none, what
         events lost (B97, B100), and what other options would have left out.
         """

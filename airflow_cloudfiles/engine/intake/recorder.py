@@ -122,7 +122,7 @@ class LedgerRecorder:
             )
 
     def complete_baseline(self) -> None:
-        """Say that everything that was there before the first start is recorded."""
+        """Note that everything that was there before the first start is recorded."""
         with self._lock:
             while self._is_baseline():
                 self._check()
@@ -132,7 +132,7 @@ class LedgerRecorder:
                     catch_up(self._ledger, self._files)
 
     def _append(self, batch: list[FileEntry], found_by: FoundBy) -> int:
-        """Append one entry, or two; while others are faster, look again and try again."""
+        """Append one entry, or two; while others are faster, read again and try again."""
         appended = 0
         while True:
             # Whether the baseline is complete is decided by the entries before this one.
@@ -154,7 +154,7 @@ class LedgerRecorder:
                     baseline.note_new(batch)
 
     def _is_baseline(self) -> bool:
-        """Catch up; then tell whether files found now were there before the first start."""
+        """Catch up; then decide whether files found now were there before the first start."""
         catch_up(self._ledger, self._files)
         return self._baseline is not None and not self._files.baseline_complete()
 
@@ -185,7 +185,7 @@ def record_overwritten(
             found = source.head(path)
         except OSError as failure:
             name = printable_path(source.child_uri(path))
-            raise ListingError(f"{name} could not be looked at: {failure} Run again.") from failure
+            raise ListingError(f"{name} could not be inspected: {failure} Run again.") from failure
         if found is not None and wanted.accepts(found):
             present.append(found)
     new = recorder.record(present, "listing")

@@ -104,7 +104,7 @@ class Arrivals:
         recorded: Whether something is recorded and not committed.
         unrecorded: Whether a listing has a file that is not recorded.
         messages: About how many messages wait in the queue.
-        newest_us: Where nobody counts them: when the newest one that was looked at was sent, in
+        newest_us: Where nobody counts them: when the newest one that was inspected was sent, in
             microseconds since 1970.
     """
 

@@ -191,8 +191,8 @@ class FileLog:
             if max(first, stop or 0) > len(files):
                 msg = (
                     f"{self._log.name(number)} has {len(files)} files, but the stream's checkpoint "
-                    f"refers to file {max(first, stop or 0)}. Checkpoint and file log are not of "
-                    f"one life; restore the checkpoint location as a whole from a backup."
+                    f"refers to file {max(first, stop or 0)}. Checkpoint and file log do not "
+                    f"belong together. Restore the checkpoint location as a whole from a backup."
                 )
                 raise CorruptedStateError(msg)
             yield from files[first:stop]

@@ -160,7 +160,7 @@ class PlanLog:
         msg = (
             f"The stream asks for the files from position {start.to_json()}, but the batches "
             f"planned so far end at {end.to_json()} (see {name}). Spark's checkpoint and the plan "
-            f"log are not of one life; restore the checkpoint location as a whole from a backup."
+            f"log do not belong together. Restore the checkpoint location as a whole from a backup."
         )
         raise CorruptedStateError(msg)
 
@@ -170,8 +170,8 @@ class PlanLog:
             return
         msg = (
             f"The stream has ingested the files up to {start.to_json()}, but the file log beside "
-            f"{self._log.name(0)} ends at {head.to_json()}. They are not of one life; restore the "
-            f"checkpoint location as a whole from a backup."
+            f"{self._log.name(0)} ends at {head.to_json()}. They do not belong together. "
+            f"Restore the checkpoint location as a whole from a backup."
         )
         raise CorruptedStateError(msg)
 

@@ -52,7 +52,7 @@ def evolve_ahead(
 
     Raises:
         SchemaHintError: A hint does not fit what is new.
-        CorruptedStateError: Checkpoint and file log are not of one life.
+        CorruptedStateError: Checkpoint and file log do not belong together.
     """
     may_evolve = options.schema_evolution_mode in ADDING_MODES and resolved.pin is None
     if not options.evolve_ahead or resolved.schema_uri is None or not may_evolve:

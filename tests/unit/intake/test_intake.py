@@ -344,7 +344,7 @@ def test_a_sample_is_short_and_printable(zone, opened):
 def test_a_checkpoint_ahead_of_the_file_log_is_refused(opened):
     intake = opened()
     commit(intake, 0, '{"entry":5,"index":0}')
-    with pytest.raises(CorruptedStateError, match="one life"):
+    with pytest.raises(CorruptedStateError, match="belong together"):
         intake.outstanding()
 
 

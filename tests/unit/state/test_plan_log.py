@@ -159,11 +159,11 @@ def test_of_two_planners_one_decides(store):
 def test_a_start_off_the_chain_is_refused(store):
     files = file_log(store, [1] * 10)
     plans = PlanLog(store)
-    with pytest.raises(CorruptedStateError, match="one life"):
+    with pytest.raises(CorruptedStateError, match="belong together"):
         plans.plan(files, Offset(0, 1), ReadLimit(), files.head())
     plans.plan(files, START, ReadLimit(max_files=5), files.head())
     for start in (Offset(0, 2), Offset(0, 6), Offset(1, 0), Offset(5, 0)):
-        with pytest.raises(CorruptedStateError, match="one life"):
+        with pytest.raises(CorruptedStateError, match="belong together"):
             plans.plan(files, start, ReadLimit(), files.head())
 
 

@@ -1,4 +1,4 @@
-"""What does an event of S3 look like?
+"""What does an event of S3 hold?
 
 It comes in three coats: straight from S3, wrapped by SNS (unless raw delivery is on), or as an
 EventBridge event; and EventBridge may send through SNS too. S3 writes keys as forms do (`+` for a

@@ -1,4 +1,4 @@
-"""What does an event of Azure Storage look like?
+"""What does an event of Azure Storage hold?
 
 Event Grid puts it into the queue in its own schema or as a CloudEvent, one object or an array, as
 base64 or as it is. The name is in `subject`, where nothing is escaped.
@@ -43,7 +43,7 @@ _STORAGE = "Microsoft.Storage."
 _SUBJECT = "/blobServices/default/containers/"
 _BEGUN = {"CreateFile", "SftpCreate"}
 _UNSURE = {"CopyBlob", "SftpCommit"}
-"""Their events may tell the size of a copy that has only begun, or of the empty file before."""
+"""Their events may have the size of a copy that has only begun, or of the empty file before."""
 _OTHERS = {
     "BlobDeleted", "BlobTierChanged", "DirectoryCreated", "DirectoryDeleted",
     "AsyncOperationInitiated", "BlobInventoryPolicyCompleted", "LifecyclePolicyCompleted",

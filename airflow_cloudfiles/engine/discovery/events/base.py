@@ -1,4 +1,4 @@
-"""What does a message say?
+"""What does a message announce?
 
 A message is untrusted input: whoever may send to the queue wrote it. Reading one never raises. It
 ends in one of three ways: files (`FileEvent`), something known that is not about a new file
@@ -33,17 +33,17 @@ Struct = TypeVar("Struct")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEvent:
-    """A message says that there is a new file, or a new folder full of them.
+    """A message announces a new file, or a new folder full of them.
 
     Attributes:
         location: URI of the file, as the event names it.
         spellings: Other ways to write the location, for `cloudFiles.pathRewrites`.
-        size: In bytes; `None` when the event does not tell.
+        size: In bytes; `None` when the event has none.
         time_us: Modification time, or that of the event.
-        etag: The version; empty when the event does not tell.
+        etag: The version; empty when the event has none.
         is_folder: Whether a whole folder appeared (it was renamed).
-        doubtful: Whether the name may be damaged, so that only a look can tell.
-        incomplete: Whether the size can be that of an unfinished file, so that a look is better.
+        doubtful: Whether the name may be damaged, so that the store must be asked.
+        incomplete: Whether the size can be that of an unfinished file, so that the store is asked.
     """
 
     location: str

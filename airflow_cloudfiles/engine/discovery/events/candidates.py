@@ -1,10 +1,10 @@
-"""Which file below the source does an event speak of?
+"""Which file below the source does an event announce?
 
 An event names a place in a bucket. It is a candidate when that place, rewritten by
 `cloudFiles.pathRewrites`, is below the source. A queue may carry the events of a whole bucket, so
 others are no mistake.
 
-A look at the store is taken where the event does not suffice: a rename tells no size, some servers
+The store is asked where the event does not suffice: a rename has no size, some servers send
 no etag; another version is told by the values of the store, which a listing sees too; a mounted
 bucket has its own.
 """
@@ -68,11 +68,11 @@ class Candidates:
         return self._source.uri
 
     def of(self, events: Sequence[FileEvent], pool: Executor) -> Iterator[FileEntry]:
-        """Give the wanted files that events speak of; lazy, as a folder may hold millions.
+        """Give the wanted files that events announce; lazy, as a folder may hold millions.
 
         Args:
             events: In any order; a file may occur more than once.
-            pool: Looks at several files at once.
+            pool: Inspects several files at once.
 
         Raises:
             OSError: The store did not answer.
@@ -135,11 +135,11 @@ class Candidates:
     def _entry(self, placed: tuple[str, FileEvent]) -> FileEntry | None:
         key, event = placed
         etag = event.etag if self._in_cloud else ""
-        said = FileEntry(key, event.size or 0, event.time_us, etag)
+        announced = FileEntry(key, event.size or 0, event.time_us, etag)
         is_whole = event.size is not None and etag
         if self._always_look or not is_whole or event.incomplete or event.doubtful:
             found = self._source.head(key)
             if found is None and event.doubtful:
                 return None
-            return found or said  # one that is gone: the reader decides (ignoreMissingFiles)
-        return said
+            return found or announced  # one that is gone: the reader decides (ignoreMissingFiles)
+        return announced

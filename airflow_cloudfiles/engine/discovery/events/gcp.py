@@ -1,4 +1,4 @@
-"""What does an event of Cloud Storage look like?
+"""What does an event of Cloud Storage hold?
 
 What happened, and to which object, is in the attributes of the message, where names are written as
 they are. The body is the object's resource as JSON, or nothing when the notification was configured

@@ -32,7 +32,7 @@ WORTHWHILE_PAGES = 2
 RESUME_SECONDS = 6 * 3600.0
 """An interrupted full listing is continued when it is younger."""
 BACKFILL = "cloudFiles.backfillInterval has passed"
-NO_ORDER = "the store does not list keys in order, or does not tell in which"
+NO_ORDER = "the store does not list keys in order, or does not report which"
 
 Kind = Literal["full", "incremental", "resumed"]
 
@@ -56,7 +56,7 @@ class Circumstances:
         remembered: What earlier listings have shown.
         known: The known files.
         fingerprint: Of the filter.
-        plans: What incremental listings could look at; none where none is possible.
+        plans: What incremental listings could read; none where none is possible.
         page_size: Keys on a page.
         has_order: Whether the store lists keys in order.
         now: Seconds since 1970.
@@ -73,7 +73,7 @@ class Circumstances:
 
     @property
     def plan(self) -> IncrementalPlan | None:
-        """What an incremental listing would look at now; `None` when none may be made."""
+        """What an incremental listing would read now; `None` when none may be made."""
         evidence = self.remembered.evidence
         if self.options.use_incremental_listing == "true":
             return best(unproven(self.plans, evidence))
@@ -130,7 +130,7 @@ def _why_full(given: Circumstances) -> str:
     rules = [
         (not given.has_order, NO_ORDER),
         (options.use_incremental_listing == "false", "cloudFiles.useIncrementalListing is false"),
-        (options.allow_overwrites, "cloudFiles.allowOverwrites looks at known files"),
+        (options.allow_overwrites, "cloudFiles.allowOverwrites needs known files listed, too"),
         (remembered.full_started <= 0, "none was finished before"),
         (remembered.is_in_doubt, "one did not come to its end"),
         (not remembered.is_of(given.known, given.fingerprint), "other files are input than before"),

@@ -6,7 +6,7 @@ the first page of the upper part, so nothing was asked in vain; the lower part m
 those keys again, one page at most. If it has none, the range is known to end earlier. Either way a
 try costs one request more than not trying, which is what `Readers` counts.
 
-What is recorded already says for nothing where keys are. It need not be true any more, so only the
+What is recorded already shows at no cost where keys are. It need not be true any more, so only the
 store's answer makes a cut.
 """
 
@@ -41,7 +41,7 @@ class Middle:
         self._order = order
 
     def guess(self, first: str, position: str, end: str, high: str) -> str | None:
-        """Give a string to cut at; `None` when there is none to speak of.
+        """Give a string to cut at; `None` when there is none worth using.
 
         Args:
             first: The least key of the whole listing.
@@ -91,7 +91,7 @@ def check_order(source: ObjectStore, key: str, *, is_there: bool) -> bool:
         is_there: Whether it was listed just now.
 
     Returns:
-        Whether that could be told.
+        Whether that could be decided.
 
     Raises:
         UnorderedListingError: It lists in another order.

@@ -1,7 +1,7 @@
 """Which files are in the folder now, and which of them has nobody seen?
 
-A full listing looks at every key below the source once; large ones with several threads
-(`ranges.py`). An incremental listing looks where the source grows (`growth.py`), which is far
+A full listing reads every key below the source once; large ones with several threads
+(`ranges.py`). An incremental listing reads where the source grows (`growth.py`), which is far
 cheaper, and right only where it has been seen to be. `choice.py` has the rules by which one
 is chosen. A listing is complete or it fails: a folder that cannot be read is an error, never a gap.
 
@@ -37,7 +37,7 @@ from airflow_cloudfiles.engine.discovery.listing.run import (
 )
 from airflow_cloudfiles.engine.discovery.listing.state import (
     ListingState,
-    after_look,
+    after_empty_listing,
     load_state,
     save_state,
 )
@@ -98,8 +98,8 @@ class DirectoryListing:
         if self._options.allow_overwrites and self._options.use_incremental_listing == "true":
             raise OptionError(
                 "cloudFiles.useIncrementalListing=true and cloudFiles.allowOverwrites=true exclude "
-                "each other: an incremental listing does not look at most known files, so it "
-                "cannot see that one was overwritten. Leave one of them out."
+                "each other: an incremental listing skips most known files, so it cannot see that "
+                "one was overwritten. Leave one of them out."
             )
 
     def run(
@@ -112,7 +112,7 @@ class DirectoryListing:
 
         Args:
             recorder: Where new files go.
-            full: Look at everything, from its beginning to its end, whatever the options say.
+            full: List everything, from its beginning to its end, whatever the options say.
             found_by: What the files are recorded as; a full listing that `backfillInterval` asks
                 for records `backfill` instead of `listing`.
 
@@ -137,15 +137,15 @@ class DirectoryListing:
         return report
 
     def has_new(self, recorder: Recorder, *, queue: str = "") -> bool:
-        """Tell whether `run` would find something new; nothing is recorded.
+        """Whether `run` would find something new; nothing is recorded.
 
-        A look that finds nothing counts like a listing: after seven incremental ones `auto` looks
-        at everything, and a look at everything is remembered as the full listing that it was. One
-        that finds something is not remembered, so that the run it leads to looks there too.
+        A check that finds nothing counts like a listing: after seven incremental ones `auto` lists
+        everything, and that is remembered as the full listing that it was. One that finds
+        something is not remembered, so that the run it leads to lists there too.
 
         Args:
             recorder: Knows what is recorded.
-            queue: The queue that tells what arrives between full listings; empty for none.
+            queue: The queue that reports what arrives between full listings; empty for none.
 
         Raises:
             SourceNotFoundError: As for `run`.
@@ -159,7 +159,7 @@ class DirectoryListing:
         return self._has_new(recorder, queue)
 
     def _has_new(self, recorder: Recorder, queue: str) -> bool:
-        """Look once, by the rules as they are now."""
+        """List once, by the rules as they are now."""
         given = self._circumstances(recorder.known)
         choice = choose(given, full=False, found_by="listing")
         # Behind an interrupted listing there may be something too; who else would continue it?
@@ -191,7 +191,7 @@ class DirectoryListing:
         return run, readers
 
     def _check_order(self, known: KnownKeys) -> bool:
-        """Look once whether the store lists by the bytes of keys, before it is relied on."""
+        """Check once whether the store lists by the bytes of keys, before it is relied on."""
         key = known.last(self._filter.prefix) or ""
         if "/" not in key:
             return False
@@ -208,7 +208,7 @@ class DirectoryListing:
         Raises:
             UnsupportedOptionError: `useIncrementalListing=true` relies on an order.
         """
-        _log.warning("%s is listed whole, each time: %s", self._name, failure)
+        _log.warning("%s is listed in full each time: %s", self._name, failure)
         self._has_order = False
         if self._state is not None:
             remembered = load_state(self._state)
@@ -219,8 +219,8 @@ class DirectoryListing:
         if self._options.use_incremental_listing == "true":
             raise UnsupportedOptionError(
                 f"cloudFiles.useIncrementalListing=true needs a store that lists its keys in "
-                f"order, which that of {self._name} does not. Leave the option at auto: then the "
-                f"source is listed whole, at one request a page, and all files are found."
+                f"order, and that of {self._name} does not. Leave the option at auto: then the "
+                f"source is listed in full, at one request a page, and all files are found."
             )
 
     def discover(self) -> Iterator[FileEntry]:
@@ -264,13 +264,13 @@ class DirectoryListing:
         return next(recorder.unseen(filter(self._filter.accepts_in_folder, listing)), None)
 
     def _remember_look(self, given: Circumstances, choice: Choice, queue: str) -> None:
-        """Note a look that found nothing, where that changes what the next one does."""
+        """Note a listing that found nothing, where that changes what the next one does."""
         remembered, is_full = given.remembered, choice.kind != "incremental"
         if self._state is None or (is_full and not answers_something(given)):
             return
         if is_full and queue and not (remembered.has_notifications and remembered.queue == queue):
             return  # what arrived before this queue was there is for a run to list
-        seen = after_look(
+        seen = after_empty_listing(
             remembered,
             is_full=is_full,
             now=given.now,
@@ -315,9 +315,9 @@ class DirectoryListing:
         )
 
     def _plans(self, known: KnownKeys, remembered: ListingState) -> list[IncrementalPlan]:
-        """What incremental listings could look at now; none where none is possible.
+        """What incremental listings could read now; none where none is possible.
 
-        After notifications it is not asked: what is known then says nothing about listings.
+        After notifications it is not asked: what is known then shows nothing about listings.
         """
         options, order = self._options, self._order
         if options.allow_overwrites or options.use_incremental_listing == "false":
@@ -348,11 +348,11 @@ class DirectoryListing:
 
     @property
     def _is_order_promised(self) -> bool:
-        """Whether the order of the store needs no look."""
+        """Whether the order of the store needs no check."""
         return bool(getattr(self._source, "is_order_promised", True))
 
     def _check_source(self) -> None:
-        """See that a local folder is there; an object store tells when it is listed."""
+        """See that a local folder is there; an object store shows it when it is listed."""
         try:
             is_there = not self._is_local or self._source.is_folder()
         except OSError as failure:

@@ -1,7 +1,7 @@
 """In which folders, and where in them, does a tree of files grow?
 
 Files mostly land behind those that are there: names carry dates or numbers. Such a tree need not be
-listed whole; it is enough to look where it grows. The places are derived from the known paths each
+listed whole; it is enough to list where it grows. The places are derived from the known paths each
 time, not stored, so they cannot be stale:
 
 - Names that differ only in digits (`dt=2024-01-01`, `part-00017.json`) are a *sequence*. It grows
@@ -10,12 +10,12 @@ time, not stored, so they cannot be stale:
 
 Each place gives one range of keys: from some known keys before the last one, for files that arrive
 a little late, up to the next known key. So the ranges also cover every gap between two members of
-a set, where a new one (`region=fr`) would be. What lies inside a sequence is not looked at: that is
+a set, where a new one (`region=fr`) would be. What lies inside a sequence is not listed: that is
 what is saved, and what only a full listing finds.
 
 Files whose names begin with a time and end at random (`2024-01-01T00-00-00-5f0c.json`) are a fixed
 set by this rule. Where only the ends are asked for (`only_ends`), names are a sequence as soon as
-they have a digit at the same place, and of other files only the end of their folder is looked at.
+they have a digit at the same place, and of other files only the end of their folder is listed.
 Which of the two is right for a source, and whether less is enough, is decided in `growth.py`.
 """
 
@@ -38,7 +38,7 @@ OVERLAP_FILES = 500
 MAX_EDGES = 1000
 """A tree that grows in more places is listed whole."""
 MAX_LOOSE_FOLDERS = 2000
-"""How many folders that are in no sequence are looked at before that is said."""
+"""How many folders that are in no sequence are listed before that is logged."""
 MAX_LOOSE_FILES = 10_000
 """How many files that are in no sequence, such as those with random names in the last day."""
 MAX_FILES_FOR_ENDS = 100
@@ -134,7 +134,7 @@ def plan_edges(
         known: The known files.
         prefix: How all files of the source begin.
         order: What keys are compared by.
-        only_ends: Look at the end of each folder that may grow, not between its files.
+        only_ends: List the end of each folder that may grow, not between its files.
 
     Returns:
         The ranges; `None` when nothing is known yet, or the tree grows in too many places.
@@ -160,7 +160,7 @@ class _Member:
 
 
 class _EdgeSearch:
-    """One look at the known files."""
+    """One pass over the known files."""
 
     def __init__(self, known: KnownKeys, prefix: str, order: KeyOrder, *, only_ends: bool) -> None:
         self._known = known
@@ -252,7 +252,7 @@ class _EdgeSearch:
         return self._known.first_after(key) or ""
 
     def _count(self, *, is_folder: bool) -> None:
-        """Give up when there are more names without an order than are worth looking at."""
+        """Give up when there are more names without an order than are worth listing."""
         self._names[is_folder] += is_folder or not self._only_ends
         if self._names[False] > MAX_LOOSE_FILES or self._names[True] > MAX_LOOSE_FOLDERS:
             raise _TooManyError

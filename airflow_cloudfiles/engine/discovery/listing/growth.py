@@ -1,13 +1,13 @@
 """Where does a source grow?
 
-Names do not tell. `delivery-1-2024-01-01-5f0c` may be one of a thousand deliveries, or one of a
-thousand files of the first; the digits of `customer=17` look like a day. So there are several
-hypotheses (`HYPOTHESES`), from the one that looks at least to the one that looks at most, and full
+Names do not show it. `delivery-1-2024-01-01-5f0c` may be one of a thousand deliveries, or one of a
+thousand files of the first; the digits of `customer=17` resemble a day. So there are several
+hypotheses (`HYPOTHESES`), from the one that lists least to the one that lists most, and full
 listings decide between them: each is planned before a full listing, and held against the new files
 that it finds. One that has never missed a file may be used; one that has must find everything in
 three full listings in a row first.
 
-Of those that may be used, the one that looks at most is used if it costs a handful of requests, and
+Of those that may be used, the one that lists most is used if it costs a handful of requests, and
 else the cheapest.
 """
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.base import KnownKeys
 
 HANDFUL = 5
-"""So many requests are not worth looking at less."""
+"""So many requests are not worth listing less."""
 COVERED_AFTER_A_MISS = 3
-"""So many full listings in a row must find new files only where a hypothesis looks, once one has
+"""So many full listings in a row must find new files only where a hypothesis lists, once one has
 not."""
 HYPOTHESES = {
     "end": "behind all others",
@@ -46,7 +46,7 @@ HYPOTHESES = {
     "names 3": "behind those that begin alike up to the third number",
     "places": "in the places where the tree of folders grows",
 }
-"""Where new files come, from the hypothesis that looks at least to the one that looks at most."""
+"""Where new files come, from the hypothesis that lists least to the one that lists most."""
 WITHOUT_EVIDENCE = frozenset(HYPOTHESES) - {"end"}
 """What `useIncrementalListing=true` uses although no full listing has shown anything yet."""
 
@@ -58,7 +58,7 @@ class TrackRecord:
     """What full listings have shown about one hypothesis.
 
     Attributes:
-        covered: How many in a row found new files, all of them where it looks.
+        covered: How many in a row found new files, all of them where it lists.
         missed: Whether one ever found a file elsewhere.
     """
 
@@ -77,11 +77,11 @@ class TrackRecord:
 
 @dataclass(frozen=True, slots=True)
 class IncrementalPlan:
-    """What a listing looks at by one hypothesis.
+    """What a listing reads by one hypothesis.
 
     Attributes:
         name: Of the hypothesis.
-        edges: Where it looks.
+        edges: Where it lists.
         cost: Requests that it takes while nothing is new.
     """
 

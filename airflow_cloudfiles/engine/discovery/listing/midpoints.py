@@ -13,7 +13,7 @@ _BEYOND = "\U0010ffff"
 
 
 def midpoint(low: str, high: str) -> str | None:
-    """Give a text half-way between two; `None` when there is none to speak of."""
+    """Give a text half-way between two; `None` when there is none worth using."""
     shared = common(low, high)
     lows, highs = low[shared : shared + _DIGITS], high[shared : shared + _DIGITS]
     if not highs:

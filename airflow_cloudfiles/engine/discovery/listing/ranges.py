@@ -47,7 +47,7 @@ PAGES_PER_CUT = 10
 _PAGES_BEFORE_SPLIT = 4
 """A range from which fewer pages were read since it was cut is not cut: it may be small."""
 _SEGMENT_KEYS = 10_000
-"""After so many keys a reader looks around: what to record, what to tell, whether to stop."""
+"""After so many keys a reader checks what to record, what to report, and whether to stop."""
 _BATCH_FILES = 100_000
 """Most files in one call of `record`. Several readers keep twice as many between them; that is what
 bounds the memory."""
@@ -56,7 +56,7 @@ _RECORD_SECONDS = 10.0
 
 
 class Watcher(Protocol):
-    """Is told how a listing goes on; from any of its threads, by one at a time."""
+    """Receives the progress of a listing; from any of its threads, by one at a time."""
 
     def found(self, files: Sequence[FileEntry]) -> None:
         """Files are not recorded yet, and will be now."""
@@ -104,8 +104,8 @@ class Readers:
         threads: How many workers there may be; with one, nothing is cut.
         page_size: Keys on a page of a listing.
         order: The order of the store; `None` when it has none: then one thread lists the whole.
-        is_order_certain: Whether that order needs no look before a range is cut.
-        watcher: Is told how it goes.
+        is_order_certain: Whether that order needs no check before a range is cut.
+        watcher: Receives the progress.
     """
 
     def __init__(  # noqa: PLR0913 - it brings everything together
@@ -283,7 +283,7 @@ class Readers:
         return bool(order(text) >= order(victim.position))
 
     def _is_cuttable(self, key: str) -> bool:
-        """Whether the store keeps its order; the first time, one request looks, in place of a try.
+        """Whether the store keeps its order; the first time, one request checks, in place of a try.
 
         Between keys that are in no folder there is nothing to see, and nothing is cut.
         """
@@ -366,7 +366,7 @@ class Readers:
             self.new += new
 
     def _advance(self, reader: _Reader, listed: int) -> None:
-        """Tell how far it is; let others help when it takes long."""
+        """Report how far it is; let others help when it takes long."""
         with self._changed:
             self.listed += listed
             reader.unsplit += listed
@@ -383,7 +383,7 @@ class Readers:
 
 
 def order_of(source: ObjectStore) -> KeyOrder | None:
-    """The order of a store; `None` where it cannot be told, and no range can be cut.
+    """The order of a store; `None` where it is not known, and no range can be cut.
 
     Raises:
         SourceError: The account, which is asked for it once, did not answer.
@@ -396,7 +396,7 @@ def order_of(source: ObjectStore) -> KeyOrder | None:
 
 
 def not_listed(source: ObjectStore, failure: OSError) -> SourceError:
-    """Say that a source could not be listed, or is not there at all."""
+    """Give the error of a source that could not be listed, or is not there at all."""
     name = printable_path(source.uri)
     if isinstance(failure, FileNotFoundError):
         return SourceNotFoundError(

@@ -1,6 +1,6 @@
 """How does one listing go on, and what does it leave behind?
 
-Readers tell of files they found and of how far they are. From that come the report, what later
+Readers report files they found and how far they are. From that come the report, what later
 listings have to know (`state.py`), and marks from which a full listing that is interrupted
 can be continued.
 """
@@ -53,7 +53,7 @@ class ListingReport:
         new: How many of them were recorded.
         list_calls: Requests for pages, and probes; on a local disk, folders that were read.
         ranges: How many ranges were read; of an incremental listing, after cutting large ones.
-        edges: How many ranges an incremental listing looked at.
+        edges: How many ranges an incremental listing read.
         missed_by_incremental: How many new files an incremental listing would not have found.
         missed_sample: The first of them, at most five.
         rejected: How many files were left out, by reason.
@@ -79,7 +79,7 @@ class ListingReport:
 
 @dataclass
 class _Comparison:
-    """What a full listing found, beside where an incremental one would have looked.
+    """What a full listing found, beside where an incremental one would have listed.
 
     Attributes:
         plans: The hypotheses that were possible.
@@ -121,7 +121,7 @@ class _Comparison:
 
 
 class ListingRun:
-    """One listing, as its readers tell of it: progress, marks, what it has shown."""
+    """One listing, as its readers report it: progress, marks, what it has shown."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class ListingRun:
     def read(self, readers: Readers, check_source: Callable[[], None]) -> None:
         """List; remember how far it came, or what it has shown.
 
-        A local folder that went meanwhile, perhaps with what is mounted there, looks like an empty
+        A local folder that went meanwhile, perhaps with what is mounted there, appears as an empty
         one.
         """
         self._readers = readers
@@ -162,7 +162,7 @@ class ListingRun:
         self._save_result(readers)
 
     def found(self, files: Sequence[FileEntry]) -> None:
-        """Compare new files with where an incremental listing would have looked."""
+        """Compare new files with what an incremental listing would have read."""
         self._comparison.add(files)
         remembered = self._given.remembered
         if self._state is None or self._doubt or not remembered.full_started:
@@ -172,7 +172,7 @@ class ListingRun:
             save_state(self._state, self._doubt)
 
     def advanced(self, readers: Readers) -> None:
-        """Say how far it is, and note it, now and then."""
+        """Log how far it is, and note it, now and then."""
         now = time.monotonic()
         if now >= self._next_word:
             self._next_word = now + PROGRESS_SECONDS
@@ -189,15 +189,15 @@ class ListingRun:
             self._next_save = time.monotonic() + _SAVE_SECONDS
 
     def report(self, readers: Readers, rejected: Counter[str], list_calls: int) -> ListingReport:
-        """Tell what it did; warn about what only a full listing finds."""
+        """Report what it did; warn about what only a full listing finds."""
         comparison, given = self._comparison, self._given
         missed = comparison.missed[comparison.judged]
         sample = comparison.samples.get(comparison.judged, ())
         if missed:
             _log.warning(
-                "%d of %d new files in %s lie where an incremental listing does not look, such as "
-                "%s. Listings stay full until another way to look has been seen to find all; "
-                "cloudFiles.useIncrementalListing=true would miss such files until a backfill.",
+                "An incremental listing would have missed %d of %d new files in %s, such as %s. "
+                "Listings stay full until one of its rules has been seen to find all. With "
+                "cloudFiles.useIncrementalListing=true such files wait for a backfill.",
                 missed,
                 comparison.found,
                 self._name,
@@ -242,7 +242,7 @@ class ListingRun:
         save_state(self._state, replace(remembered, unfinished=unfinished))
 
     def _has_shown_nothing(self, readers: Readers) -> bool:
-        """Whether the next listing would be the same without a word of this one."""
+        """Whether the next listing would be the same without a note of this one."""
         given = self._given
         pages = given.remembered.full_listed // given.page_size
         return (

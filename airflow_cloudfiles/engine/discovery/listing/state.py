@@ -68,7 +68,7 @@ class ListingState:
             (`growth.HYPOTHESES`).
         order: Whether the store was seen to list keys in order.
         notified: When files were last found by notifications.
-        queue: Which queue these arrived in. Another one was not told of what came before it.
+        queue: Which queue these arrived in. Another one received nothing of what came before it.
         filter: Which files were input (`FileFilter.fingerprint`).
         witness: A path that was known then.
         unfinished: A full listing that was interrupted.
@@ -132,7 +132,7 @@ def load_state(state: ObjectStore) -> ListingState:
         return _decode(json.loads(content))
     except (ValueError, TypeError, KeyError, AttributeError) as failure:
         name = printable_path(state.child_uri(KEY))
-        _log.warning("%s cannot be read (%s): the source is listed in full.", name, failure)
+        _log.warning("%s cannot be read (%s). The source is listed in full.", name, failure)
         return ListingState()
 
 
@@ -155,17 +155,19 @@ def save_state(
         state.put(KEY, json.dumps(value, indent=1).encode("ascii"))
     except (OSError, StateError) as failure:
         name = printable_path(state.child_uri(KEY))
-        _log.warning("%s could not be written, which only costs time: %s", name, failure)
+        _log.warning(
+            "%s could not be written, so the next listing may take longer: %s", name, failure
+        )
 
 
-def after_look(
+def after_empty_listing(
     remembered: ListingState, *, is_full: bool, now: float, fingerprint: str, witness: str
 ) -> ListingState:
-    """What to remember after a look that found nothing new.
+    """What to remember after a listing that found nothing new.
 
     Args:
         remembered: What was remembered before it.
-        is_full: Whether it looked at everything.
+        is_full: Whether it listed everything.
         now: When it began, in seconds since 1970.
         fingerprint: Of the filter.
         witness: A path that is known.

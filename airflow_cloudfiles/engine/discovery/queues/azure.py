@@ -95,7 +95,7 @@ class AzureQueue:
     def approximate_size(self) -> int | None:
         """The service counts hidden messages too."""
         try:
-            properties = self._call("look at", self._client.get_queue_properties)
+            properties = self._call("inspect", self._client.get_queue_properties)
         except PermissionError:
             return None
         count: int | None = properties.approximate_message_count
@@ -183,7 +183,7 @@ def _lost(failure: HttpResponseError) -> bool:
 
 
 def _as_os_error(failure: AzureError, what: str, queue: str) -> OSError:
-    """Say in a sentence what the client's error means."""
+    """Explain an error of the client."""
     if isinstance(failure, HttpResponseError):
         code = f"{failure.status_code} {_code(failure)}"
         if failure.status_code in _UNAUTHORIZED:

@@ -91,9 +91,9 @@ class MessageQueue(Protocol):
         """
 
     def approximate_size(self) -> int | None:
-        """Tell about how many messages there are, hidden ones included.
+        """Give about how many messages there are, hidden ones included.
 
-        `None` when the service does not tell, or not to us.
+        `None` when the service does not report it, or not to us.
         """
 
     def parse(self, message: Message) -> Parsed:
@@ -133,11 +133,11 @@ def open_queue(
 
 
 def as_queue_error(failure: OSError) -> QueueError | QueueAccessError:
-    """Say what the failure of a queue asks of people."""
+    """Give the error of a failing queue, and what to do."""
     if not is_transient(failure):
         return QueueAccessError(
             f"The notifications cannot be read: {failure} Correct the queue, the region or the "
-            f"permissions; files that arrive meanwhile wait in the queue."
+            f"permissions. Files that arrive meanwhile wait in the queue."
         )
     return QueueError(
         f"The notifications cannot be read now: {failure} Nothing is lost: what is not recorded "
@@ -151,7 +151,7 @@ def _leaf(module: str, extra: str, needed_for: str) -> Any:
 
 
 def _service(source_uri: str, options: DiscoveryOptions) -> str:
-    """Tell whose queue it is, by the scheme of its sources."""
+    """Give the kind of queue, by the scheme of its sources."""
     scheme = source_uri.partition("://")[0]
     if scheme in {"s3", "abfss", "gs"}:
         return scheme

@@ -1,6 +1,6 @@
 """When is a queue empty?
 
-Threads receive until there is nothing left to do. No single answer tells: a queue that is spread
+Threads receive until there is nothing left to do. No single answer shows it: a queue that is spread
 over many servers may seem empty; one that files trickle into never is. A thread ends
 
 - after two receives in a row that brought nothing new, or

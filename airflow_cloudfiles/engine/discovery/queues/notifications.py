@@ -1,4 +1,4 @@
-"""Which files do the notifications in a queue tell of?
+"""Which files do the notifications in a queue announce?
 
 The queue is drained at the start of a run:
 
@@ -70,7 +70,7 @@ class PoisonSample:
     Attributes:
         message_id: Its id, to find it in the dead-letter queue.
         reason: What is wrong with it.
-        receive_count: How often it was delivered; 0 when the service does not tell.
+        receive_count: How often it was delivered; 0 when the service does not report it.
         body: How it begins, in printable ASCII.
     """
 
@@ -87,9 +87,9 @@ class NotificationReport:
     Attributes:
         queue: Name of the queue.
         received: Messages that were handled, each counted once.
-        files: Files they told of that are wanted.
+        files: Files they announced that are wanted.
         new: Of these, how many nobody had recorded.
-        duplicates: Of these, how many were recorded already, or told of twice.
+        duplicates: Of these, how many were recorded already, or announced twice.
         outside: Events of places that are not below the source.
         rejected: Files that the options leave out.
         ignored: Events that are not about a new file, by reason.
@@ -100,7 +100,7 @@ class NotificationReport:
         redelivered: Messages that had been delivered before, to this run or another one.
         receive_calls: How often messages were asked for.
         approximate_size_before: Messages in the queue at the start, hidden ones included; `None`
-            where the service does not tell.
+            where the service does not report it.
         approximate_size_after: The same at the end.
         seconds: How long it took.
     """
@@ -129,7 +129,7 @@ class NotificationReport:
 
 
 class NotificationDiscovery:
-    """Discovers the files that the messages in a queue tell of.
+    """Discovers the files that the messages in a queue announce.
 
     Args:
         queue: Where the notifications of the source arrive.
@@ -171,7 +171,7 @@ class NotificationDiscovery:
         size = self._size()
         candidates = Candidates(self._source, self._filter, self._options)
         with (
-            ThreadPoolExecutor(_WORKERS, thread_name_prefix="cloudfiles-look") as pool,
+            ThreadPoolExecutor(_WORKERS, thread_name_prefix="cloudfiles-notifications") as pool,
             Heartbeat(self._queue, self._hidden_seconds, self._renewal_seconds) as heartbeat,
         ):
             drain = Drain(
@@ -210,7 +210,7 @@ class NotificationDiscovery:
         try:
             after = self._queue.approximate_size()
         except OSError as failure:
-            _log.info("The size of %s is not known: %s", self._queue.name, failure)
+            _log.info("The number of messages in %s is unknown: %s", self._queue.name, failure)
             after = None
         counts = work.counts
         report = NotificationReport(
@@ -271,9 +271,9 @@ class _Work:
             for message in messages:
                 self._read(message)
             if len(self._held) >= GATHERED_MESSAGES or time.monotonic() >= due:
-                self._resolve()
+                self._record_gathered()
                 due = float("inf")
-        self._resolve()
+        self._record_gathered()
 
     def _read(self, message: Message) -> None:
         self.counts["received"] += 1
@@ -305,25 +305,25 @@ class _Work:
                 found.body,
             )
 
-    def _resolve(self) -> None:
+    def _record_gathered(self) -> None:
         """Record the files that were gathered, then delete their messages."""
         events, self._events = self._events, []
         held, self._held = self._held, []
-        for files in _chunks(self._looked_at(events)):
+        for files in _chunks(self._inspected(events)):
             self.counts["files"] += len(files)
             self.counts["new"] += self.recorder.record(files, "notification")
         crash_point("after-notification-record")
         self._delete(held + self.messages.undeleted_again())
 
-    def _looked_at(self, events: list[FileEvent]) -> Iterator[FileEntry]:
+    def _inspected(self, events: list[FileEvent]) -> Iterator[FileEntry]:
         try:
             yield from self.candidates.of(events, self.pool)
         except OSError as failure:
             name = printable_path(self.candidates.source_name)
             kind = ListingError if is_transient(failure) else SourceAccessError
             raise kind(
-                f"{name} could not be asked about files that notifications tell of: {failure} The "
-                f"messages stay in the queue; run again."
+                f"The files that notifications announced in {name} could not be inspected: "
+                f"{failure} The messages stay in the queue. Run again."
             ) from failure
 
     def _delete(self, messages: list[Message]) -> None:
@@ -349,7 +349,7 @@ class _Work:
         except (FileNotFoundError, PermissionError) as failure:
             raise as_queue_error(failure) from failure
         except OSError as failure:
-            _log.info("Messages were not deleted yet: %s", failure)
+            _log.info("Messages could not be deleted yet: %s", failure)
             return messages
 
 

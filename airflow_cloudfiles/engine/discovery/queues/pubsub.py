@@ -2,8 +2,8 @@
 
 By pulling: a run takes what is there and ends, so nothing streams. A pull waits for messages; one
 that has waited a while is taken for empty. Messages are then hidden for longer than the
-subscription says, so that any subscription will do. Nothing tells how many messages there are, but
-Cloud Monitoring.
+subscription sets, so that any subscription will do. Only Cloud Monitoring knows how many
+messages there are.
 
 The identity needs the role *Pub/Sub Subscriber* on the subscription.
 """
@@ -53,8 +53,8 @@ class PubSubQueue:
         client: Google's own client.
 
     Attributes:
-        wait_seconds: How long a pull waits for messages; the service does not say how long it would
-            wait by itself.
+        wait_seconds: How long a pull waits for messages; the service does not document how long
+            it would wait by itself.
         connect_seconds: How long the first pull waits for a connection. Without one, a pull would
             run out of time as it does when there are no messages.
     """
@@ -105,7 +105,7 @@ class PubSubQueue:
     def delete(self, messages: Sequence[Message]) -> list[Message]:
         """Acknowledge.
 
-        The service does not tell when an acknowledgement came too late: the message comes again.
+        The service does not report when an acknowledgement came too late: the message comes again.
         """
         return self._each_half(
             "acknowledge messages of",
@@ -124,7 +124,7 @@ class PubSubQueue:
     def _each_half(
         self, what: str, messages: Sequence[Message], call: Callable[[list[str]], Any]
     ) -> list[Message]:
-        """Do something to messages at once; one bad receipt fails a request, so look for it."""
+        """Do something to messages at once; one bad receipt fails a request, so find it."""
         if not messages:
             return []
         try:
@@ -175,8 +175,9 @@ def _full_name(subscription: str, project: str | None, access: GcpAccess | None)
     project = project or (access.project if access else None)
     if not project:
         raise OptionError(
-            f"The subscription {subscription!r} is in an unknown project. Set cloudFiles.projectId,"
-            f" or give the subscription as projects/<project>/subscriptions/{subscription}."
+            f"The project of the subscription {subscription!r} is unknown. Set "
+            f"cloudFiles.projectId, or give the subscription as "
+            f"projects/<project>/subscriptions/{subscription}."
         )
     return f"projects/{project}/subscriptions/{subscription}"
 
@@ -210,7 +211,7 @@ def _message(received: Any) -> Message:
 
 
 def _as_os_error(failure: Exception, what: str, subscription: str) -> OSError:
-    """Say in a sentence what the client's error means."""
+    """Explain an error of the client."""
     if isinstance(failure, google.Forbidden | google.Unauthorized) or (
         isinstance(failure, GoogleAuthError) and not isinstance(failure, TransportError)
     ):
@@ -222,10 +223,10 @@ def _as_os_error(failure: Exception, what: str, subscription: str) -> OSError:
         return FileNotFoundError(f"There is no subscription {subscription}.")
     if isinstance(failure, google.GatewayTimeout | google.RetryError):
         return TimeoutError(f"No answer in time on trying to {what} {subscription}.")
-    said = f"Could not {what} {subscription}: {_first_line(failure)}"
+    text = f"Could not {what} {subscription}: {_first_line(failure)}"
     if isinstance(failure, google.ClientError) and not isinstance(failure, _PASSING):
-        return OSError(said)
-    return ConnectionError(said)
+        return OSError(text)
+    return ConnectionError(text)
 
 
 def _first_line(failure: Exception) -> str:

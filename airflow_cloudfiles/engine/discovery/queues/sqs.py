@@ -100,7 +100,7 @@ class SqsQueue:
         kinds = ("", "NotVisible", "Delayed")
         names = [f"ApproximateNumberOfMessages{kind}" for kind in kinds]
         try:
-            answer = self._call("look at", self._client.get_queue_attributes, AttributeNames=names)
+            answer = self._call("inspect", self._client.get_queue_attributes, AttributeNames=names)
         except PermissionError:
             return None
         return sum(int(answer.get("Attributes", {}).get(name, 0)) for name in names)
@@ -116,7 +116,7 @@ class SqsQueue:
         messages: Sequence[Message],
         entries: list[dict[str, Any]],
     ) -> list[Message]:
-        """Do something to messages; give back those of which the answer says that it failed."""
+        """Do something to messages; give back those that failed by the answer."""
         answer = self._call(what, call, Entries=entries)
         done = {each["Id"] for each in answer.get("Successful", ())}
         return [message for i, message in enumerate(messages) if str(i) not in done]
@@ -134,7 +134,7 @@ class SqsQueue:
                 is_busy = bool(_BUSY.search(code)) or error_status(failure) in _FAILING
                 if is_busy and attempt == _TRIES:
                     raise ConnectionError(
-                        f"SQS was too busy to {what} {self._url} ({code})."
+                        f"SQS was too busy to {what} {self._url} ({code}). Try again later."
                     ) from failure
                 if not is_busy:
                     raise _refused(code, what, self._url) from failure
@@ -184,7 +184,7 @@ def _message(received: dict[str, Any]) -> Message:
 
 
 def _refused(code: str, what: str, url: str) -> OSError:
-    """Say in a sentence what an error code means."""
+    """Explain an error code."""
     if _MISSING.search(code):
         return FileNotFoundError(f"There is no queue {url} in this account and region ({code}).")
     if _FORBIDDEN.search(code):
