@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cloudfiles.engine.delta import commit as delta_table
+from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.discovery.queues.azure import open_azure_queue
 from airflow_cloudfiles.engine.discovery.queues.base import as_queue_error
@@ -211,7 +211,7 @@ def test_a_fault_of_a_store_says_whether_a_retry_helps(kind, operation, fault, a
 @pytest.mark.parametrize("kind", URIS)
 def test_a_fault_of_the_target_says_whether_a_retry_helps(kind, fault, address, monkeypatch):
     access = _access(kind, address(fault))
-    monkeypatch.setattr(delta_table.DeltaLocation, "store", lambda _: _store(kind, access))
+    monkeypatch.setattr(delta_commit.DeltaLocation, "store", lambda _: _store(kind, access))
     with pytest.raises(SinkError) as caught:
         open_table(f"{URIS[kind]}/table")
     assert caught.value.is_retryable is FAULTS[fault], repr(caught.value)
@@ -222,10 +222,10 @@ def test_a_fault_of_the_target_says_whether_a_retry_helps(kind, fault, address, 
 def test_what_deltalake_says_is_read(kind, fault, address, monkeypatch):
     for name, value in to_environment(_access(kind, address(fault))).items():
         monkeypatch.setenv(name, value)
-    location = delta_table.DeltaLocation.of(f"{URIS[kind]}/table")
+    location = delta_commit.DeltaLocation.of(f"{URIS[kind]}/table")
     quick = {"max_retries": "0", "retry_timeout": "1s"}
     with pytest.raises(SinkError) as caught, location.translate_errors("cannot be opened"):
-        delta_table.DeltaTable(
+        delta_commit.DeltaTable(
             location.table_uri, storage_options={**location.storage_options(), **quick}
         )
     assert caught.value.is_retryable is FAULTS[fault], repr(caught.value)

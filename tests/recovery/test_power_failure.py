@@ -43,7 +43,7 @@ def files(schema, *rows):
     return DataFileWriter(TARGET, schema).write([batch])
 
 def commit(number, schema, *rows):
-    return delta_table.commit(
+    return delta_commit.commit_batch(
         TARGET, batch=BatchId("stream", number), files=files(schema, *rows), schema=schema,
         merge_schema=True, widening=WideningRule(),
     )
@@ -61,7 +61,7 @@ commit(1, A, {"a": 2}); ack("repeated")
 commit(2, AB, {"a": 3, "b": "x"}); ack("new column")
 commit(3, WIDE, {"a": 4, "b": "x"}); ack("wider type")
 commit(4, LOCAL, {"a": 4, "b": "x", "c": None}); ack("another column")
-delta_table.grow(TARGET, pa.schema([("d", pa.string())]), widening=None); ack("grown")
+delta_commit.add_columns(TARGET, pa.schema([("d", pa.string())]), widening=None); ack("grown")
 """
 
 UNSYNCED = """

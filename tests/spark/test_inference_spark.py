@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
-from airflow_cloudfiles.engine.inference import tasks as inference_tasks
+from airflow_cloudfiles.engine.inference import tasks
 from airflow_cloudfiles.engine.inference import workers as inference_workers
 from airflow_cloudfiles.engine.inference.tasks import Sample, learn_sample
 from airflow_cloudfiles.engine.inference.workers import SparkWorkers
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(inference_tasks, "FIRST_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(tasks, "TRIAL_SECONDS", 0.0)
     monkeypatch.setattr("airflow_cloudfiles.engine.reading.splits.MIN_SPLIT_BYTES", 2000)
     monkeypatch.setattr("airflow_cloudfiles.engine.reading.splits.OPEN_COST_BYTES", 100)
     folder = tmp_path / "in"

@@ -12,7 +12,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.delta import commit as delta_table
+from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta.commit import BatchId
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
@@ -79,7 +79,7 @@ class Landed:
 
     def land_batch(self, batch: pa.RecordBatch, app: str = "stream") -> None:
         """Commit rows as a micro-batch."""
-        delta_table.commit(
+        delta_commit.commit_batch(
             self.target,
             batch=BatchId(app, self.batches),
             files=DataFileWriter(self.target, batch.schema).write([batch]),

@@ -30,8 +30,6 @@ from deltalake.transaction import CommitProperties, Transaction
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
-from airflow_cloudfiles.engine.delta import schema as delta_schema
-from airflow_cloudfiles.engine.delta import widening as delta_widening
 from airflow_cloudfiles.engine.delta.data_files import DataFile
 from airflow_cloudfiles.engine.delta.durability import (
     durable_commit,
@@ -41,7 +39,8 @@ from airflow_cloudfiles.engine.delta.lineage import COMMIT_NOTE, check_has
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import load_table, open_to_write
 from airflow_cloudfiles.engine.delta.rewrite import add_action, names_of
-from airflow_cloudfiles.engine.delta.widening import WideningRule
+from airflow_cloudfiles.engine.delta.schema import check_columns, delta_fields, new_table, plan_of
+from airflow_cloudfiles.engine.delta.widening import WideningRule, widen_table
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
     CorruptedStateError,
@@ -125,7 +124,7 @@ class BatchId:
         return note if self.replay is None else {**note, "replay": self.replay}
 
 
-def commit(  # noqa: PLR0913 - what a batch is, and what a table may become
+def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may become
     target: str,
     *,
     batch: BatchId,
@@ -166,7 +165,7 @@ def commit(  # noqa: PLR0913 - what a batch is, and what a table may become
                 check_has(found, target, batch.app_id, expected.record, expected.state)
             table = found or _create(target, schema)
         except (TargetNotDeltaError, LostBatchesError):
-            remove(target, files)
+            remove_files(target, files)
             raise
         seen = table.transaction_version(batch.own_app_id)
         if seen is not None and seen >= batch.number:
@@ -216,11 +215,11 @@ def _seen(table: DeltaTable, target: str, batch: BatchId, files: Sequence[DataFi
         _log.info("Batch %s is in %s, though its answer was lost", batch.number, target)
     else:
         _log.info("Batch %s is in %s already; its files are dropped", batch.number, target)
-    remove(target, [file for file in files if file.name not in kept])
+    remove_files(target, [file for file in files if file.name not in kept])
     return Committed(table.version(), is_new=is_new, table_id=str(table.metadata().id))
 
 
-def _prepared(  # noqa: PLR0913 - as `commit`
+def _prepared(  # noqa: PLR0913 - as `commit_batch`
     table: DeltaTable,
     target: str,
     schema: pa.Schema,
@@ -234,7 +233,7 @@ def _prepared(  # noqa: PLR0913 - as `commit`
         return _with_columns(table, target, schema, merge_schema=merge_schema, widening=widening)
     except CloudFilesError as error:
         if not error.is_retryable:
-            remove(target, files)
+            remove_files(target, files)
         raise
 
 
@@ -266,7 +265,7 @@ def check_expected(target: str, app_id: str, expected: Expected) -> None:
     check_has(open_to_write(target), target, app_id, expected.record, expected.state)
 
 
-def check(
+def check_target(
     target: str, schema: pa.Schema, *, merge_schema: bool, widening: WideningRule | None = None
 ) -> None:
     """Find out before the stream starts whether a table can take rows of this schema.
@@ -274,8 +273,8 @@ def check(
     Args:
         target: Path or URI of the table.
         schema: Schema of the stream.
-        merge_schema: As for `commit`.
-        widening: As for `commit`.
+        merge_schema: As for `commit_batch`.
+        widening: As for `commit_batch`.
 
     Raises:
         TargetNotDeltaError: There is something else.
@@ -283,17 +282,17 @@ def check(
     """
     table = open_to_write(target)
     if table is not None:
-        plan = delta_schema.plan(table, target, schema)
+        plan = plan_of(table, target, schema)
         plan.check(target, merge_schema=merge_schema, widens=widening is not None)
 
 
-def grow(target: str, schema: pa.Schema, *, widening: WideningRule | None) -> None:
+def add_columns(target: str, schema: pa.Schema, *, widening: WideningRule | None) -> None:
     """Give a table columns, or wider ones, without rows; twice is harmless.
 
     Args:
         target: Path or URI of the table, which must be there.
         schema: The columns.
-        widening: As for `commit`.
+        widening: As for `commit_batch`.
 
     Raises:
         SchemaMismatchError: A column has another type, or the table is too large to be widened.
@@ -317,7 +316,7 @@ def grow(target: str, schema: pa.Schema, *, widening: WideningRule | None) -> No
 def _create(target: str, schema: pa.Schema) -> DeltaTable:
     """Create an empty table, or open the one that somebody else created meanwhile."""
     location = DeltaLocation.of(target)
-    delta_schema.check_columns(schema, target)
+    check_columns(schema, target)
     if location.folder is None:
         _require_conditional_put(location)
     else:
@@ -327,7 +326,7 @@ def _create(target: str, schema: pa.Schema) -> DeltaTable:
         with durable_commit(location, "cannot be created") as hooks:
             DeltaTable.create(
                 location.table_uri,
-                schema=delta_schema.new_table(schema),
+                schema=new_table(schema),
                 mode="ignore",
                 storage_options=location.storage_options(),
                 post_commithook_properties=hooks,
@@ -360,23 +359,21 @@ def _with_columns(
 ) -> DeltaTable:
     """Widen and add columns; doing either twice is harmless."""
     location = DeltaLocation.of(target)
-    plan = delta_schema.plan(table, target, schema)
+    plan = plan_of(table, target, schema)
     plan.check(target, merge_schema=merge_schema, widens=widening is not None)
     if plan.widened and widening is not None:
-        delta_widening.widen(table, location, plan, widening)
+        widen_table(table, location, plan, widening)
         table = load_table(location)
     if plan.missing:
         _log.info("Adding columns to %s: %s", target, ", ".join(each.name for each in plan.missing))
         with durable_commit(location, "cannot be given columns", table) as hooks:
-            table.alter.add_columns(
-                delta_schema.delta_fields(plan.missing), post_commithook_properties=hooks
-            )
+            table.alter.add_columns(delta_fields(plan.missing), post_commithook_properties=hooks)
         crash_point("after-sink-columns")
         table = load_table(location)
     return table
 
 
-def remove(target: str, files: Sequence[DataFile]) -> None:
+def remove_files(target: str, files: Sequence[DataFile]) -> None:
     """Remove data files that are in no version of the table, nor ever will be."""
     if files:
         data_files.remove(DeltaLocation.of(target), [file.name for file in files])

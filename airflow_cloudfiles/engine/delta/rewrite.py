@@ -66,7 +66,7 @@ class TableFile:
         return self.rows is not None and self.nulls.get(column) == self.rows
 
 
-class Snapshot:
+class TableSnapshot:
     """One version of a table, whose files can be read and replaced.
 
     Args:
@@ -171,7 +171,7 @@ class Snapshot:
 
 
 def replace(
-    snapshot: Snapshot,
+    snapshot: TableSnapshot,
     removed: Iterable[TableFile],
     added: Iterable[DataFile],
     note: dict[str, Any],
@@ -226,7 +226,7 @@ def replace(
 
 
 def replace_all(
-    snapshot: Snapshot, schema: Schema, added: Iterable[DataFile], note: dict[str, Any]
+    snapshot: TableSnapshot, schema: Schema, added: Iterable[DataFile], note: dict[str, Any]
 ) -> None:
     """Commit new files, with other columns, in the place of all old ones.
 

@@ -47,7 +47,7 @@ promise."""
 
 
 @dataclass(frozen=True, slots=True)
-class Widening:
+class WidenedColumn:
     """A column, or a field inside one, whose type is to be wider.
 
     Attributes:
@@ -72,7 +72,7 @@ class TablePlan:
     """
 
     schema: StructType
-    widened: list[Widening] = field(default_factory=list)
+    widened: list[WidenedColumn] = field(default_factory=list)
     missing: list[StructField] = field(default_factory=list)
 
     def check(self, target: str, *, merge_schema: bool, widens: bool) -> None:
@@ -128,7 +128,7 @@ def nullable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([each.with_nullable(True).remove_metadata() for each in schema])
 
 
-def plan(table: DeltaTable, target: str, schema: pa.Schema) -> TablePlan:
+def plan_of(table: DeltaTable, target: str, schema: pa.Schema) -> TablePlan:
     """Compare a table with what a stream writes; a column the stream lacks is no difference.
 
     Args:
@@ -232,7 +232,7 @@ class _Comparison:
 
     def __init__(self, target: str) -> None:
         self._target = target
-        self.widened: list[Widening] = []
+        self.widened: list[WidenedColumn] = []
         self.grown: set[str] = set()
 
     def struct(self, have: StructType, want: StructType, at: tuple[str, ...]) -> StructType:
@@ -287,7 +287,7 @@ class _Comparison:
             return MapType(key, value, have.valueContainsNull)
         told = (dotted(at), have.simpleString(), want.simpleString())
         if wider_type(have, want, is_parquet=True) == want:
-            self.widened.append(Widening(*told))
+            self.widened.append(WidenedColumn(*told))
             return want
         repair = ""
         if wider_type(want, have, is_parquet=True) == have:

@@ -9,8 +9,7 @@ import json
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.delta import commit as delta_table
-from airflow_cloudfiles.engine.delta.commit import Expected
+from airflow_cloudfiles.engine.delta.commit import Expected, check_expected
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
@@ -86,4 +85,4 @@ def check_before_run(state: ObjectStore, target: str, app_id: str | None = None)
     record = None if app_id is None else log.must_have()
     if app_id is not None and record is not None:
         place = printable_path(state.uri)
-        delta_table.check_expected(target, app_id, Expected(record, place))
+        check_expected(target, app_id, Expected(record, place))

@@ -24,7 +24,7 @@ from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.delta.durability import durable_commit
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.rewrite import Snapshot, names_of, replace_all
+from airflow_cloudfiles.engine.delta.rewrite import TableSnapshot, names_of, replace_all
 from airflow_cloudfiles.engine.delta.schema import TablePlan, delta_schema
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.options.values import Values
@@ -66,7 +66,9 @@ def widening_rule(options: Values, *, default: bool) -> WideningRule | None:
     return WideningRule(largest)
 
 
-def widen(table: DeltaTable, location: DeltaLocation, plan: TablePlan, rule: WideningRule) -> None:
+def widen_table(
+    table: DeltaTable, location: DeltaLocation, plan: TablePlan, rule: WideningRule
+) -> None:
     """Rewrite a table with the wider types of a plan, in one commit.
 
     Raises:
@@ -75,7 +77,7 @@ def widen(table: DeltaTable, location: DeltaLocation, plan: TablePlan, rule: Wid
         SinkError: The table has rules or features with which it cannot be rewritten here.
         TargetUnreachableError: Its storage failed; the commit may be there or not.
     """
-    snapshot = Snapshot(table, location)
+    snapshot = TableSnapshot(table, location)
     size = sum(file.size for file in snapshot.files.values())
     told = few(
         [f"{each.path} from {each.have} to {each.want}" for each in plan.widened], characters=200
@@ -107,7 +109,7 @@ def widen(table: DeltaTable, location: DeltaLocation, plan: TablePlan, rule: Wid
     _log.warning("%s has the wider types; %s new files", location.target, len(added))
 
 
-def _with_local_times(snapshot: Snapshot, plan: TablePlan) -> Snapshot:
+def _with_local_times(snapshot: TableSnapshot, plan: TablePlan) -> TableSnapshot:
     """The table with the feature that timestamps without a zone need; twice is harmless.
 
     Giving it is a commit of its own, so other writers' files may be there besides by then.
@@ -124,13 +126,13 @@ def _with_local_times(snapshot: Snapshot, plan: TablePlan) -> Snapshot:
             post_commithook_properties=hooks,
         )
         table.update_incremental()
-    newer = Snapshot(table, snapshot.location)
+    newer = TableSnapshot(table, snapshot.location)
     if newer.columns != snapshot.columns:
         raise CommitFailedError("another writer has changed the columns")
     return newer
 
 
-def _rewritten(snapshot: Snapshot, plan: TablePlan) -> list[DataFile]:
+def _rewritten(snapshot: TableSnapshot, plan: TablePlan) -> list[DataFile]:
     """All rows of a table in new files, with the wider types."""
     schema = to_arrow(plan.schema)
 
@@ -149,7 +151,7 @@ def _rewritten(snapshot: Snapshot, plan: TablePlan) -> list[DataFile]:
         ) from error
 
 
-def _remove_unless_committed(snapshot: Snapshot, added: list[DataFile]) -> None:
+def _remove_unless_committed(snapshot: TableSnapshot, added: list[DataFile]) -> None:
     """Remove files of a commit that another one came before; its answer may merely be lost."""
     with snapshot.location.translate_errors("cannot be read after a commit"):
         snapshot.table.update_incremental()

@@ -24,7 +24,7 @@ from airflow_cloudfiles.engine.formats.base import Inference, OpenedFile
 from airflow_cloudfiles.engine.formats.registry import RANDOM_ACCESS, kind_of, open_inference
 from airflow_cloudfiles.engine.inference.progress import Progress
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, first_look
+from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, first_range
 from airflow_cloudfiles.engine.reading.prefetch import fetched_ahead
 from airflow_cloudfiles.engine.reading.splits import OPEN_COST_BYTES, FileRange, pack
 from airflow_cloudfiles.engine.schema.provenance import Provenance
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 TASKS_A_WORKER = 4
 """Tasks are this many times the workers, so that none waits long for the slowest at the end."""
-FIRST_LOOK_SECONDS = 1.0
+TRIAL_SECONDS = 1.0
 """How long one looks alone before the speed is known well enough to decide."""
 _log = logging.getLogger(__name__)
 
@@ -177,11 +177,7 @@ def _begin(  # noqa: PLR0913 - private
                 sample.provenance.note(inference.result, sample.store.child_uri(part.file.path))
             spent, left = spent + costs[done - 1], left - costs[done - 1]
             alone = progress.seconds * left / spent
-            if (
-                workers is not None
-                and progress.seconds >= FIRST_LOOK_SECONDS
-                and _pays(workers, alone)
-            ):
+            if workers is not None and progress.seconds >= TRIAL_SECONDS and _pays(workers, alone):
                 _log.info("One process would take %.0f s more: sharing the sample", alone)
                 return done
     return len(parts)
@@ -249,7 +245,7 @@ def _cost(part: FileRange, options: CloudFilesOptions) -> int:
     return OPEN_COST_BYTES + (0 if options.format in RANDOM_ACCESS else part.size)
 
 
-def learn(task: SampleTask) -> Learned:
+def learn_task(task: SampleTask) -> Learned:
     """Carry out a task in a worker; an error of ours is a result, to be raised where it is told."""
     counts = FetchCounts()
     inference = cast("TravellingInference", open_inference(task.options, task.known))
@@ -270,8 +266,8 @@ def _looked_at(
     counts: FetchCounts,
 ) -> Generator[FileRange]:
     """Look at files or parts of files in order; gives each when it was looked at."""
-    look = first_look(options, schema_only=True)
-    with closing(fetched_ahead(store, parts, look)) as coming:
+    range_of = first_range(options, schema_only=True)
+    with closing(fetched_ahead(store, parts, range_of)) as coming:
         for part, first in coming:
             for _ in fetch(
                 store,
@@ -281,7 +277,7 @@ def _looked_at(
                 ignore_missing=True,
                 ignore_corrupt=options.ignore_corrupt_files,
                 first=first,
-                look=look,
+                range_of=range_of,
             ):
                 pass
             yield part

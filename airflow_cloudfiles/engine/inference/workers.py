@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.errors import RunFailedError
-from airflow_cloudfiles.engine.inference import tasks as inference_tasks
-from airflow_cloudfiles.engine.inference.tasks import Learned, SampleTask
+from airflow_cloudfiles.engine.inference.tasks import Learned, SampleTask, learn_task
 
 if TYPE_CHECKING:
     from pyspark import Accumulator
@@ -127,14 +126,14 @@ class SparkWorkers:
 
 
 class _Counted:
-    """`tasks.learn` in an executor, with accumulators that tell the driver of it."""
+    """`learn_task` in an executor, with accumulators that tell the driver of it."""
 
     def __init__(self, files: Accumulator[int], size: Accumulator[int]) -> None:
         self._files = files
         self._size = size
 
     def __call__(self, task: SampleTask) -> Learned:
-        learned = inference_tasks.learn(task)
+        learned = learn_task(task)
         self._files.add(learned.counts.files)
         self._size.add(learned.counts.bytes)
         return learned
@@ -225,7 +224,7 @@ def _work() -> None:
             task = worker_messages.receive(sys.stdin.buffer)
         except EOFError:
             return
-        worker_messages.send(inference_tasks.learn(task), answers)
+        worker_messages.send(learn_task(task), answers)
 
 
 def local_workers(count: int | None = None) -> ProcessWorkers | None:

@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.delta import commit as delta_table
+from airflow_cloudfiles.engine.delta.commit import commit_batch
 from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.delta.schema import schema_of
 from airflow_cloudfiles.engine.delta.widening import widening_rule
@@ -126,7 +126,7 @@ class BatchReader:
         """
         written, schema = self._written_at_last(self._plan(batch.number))
         given = {name.lower(): value for name, value in self._spec.sink_options().items()}
-        committed = delta_table.commit(
+        committed = commit_batch(
             str(self._spec.target),
             batch=batch,
             files=[file for each in written for file in each.files],

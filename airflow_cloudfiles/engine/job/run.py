@@ -24,8 +24,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine import errors
-from airflow_cloudfiles.engine.delta import commit as delta_table
 from airflow_cloudfiles.engine.delta import sink_state
+from airflow_cloudfiles.engine.delta.commit import check_target
 from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.delta.widening import WideningRule, widening_rule
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
@@ -185,7 +185,7 @@ def _ingest(spec: JobSpec, report: dict[str, Any], durations: dict[str, float]) 
         columns = resolved.full_schema(options.rescued_data_column)
         zone = zone_warning(columns, options, spec.spark_conf.get(SESSION_ZONE))
         schema = to_arrow(columns)
-        delta_table.check(
+        check_target(
             str(spec.target), schema, merge_schema=spec.merge_schema, widening=_widening(spec)
         )
         before = _last_batch(spec)

@@ -23,9 +23,9 @@ from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.delta.durability import make_durable
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import open_existing
-from airflow_cloudfiles.engine.delta.rewrite import Snapshot, TableFile, names_of, replace
+from airflow_cloudfiles.engine.delta.rewrite import TableFile, TableSnapshot, names_of, replace
 from airflow_cloudfiles.engine.errors import SinkError
-from airflow_cloudfiles.engine.promotion.batches import Found, Promoter
+from airflow_cloudfiles.engine.promotion.batches import Promoter, PromotionCounts
 from airflow_cloudfiles.engine.promotion.columns import path_text
 
 PROMOTION_NOTE = "cloudfilesPromotion"
@@ -80,7 +80,7 @@ class _Replacement:
 
     file: TableFile
     added: list[DataFile]
-    found: Found
+    found: PromotionCounts
 
 
 class Backfill:
@@ -97,14 +97,14 @@ class Backfill:
         self._promoter = promoter
         self._promoted = promoted
         self._done: set[str] = set()
-        self._total = Found()
+        self._total = PromotionCounts()
         self._conflicts = 0
         self._last_told = time.monotonic()
 
     def run(self) -> None:
         """Go over the table until nothing is left to do."""
         for _ in range(MOST_PASSES):
-            snapshot = Snapshot(open_existing(self._target), DeltaLocation.of(self._target))
+            snapshot = TableSnapshot(open_existing(self._target), DeltaLocation.of(self._target))
             left = [file for name, file in snapshot.files.items() if name not in self._done]
             self._promoted.target_version = snapshot.table.version()
             if not left:
@@ -130,7 +130,7 @@ class Backfill:
             for each in self._promoter.fields
         }
 
-    def _pass(self, snapshot: Snapshot, files: Sequence[TableFile]) -> None:
+    def _pass(self, snapshot: TableSnapshot, files: Sequence[TableFile]) -> None:
         group: list[_Replacement] = []
         size = 0
         for number, file in enumerate(files):
@@ -146,12 +146,12 @@ class Backfill:
         if group:
             self._commit(snapshot, group)
 
-    def _rewritten(self, snapshot: Snapshot, file: TableFile) -> _Replacement | None:
+    def _rewritten(self, snapshot: TableSnapshot, file: TableFile) -> _Replacement | None:
         """A file with what can be promoted; `None` when nothing can."""
         if file.has_only_nulls(self._promoter.rescued_column):
             self._done.add(file.name)
             return None
-        found = Found()
+        found = PromotionCounts()
         for batch in snapshot.batches(file, self._promoter.columns):
             found.add(self._promoter.apply(batch)[1])
         self._promoted.files_read += 1
@@ -163,7 +163,7 @@ class Backfill:
         added = DataFileWriter(self._target, snapshot.schema).write(rows)
         return _Replacement(file, added, found)
 
-    def _commit(self, snapshot: Snapshot, group: Sequence[_Replacement]) -> None:
+    def _commit(self, snapshot: TableSnapshot, group: Sequence[_Replacement]) -> None:
         """Put a group in the place of its files, or leave it for the next pass."""
         fields = {each.name: path_text(each.column) for each in self._promoter.fields}
         crash_point("before-promotion-commit")

@@ -48,7 +48,7 @@ class PromotedField:
 
 
 @dataclass(slots=True)
-class Found:
+class PromotionCounts:
     """What was found in rows, by the name of the field.
 
     Attributes:
@@ -65,7 +65,7 @@ class Found:
     occupied: Counter[str] = field(default_factory=Counter)
     rows: int = 0
 
-    def add(self, other: Found) -> None:
+    def add(self, other: PromotionCounts) -> None:
         """Count what was found elsewhere, too."""
         self.promoted += other.promoted
         self.partly += other.partly
@@ -102,7 +102,7 @@ class Promoter:
         self._case_sensitive = reading.reader_case_sensitive
         self.columns = (*{each.column[0]: None for each in fields}, rescued_column)
 
-    def apply(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Found]:
+    def apply(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, PromotionCounts]:
         """Promote what can be.
 
         Args:
@@ -171,7 +171,7 @@ class _Work:
     rows: Rows
     texts: list[bytes | None]
     changed: set[int] = field(default_factory=set)
-    found: Found = field(default_factory=Found)
+    found: PromotionCounts = field(default_factory=PromotionCounts)
 
     def fill(self, column: tuple[str, ...], places: Sequence[int], values: pa.Array) -> None:
         """Put values into a column, or inside one; `places` are those of `texts`."""

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import DataType, StructType
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.delta import commit as delta_table
+from airflow_cloudfiles.engine.delta.commit import add_columns
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import open_existing, open_to_write
-from airflow_cloudfiles.engine.delta.rewrite import Snapshot
+from airflow_cloudfiles.engine.delta.rewrite import TableSnapshot
 from airflow_cloudfiles.engine.delta.schema import schema_of
 from airflow_cloudfiles.engine.delta.widening import widening_rule
 from airflow_cloudfiles.engine.errors import (
@@ -56,7 +56,7 @@ from airflow_cloudfiles.engine.promotion.columns import (
     write_version,
 )
 from airflow_cloudfiles.engine.promotion.trial import tried, unfilled
-from airflow_cloudfiles.engine.promotion.values import TypeFinder, reading_options
+from airflow_cloudfiles.engine.promotion.values import FieldTypeInference, reading_options
 from airflow_cloudfiles.engine.schema.log import SchemaLog, SchemaVersion
 from airflow_cloudfiles.engine.state.metadata import StreamMetadata, read_metadata
 from airflow_cloudfiles.engine.storage import open_store
@@ -115,7 +115,7 @@ def promote(promotion: Promotion) -> Promoted:
             f"The schema is pinned at version {latest.version}, so no column is added to it. To "
             "let it evolve again: cloudfiles schema unpin."
         )
-    snapshot = Snapshot(table, DeltaLocation.of(promotion.target))
+    snapshot = TableSnapshot(table, DeltaLocation.of(promotion.target))
     stream.check_rescued(snapshot)
     known = StructType([]) if latest is None else latest.data_schema
     fields = _resolved(asked, snapshot, known, stream)
@@ -200,7 +200,7 @@ class _Stream:
                     "of your records."
                 )
 
-    def check_rescued(self, snapshot: Snapshot) -> None:
+    def check_rescued(self, snapshot: TableSnapshot) -> None:
         """Refuse a table without rescued data."""
         if self.rescued_column not in snapshot.schema.names:
             raise SinkError(
@@ -211,7 +211,7 @@ class _Stream:
 
 
 def _resolved(
-    asked: Sequence[Asked], snapshot: Snapshot, known: StructType, stream: _Stream
+    asked: Sequence[Asked], snapshot: TableSnapshot, known: StructType, stream: _Stream
 ) -> list[PromotedField]:
     """The fields with their columns and types; those nobody gave are inferred."""
     columns: dict[str, tuple[str, ...]] = {}
@@ -222,7 +222,7 @@ def _resolved(
         columns[each.name] = column if in_log is None or in_table is not None else spelled
         kinds[each.name] = resolved_kind(each, in_table=in_table, in_log=in_log)
     finders = {
-        each.name: (each, TypeFinder(stream.reading, stream.options))
+        each.name: (each, FieldTypeInference(stream.reading, stream.options))
         for each in asked
         if kinds[each.name] is None
     }
@@ -245,7 +245,7 @@ def _resolved(
     return fields
 
 
-def _rescued_batches(snapshot: Snapshot, column: str) -> Iterator[pa.RecordBatch]:
+def _rescued_batches(snapshot: TableSnapshot, column: str) -> Iterator[pa.RecordBatch]:
     """The rescued data of a table, where there is any."""
     for file in snapshot.files.values():
         if not file.has_only_nulls(column):
@@ -258,7 +258,7 @@ def _grow_table(promotion: Promotion, fields: Sequence[PromotedField]) -> None:
     wanted = _with_columns(schema_of(open_existing(promotion.target)), fields)
     heads = {each.column[0] for each in fields}
     schema = to_arrow(StructType([each for each in wanted.fields if each.name in heads]))
-    delta_table.grow(promotion.target, schema, widening=widening_rule(Values(given), default=True))
+    add_columns(promotion.target, schema, widening=widening_rule(Values(given), default=True))
 
 
 def _with_columns(schema: StructType, fields: Sequence[PromotedField]) -> StructType:

@@ -53,12 +53,12 @@ _NUMBER: Final = re.compile(
 )
 
 
-def has_texts(options: CloudFilesOptions) -> bool:
+def has_string_values(options: CloudFilesOptions) -> bool:
     """Whether the values of a format are texts."""
     return isinstance(options.format_options, CsvOptions | XmlOptions)
 
 
-class Texts:
+class StringConverter:
     """Values of a stream of CSV or XML.
 
     Args:
@@ -119,13 +119,13 @@ def unwrapped(value: bytes) -> bytes:
     return _WRAPPED.sub(rb"\1", value)
 
 
-def guessed(value: bytes) -> bytes:
+def with_guessed_types(value: bytes) -> bytes:
     """A value of XML with numbers and booleans where its texts look like them, for inference."""
     first = value[:1]
     if first == b"{":
-        return as_object([(key, guessed(text)) for key, text in members(value)])
+        return as_object([(key, with_guessed_types(text)) for key, text in members(value)])
     if first == b"[":
-        return b"[" + b",".join(map(guessed, TOKENS.elements(value))) + b"]"
+        return b"[" + b",".join(map(with_guessed_types, TOKENS.elements(value))) + b"]"
     text = text_of(value) if first == b'"' else None
     if text is None:
         return value

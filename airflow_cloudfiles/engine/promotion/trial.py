@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.delta.rewrite import Snapshot
-from airflow_cloudfiles.engine.promotion.batches import Found, PromotedField, Promoter
+from airflow_cloudfiles.engine.delta.rewrite import TableSnapshot
+from airflow_cloudfiles.engine.promotion.batches import PromotedField, Promoter, PromotionCounts
 from airflow_cloudfiles.engine.promotion.columns import path_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def tried(snapshot: Snapshot, promoter: Promoter, schema: pa.Schema) -> Found:
+def tried(snapshot: TableSnapshot, promoter: Promoter, schema: pa.Schema) -> PromotionCounts:
     """Convert all rescued values of a table, and write nothing.
 
     Args:
@@ -34,7 +34,7 @@ def tried(snapshot: Snapshot, promoter: Promoter, schema: pa.Schema) -> Found:
         SinkError: A file is damaged, or gone.
         TargetUnreachableError: The storage failed.
     """
-    found = Found()
+    found = PromotionCounts()
     for file in snapshot.files.values():
         if not file.has_only_nulls(promoter.rescued_column):
             for batch in snapshot.batches(file, promoter.columns, schema):
@@ -42,7 +42,7 @@ def tried(snapshot: Snapshot, promoter: Promoter, schema: pa.Schema) -> Found:
     return found
 
 
-def unfilled(fields: Sequence[PromotedField], found: Found) -> list[str]:
+def unfilled(fields: Sequence[PromotedField], found: PromotionCounts) -> list[str]:
     """Warnings of fields whose rescued values fit their columns in no row."""
     return [
         f"None of the {found.unfit[each.name]:,} rescued values of {each.name} fits the column "

@@ -21,7 +21,12 @@ from airflow_cloudfiles.engine.formats.scalars.json_values import text_of
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 from airflow_cloudfiles.engine.promotion.rescued_json import find
-from airflow_cloudfiles.engine.promotion.strings import Texts, guessed, has_texts, unwrapped
+from airflow_cloudfiles.engine.promotion.strings import (
+    StringConverter,
+    has_string_values,
+    unwrapped,
+    with_guessed_types,
+)
 from airflow_cloudfiles.engine.types import canonical
 
 if TYPE_CHECKING:
@@ -58,14 +63,14 @@ def reading_options(stream: CloudFilesOptions, given: Mapping[str, str]) -> Clou
         given: The same, as texts.
     """
     lower = {name.lower(): value for name, value in given.items()}
-    names = _KEPT_OPTIONS if has_texts(stream) else (*_KEPT_OPTIONS, *_OF_JSON)
+    names = _KEPT_OPTIONS if has_string_values(stream) else (*_KEPT_OPTIONS, *_OF_JSON)
     kept = {name: lower[name.lower()] for name in names if name.lower() in lower}
     fixed = {
         "cloudFiles.format": "json",
         "cloudFiles.schemaEvolutionMode": "rescue",
         "rescuedDataColumn": _RESCUED,
     }
-    if has_texts(stream):
+    if has_string_values(stream):
         fixed["cloudFiles.rescueInexactNumbers"] = "none"  # the format's own reader has judged
     if stream.format in _TYPED:
         fixed["cloudFiles.inferColumnTypes"] = "true"
@@ -89,8 +94,8 @@ class Converter:
     ) -> None:
         self._kind = kind
         self._texts = None
-        if has_texts(stream):
-            self._texts = Texts(stream)
+        if has_string_values(stream):
+            self._texts = StringConverter(stream)
             self._texts.check(kind)
         self._reader = JsonReader(StructType([StructField(_FIELD, kind)]), reading)
 
@@ -119,7 +124,7 @@ class Converter:
         return value if self._texts is None else self._texts.as_json(value, self._kind)
 
 
-class TypeFinder:
+class FieldTypeInference:
     """Infers the type of one field by the rules of the stream.
 
     Args:
@@ -129,7 +134,7 @@ class TypeFinder:
 
     def __init__(self, reading: CloudFilesOptions, stream: CloudFilesOptions) -> None:
         self._inference = JsonInference(reading)
-        self._guesses = has_texts(stream) and stream.infer_column_types
+        self._guesses = has_string_values(stream) and stream.infer_column_types
         self._of_csv = _csv_finder(stream)
         self._csv_type: DataType = NullType()
         self._values = 0
@@ -144,7 +149,7 @@ class TypeFinder:
             texts = pa.array([text_of(value) for value in found], pa.string())
             self._csv_type = self._of_csv.of(texts.drop_null(), self._csv_type)
         else:
-            seen = map(guessed, found) if self._guesses else found
+            seen = map(with_guessed_types, found) if self._guesses else found
             self._inference.add(b"".join(map(_line, seen)))
 
     def result(self, name: str) -> DataType:

@@ -36,7 +36,7 @@ from airflow_cloudfiles.engine.storage.outage import is_transient
 _log = logging.getLogger(__name__)
 
 FirstRead = Callable[[], bytes]
-FirstLook = Callable[[int], tuple[int, int]]
+FirstRange = Callable[[int], tuple[int, int]]
 """What is read first of a file of some size: where it begins, and how long it is."""
 Superseded = Callable[[FileEntry], None]
 """What is told of a file's version that is newer than the one that was discovered."""
@@ -68,7 +68,7 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
     ignore_missing: bool,
     ignore_corrupt: bool = False,
     first: FirstRead | None = None,
-    look: FirstLook | None = None,
+    range_of: FirstRange | None = None,
     was_refused: Callable[[FileEntry], bool] | None = None,
     superseded: Superseded | None = None,
 ) -> Iterator[_Made]:
@@ -83,7 +83,7 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
         ignore_corrupt: Whether a file that `use` finds unreadable is given up; what was made of it
             before is kept.
         first: Gives what is read first if it was fetched ahead (`first_read`).
-        look: What is read first; default is the beginning.
+        range_of: The part of a file that is read first, by its size; default is the beginning.
         was_refused: Whether a file that is gone was refused before, so that its user has removed
             it as the error said; it is skipped, too.
         superseded: Told of the version that is there when it is not the one that was discovered;
@@ -97,7 +97,7 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
         FileUnreadableError: Permission, I/O, or damaged content.
     """
     try:
-        yield from _counted(store, part, counts, use, first, look or beginning, superseded)
+        yield from _counted(store, part, counts, use, first, range_of or beginning, superseded)
     except ObjectChangedError as error:
         raise _overwritten(store, part) from error
     except (ObjectNotFoundError, FileNotFoundError) as error:
@@ -142,12 +142,12 @@ def _counted(  # noqa: PLR0913, PLR0917 - private
     counts: FetchCounts,
     use: Callable[[OpenedFile], Iterator[_Made]],
     first: FirstRead | None,
-    look: FirstLook,
+    range_of: FirstRange,
     superseded: Superseded | None,
 ) -> Iterator[_Made]:
     """Read a part in the version that was discovered, else in the present one, or not."""
     try:
-        found, known = _first_of(store, part, first, look)
+        found, known = _first_of(store, part, first, range_of)
     except ObjectChangedError:
         found, known = _found(store, part.file.path), None
     is_other = _version(found) != _version(part.file)
@@ -159,7 +159,9 @@ def _counted(  # noqa: PLR0913, PLR0917 - private
     if is_other:
         _accept_change(store, part, found, counts)
     try:
-        yield from use(opened.StoreFile(store, found, known, look(found.size)[0] if known else 0))
+        yield from use(
+            opened.StoreFile(store, found, known, range_of(found.size)[0] if known else 0)
+        )
     except FileUnreadableError:
         if not found.etag:  # unreadable perhaps because it was being overwritten
             _refuse_overwritten(store, part, found)
@@ -172,7 +174,7 @@ def _counted(  # noqa: PLR0913, PLR0917 - private
 
 
 def _first_of(
-    store: ObjectStore, part: FileRange, first: FirstRead | None, look: FirstLook
+    store: ObjectStore, part: FileRange, first: FirstRead | None, range_of: FirstRange
 ) -> tuple[FileEntry, bytes | None]:
     """The version that is there, and what is read first where one request gives both.
 
@@ -182,21 +184,21 @@ def _first_of(
     if part.file.etag and not part.is_whole:
         return part.file, None  # every request asks for the version that was cut
     if part.file.etag:
-        return part.file, first_read(store, part.file, look) if first is None else first()
+        return part.file, first_read(store, part.file, range_of) if first is None else first()
     return _found(store, part.file.path), None
 
 
-def first_read(store: ObjectStore, file: FileEntry, look: FirstLook) -> bytes:
+def first_read(store: ObjectStore, file: FileEntry, range_of: FirstRange) -> bytes:
     """Read what is read first of a file, in the version that was discovered.
 
     Raises:
         ObjectChangedError: It is another version by now.
         ObjectNotFoundError: It is gone.
     """
-    return opened.piece(store, file, *look(file.size))
+    return opened.piece(store, file, *range_of(file.size))
 
 
-def first_look(options: CloudFilesOptions, *, schema_only: bool = False) -> FirstLook:
+def first_range(options: CloudFilesOptions, *, schema_only: bool = False) -> FirstRange:
     """What is read first of the files of a format: all of a small one, where its rows are wanted.
 
     Args:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from airflow_cloudfiles.engine.reading.fetch import FirstLook, FirstRead, beginning, first_read
+from airflow_cloudfiles.engine.reading.fetch import FirstRange, FirstRead, beginning, first_read
 from airflow_cloudfiles.engine.reading.splits import FileRange
 from airflow_cloudfiles.engine.storage import ObjectStore
 
@@ -22,14 +22,14 @@ AHEAD_BYTES = 64 * 2**20
 
 
 def fetched_ahead(
-    store: ObjectStore, parts: Sequence[FileRange], look: FirstLook = beginning
+    store: ObjectStore, parts: Sequence[FileRange], range_of: FirstRange = beginning
 ) -> Generator[tuple[FileRange, FirstRead | None]]:
     """Give the parts in order, each with what gives its first bytes; `None` where none are asked.
 
     Args:
         store: The source.
         parts: What will be read.
-        look: What is read first, as `fetch` is told.
+        range_of: The part of a file that is read first, by its size.
 
     Whatever a request raises is raised when its result is asked for.
     """
@@ -44,15 +44,17 @@ def fetched_ahead(
         while True:
             while held < AHEAD_BYTES and (part := next(coming, None)) is not None:
                 future = (
-                    pool.submit(first_read, store, part.file, look) if _is_worth_it(part) else None
+                    pool.submit(first_read, store, part.file, range_of)
+                    if _is_worth_it(part)
+                    else None
                 )
                 waiting.append((part, future))
-                held += _cost(part, look)
+                held += _cost(part, range_of)
             if not waiting:
                 return
             part, future = waiting.popleft()
             yield part, None if future is None else future.result
-            held -= _cost(part, look)
+            held -= _cost(part, range_of)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
@@ -62,5 +64,5 @@ def _is_worth_it(part: FileRange) -> bool:
     return bool(part.file.etag) and part.is_whole
 
 
-def _cost(part: FileRange, look: FirstLook) -> int:
-    return look(part.file.size)[1] + 2**12
+def _cost(part: FileRange, range_of: FirstRange) -> int:
+    return range_of(part.file.size)[1] + 2**12

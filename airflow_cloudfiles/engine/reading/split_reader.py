@@ -27,7 +27,7 @@ from airflow_cloudfiles.engine.formats.line_blocks import line_blocks
 from airflow_cloudfiles.engine.ledger.overwritten import note_overwritten
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.bad_records import BadRecordWriter
-from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, first_look
+from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, first_range
 from airflow_cloudfiles.engine.reading.file_columns import ColumnSources
 from airflow_cloudfiles.engine.reading.opened import BLOCK_BYTES
 from airflow_cloudfiles.engine.reading.prefetch import fetched_ahead
@@ -112,8 +112,8 @@ class SplitReader:
     # File by file -------------------------------------------------------------------------
 
     def _from_files(self) -> Iterator[pa.RecordBatch]:
-        look = first_look(self._options)
-        parts = fetched_ahead(self._store, self._split.ranges, look)
+        range_of = first_range(self._options)
+        parts = fetched_ahead(self._store, self._split.ranges, range_of)
         with closing(parts):
             for part, first in parts:
                 reader = cast("FileReader", self._columns.of(part.file.path).reader)
@@ -127,7 +127,7 @@ class SplitReader:
                     was_refused=self._was_refused,
                     first=first,
                     superseded=self._superseded,
-                    look=look,
+                    range_of=range_of,
                 )
                 for batch in batches:
                     yield self._rows(batch, part.file.path)

@@ -24,8 +24,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType  # noqa: TC002 - Spark reads the annotations of none
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.delta import commit as delta_table
 from airflow_cloudfiles.engine.delta import sink_state
+from airflow_cloudfiles.engine.delta.commit import BatchId, commit_batch, remove_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.delta.opening import table_schema
 from airflow_cloudfiles.engine.delta.widening import widening_rule
@@ -188,9 +188,9 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         app_id = self._application()
         log = None if self._state is None else SinkLog(open_store(self._state))
         plan = self._plan_id(batchId)
-        committed = delta_table.commit(
+        committed = commit_batch(
             self._target,
-            batch=delta_table.BatchId(app_id, batchId, plan),
+            batch=BatchId(app_id, batchId, plan),
             files=files,
             schema=schema,
             merge_schema=self._merge_schema,
@@ -232,7 +232,7 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             return
         files = [file for message in written for file in message.files]
         try:
-            delta_table.remove(self._target, files)
+            remove_files(self._target, files)
         except (CloudFilesError, OSError) as failure:
             # Not raised: Spark would show it in place of what the task failed with.
             _log.warning("%s data files stay until vacuum: %s", len(files), failure)

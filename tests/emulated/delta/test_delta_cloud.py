@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.delta import commit as delta_table
+from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.commit import BatchId
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
@@ -64,7 +64,7 @@ def _files(target: str, schema: pa.Schema, values: list[dict[str, Any]]) -> list
 
 
 def _commit(target: str, number: int, schema: pa.Schema, *values: dict[str, Any]) -> Any:
-    return delta_table.commit(
+    return delta_commit.commit_batch(
         target,
         batch=BatchId("stream", number, f"p{number}"),
         files=_files(target, schema, list(values)),
@@ -106,7 +106,7 @@ def _at_once(count: int, work: Any) -> None:
 def test_a_batch_is_in_the_table_once_and_nothing_shows_before(target: str) -> None:  # B130
     written = _files(target, A, [{"a": 1}])
     assert open_table(target) is None, "a data file is no table"
-    delta_table.remove(target, written)
+    delta_commit.remove_files(target, written)
     assert _data_files(target) == []
     assert _commit(target, 0, A, {"a": 1}).is_new
     again = _commit(target, 0, A, {"a": 1})
@@ -131,7 +131,7 @@ def test_committers_at_once_each_version_has_one_winner(target: str) -> None:
     def write(stream: int) -> None:
         schema = pa.schema([("a", pa.int64()), (f"c{stream}", pa.string())])
         for batch in range(2):
-            delta_table.commit(
+            delta_commit.commit_batch(
                 target,
                 batch=BatchId(f"stream {stream}", batch),
                 files=_files(target, schema, [{"a": 10 * stream + batch}]),
@@ -162,7 +162,7 @@ def test_a_commit_whose_answer_is_lost_keeps_its_files(
     )
     _use(monkeypatch, aws.access_through(proxy.endpoint))
     files = _files(on_s3, A, [{"a": 1}])
-    committed = delta_table.commit(
+    committed = delta_commit.commit_batch(
         on_s3, batch=BatchId("stream", 1), files=files, schema=A, merge_schema=False
     )
     assert len(proxy.fired()) == 1
@@ -215,9 +215,9 @@ def test_something_else_in_its_place_is_refused_by_name(on_s3: str) -> None:
     for key in ("_SUCCESS", ".hidden/x", "part-0.parquet", "photos/cat.jpg"):
         store.put(key, b"x")
     with pytest.raises(TargetNotDeltaError, match=r"photos/cat\.jpg"):
-        delta_table.check(on_s3, A, merge_schema=True)
+        delta_commit.check_target(on_s3, A, merge_schema=True)
     store.delete("photos/cat.jpg")
-    delta_table.check(on_s3, A, merge_schema=True)
+    delta_commit.check_target(on_s3, A, merge_schema=True)
 
 
 def test_a_role_signs_the_log_as_it_signs_the_files(

@@ -26,7 +26,7 @@ from airflow_cloudfiles.engine.inference.tasks import Sample, learn_sample
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading import fetch as fetching
 from airflow_cloudfiles.engine.reading import opened
-from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, first_look
+from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, first_range
 from airflow_cloudfiles.engine.reading.prefetch import fetched_ahead
 from airflow_cloudfiles.engine.reading.splits import FileRange
 from airflow_cloudfiles.engine.storage import open_store
@@ -102,7 +102,7 @@ def read(store, name, schema, parts, **given) -> int:
     """Read files as a task does; says how many rows they have."""
     options = source(name)
     reader = open_reader(schema, options)
-    look = first_look(options)
+    range_of = first_range(options)
 
     def use(part):
         def rows(file):
@@ -115,8 +115,8 @@ def read(store, name, schema, parts, **given) -> int:
     given = {"ignore_missing": False, "counts": FetchCounts(), **given}
     return sum(
         rows
-        for part, first in fetched_ahead(store, parts, look)
-        for rows in fetch(store, part, use=use(part), first=first, look=look, **given)
+        for part, first in fetched_ahead(store, parts, range_of)
+        for rows in fetch(store, part, use=use(part), first=first, range_of=range_of, **given)
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
-from airflow_cloudfiles.engine.delta import commit as delta_table
+from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta.commit import BatchId
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.errors import CorruptedStateError, SchemaMismatchError, SinkError
@@ -30,7 +30,7 @@ def _files(target: Path, schema: pa.Schema, values: list[dict[str, Any]]) -> lis
 def _commit(
     target: Path, batch_id: int, schema: pa.Schema, *values: dict[str, Any], plan: str | None = None
 ) -> Any:
-    return delta_table.commit(
+    return delta_commit.commit_batch(
         str(target),
         batch=BatchId("stream", batch_id, plan),
         files=_files(target, schema, list(values)),
@@ -92,7 +92,7 @@ def test_streams_writing_one_table_at_once_all_land_and_add_their_columns(tmp_pa
         schema = pa.schema([("a", pa.int64()), (name, pa.string())])
         barrier.wait()
         for batch in range(3):
-            delta_table.commit(
+            delta_commit.commit_batch(
                 str(target),
                 batch=BatchId(name, batch),
                 files=_files(target, schema, [{"a": batch, name: name}]),
@@ -145,7 +145,7 @@ def test_what_does_not_fit_the_table_is_refused(
     target = tmp_path / "t"
     _commit(target, 0, A, {"a": 1})
     with pytest.raises(SchemaMismatchError, match=says):
-        delta_table.commit(
+        delta_commit.commit_batch(
             str(target), batch=BatchId("s", 0), files=[], schema=schema, merge_schema=True
         )
 
@@ -168,7 +168,7 @@ def test_a_table_with_rules_that_would_not_be_checked_is_refused(
     target = tmp_path / "t"
     DeltaTable.create(str(target), Schema(fields), raise_if_key_not_exists=False, **options)
     with pytest.raises(SinkError, match=says):
-        delta_table.check(str(target), A, merge_schema=True)
+        delta_commit.check_target(str(target), A, merge_schema=True)
 
 
 X = pa.field("x", pa.int64())
@@ -190,9 +190,9 @@ def test_nulls_inside_a_column_that_allows_none_are_refused(
 ) -> None:
     target = str(tmp_path / "t")
     DeltaTable.create(target, pa.schema([("a", strict)]))
-    delta_table.check(target, pa.schema([("a", strict)]), merge_schema=False)
+    delta_commit.check_target(target, pa.schema([("a", strict)]), merge_schema=False)
     with pytest.raises(SinkError, match=f"column {named} is NOT NULL"):
-        delta_table.check(target, pa.schema([("a", lenient)]), merge_schema=True)
+        delta_commit.check_target(target, pa.schema([("a", lenient)]), merge_schema=True)
 
 
 def test_statistics_never_hide_a_row(tmp_path: Path) -> None:

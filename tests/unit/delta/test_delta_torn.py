@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema
 
-from airflow_cloudfiles.engine.delta import commit as delta_table
-from airflow_cloudfiles.engine.delta import durability as delta_durability
+from airflow_cloudfiles.engine.delta import commit as delta_commit
+from airflow_cloudfiles.engine.delta import durability
 from airflow_cloudfiles.engine.delta.commit import BatchId
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.delta.opening import open_existing
@@ -24,7 +24,7 @@ CHECKPOINT = f"{5:020}.checkpoint.parquet"
 
 def _commit(target: Path, number: int) -> None:
     batch = pa.RecordBatch.from_pylist([{"a": number}], A)
-    delta_table.commit(
+    delta_commit.commit_batch(
         str(target),
         batch=BatchId("stream", number),
         files=DataFileWriter(str(target), A).write([batch]),
@@ -142,7 +142,7 @@ def test_old_entries_are_removed_only_where_a_checkpoint_covers_them(tmp_path: P
     }
     DeltaTable.create(str(target), Schema.from_arrow(A), configuration=settings)
     for number in range(12):
-        delta_durability._synced.clear()
+        durability._synced.clear()
         _commit(target, number)
         assert _values(target) == list(range(number + 1))
     assert len(list((target / "_delta_log").glob("*.json"))) < 12

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructField, StructType, VariantType
 from pyspark.sql.variant_utils import VariantUtils
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
-from airflow_cloudfiles.engine.delta import commit as delta_table
+from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta.commit import BatchId
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.delta.opening import table_schema
@@ -60,7 +60,7 @@ SHAPES: dict[str, tuple[pa.DataType, list[Any]]] = {
 def commit(target: Path, number: int, *batches: pa.RecordBatch, merge: bool = True) -> Any:
     """Write batches as a task does, and commit them as the driver does."""
     schema = batches[0].schema
-    return delta_table.commit(
+    return delta_commit.commit_batch(
         str(target),
         batch=BatchId("stream", number),
         files=DataFileWriter(str(target), schema).write(batches),

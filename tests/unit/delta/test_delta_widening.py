@@ -18,9 +18,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT, WIDENING_POINTS
-from airflow_cloudfiles.engine.delta import commit as delta_table
-from airflow_cloudfiles.engine.delta import rewrite as delta_rewrite
-from airflow_cloudfiles.engine.delta import widening as delta_widening
+from airflow_cloudfiles.engine.delta import commit as delta_commit
+from airflow_cloudfiles.engine.delta import rewrite, widening
 from airflow_cloudfiles.engine.delta.commit import BatchId
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.delta.widening import WideningRule, widening_rule
@@ -47,7 +46,7 @@ def _commit(
     merge_schema: bool = True,
     app: str = "stream",
 ) -> Any:
-    return delta_table.commit(
+    return delta_commit.commit_batch(
         str(target),
         batch=BatchId(app, number),
         files=_files(target, schema, list(values)),
@@ -166,8 +165,8 @@ def test_unless_asked_for_a_wider_type_is_an_error_that_names_both(  # B68, B125
     with pytest.raises(SchemaMismatchError, match=text):
         _commit(target, 1, _kind(pa.int64()), {"a": 2**40}, widening=rule, merge_schema=merge)
     with pytest.raises(SchemaMismatchError, match=text):
-        delta_table.check(str(target), _kind(pa.int64()), merge_schema=merge, widening=rule)
-    delta_table.check(str(target), _kind(pa.int64()), merge_schema=True, widening=ANY_SIZE)
+        delta_commit.check_target(str(target), _kind(pa.int64()), merge_schema=merge, widening=rule)
+    delta_commit.check_target(str(target), _kind(pa.int64()), merge_schema=True, widening=ANY_SIZE)
     assert DeltaTable(str(target)).version() == 1
 
 
@@ -187,7 +186,7 @@ def test_a_writer_that_comes_between_makes_the_rewriting_start_anew(
     target = tmp_path / "t"
     _commit(target, 0, _kind(pa.int32()), {"a": 1, "s": "first"})
     stale = DeltaTable(str(target))
-    real = delta_rewrite.replace_all
+    real = rewrite.replace_all
     came: list[int] = []
 
     def late(*arguments: Any) -> None:
@@ -219,14 +218,14 @@ def test_rows_that_come_before_the_feature_for_local_times_are_rewritten_too(
     """Giving the table the feature is a commit of its own, on top of another writer's."""
     target = tmp_path / "t"
     _commit(target, 0, _kind(pa.date32()), {"a": date(2024, 1, 31), "s": "first"})
-    real = delta_widening._with_local_times
+    real = widening._with_local_times
 
     def late(*arguments: Any) -> Any:
         between = pa.table({"a": [date(2024, 2, 1)], "s": ["between"]})
         write_deltalake(str(target), between, mode="append")
         return real(*arguments)
 
-    monkeypatch.setattr(delta_widening, "_with_local_times", late)
+    monkeypatch.setattr(widening, "_with_local_times", late)
     _commit(target, 1, _kind(pa.timestamp("us")), {"a": LOCAL, "s": "last"})
     assert [row["s"] for row in _rows(target)] == ["first", "last", "between"]
 
@@ -244,13 +243,13 @@ def test_killed_at_the_commit_the_table_is_the_old_or_the_new_one(
     )
     program = (
         "import json, sys, pyarrow as pa\n"
-        "from airflow_cloudfiles.engine.delta import commit as delta_table\n"
+        "from airflow_cloudfiles.engine.delta import commit as delta_commit\n"
         "from airflow_cloudfiles.engine.delta.data_files import DataFile\n"
         "from airflow_cloudfiles.engine.delta.widening import WideningRule\n"
         "files = [DataFile(*each) for each in json.load(open(sys.argv[2]))]\n"
-        "delta_table.commit(sys.argv[1], batch=delta_table.BatchId('stream', 1), files=files,\n"
-        "    schema=pa.schema([('a', pa.int64()), ('s', pa.string())]), merge_schema=True,\n"
-        "    widening=WideningRule())\n"
+        "delta_commit.commit_batch(sys.argv[1], batch=delta_commit.BatchId('stream', 1),\n"
+        "    files=files, schema=pa.schema([('a', pa.int64()), ('s', pa.string())]),\n"
+        "    merge_schema=True, widening=WideningRule())\n"
     )
     arguments = [sys.executable, "-c", program, str(target), str(tmp_path / "files.json")]
     killed = subprocess.run(arguments, env={**os.environ, CRASH_AT: point}, check=False)
@@ -277,7 +276,7 @@ def test_names_that_differ_in_case_only_are_refused(tmp_path: Path) -> None:  # 
     target = tmp_path / "t"
     twins = pa.schema([("b", pa.int32()), ("B", pa.int32())])
     with pytest.raises(SchemaMismatchError, match="b and B differ only in case"):
-        delta_table.commit(
+        delta_commit.commit_batch(
             str(target), batch=BatchId("s", 0), files=[], schema=twins, merge_schema=True
         )
     _commit(target, 0, pa.schema([("a", INNER)]), {"a": None})

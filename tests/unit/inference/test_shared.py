@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
-from airflow_cloudfiles.engine.inference import tasks as inference_tasks
+from airflow_cloudfiles.engine.inference import tasks
 from airflow_cloudfiles.engine.inference.tasks import Sample, learn_sample
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts
@@ -36,7 +36,7 @@ OPTIONS = {"xml": {"rowTag": "row"}, "csv": {"header": "true"}}
 
 @pytest.fixture(autouse=True)
 def _decide_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inference_tasks, "FIRST_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(tasks, "TRIAL_SECONDS", 0.0)
     for name in ("MIN_SPLIT_BYTES", "OPEN_COST_BYTES"):
         monkeypatch.setattr(f"airflow_cloudfiles.engine.reading.splits.{name}", 100)
 

@@ -14,9 +14,9 @@ import pytest
 
 from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.errors import FileUnreadableError, RunFailedError
-from airflow_cloudfiles.engine.inference import tasks as inference_tasks
+from airflow_cloudfiles.engine.inference import tasks
 from airflow_cloudfiles.engine.inference.infer import infer_files
-from airflow_cloudfiles.engine.inference.tasks import Learned, Sample, learn, learn_sample
+from airflow_cloudfiles.engine.inference.tasks import Learned, Sample, learn_sample, learn_task
 from airflow_cloudfiles.engine.inference.workers import ProcessWorkers, SparkWorkers
 from airflow_cloudfiles.engine.job import run as job
 from airflow_cloudfiles.engine.job.launch import LAUNCHED
@@ -52,7 +52,7 @@ class Colleague:
     ) -> Iterator[Learned]:
         self.tasks += tasks
         for task in tasks:
-            learned: Learned = _travelled(learn(_travelled(task)))
+            learned: Learned = _travelled(learn_task(_travelled(task)))
             on_done(learned.counts.files, learned.counts.bytes)
             yield learned
 
@@ -65,7 +65,7 @@ class Processes(ProcessWorkers):
 
 @pytest.fixture(autouse=True)
 def _decide_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inference_tasks, "FIRST_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(tasks, "TRIAL_SECONDS", 0.0)
     for name in ("MIN_SPLIT_BYTES", "OPEN_COST_BYTES"):  # small files are many tasks, too
         monkeypatch.setattr(f"airflow_cloudfiles.engine.reading.splits.{name}", 100)
 
@@ -132,7 +132,7 @@ def test_a_sample_that_is_soon_looked_at_is_not_shared(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", [None, Colleague()])
 def test_a_damaged_file_is_named_unless_it_is_to_be_passed_over(
-    tmp_path: Path, workers: inference_tasks.Workers | None
+    tmp_path: Path, workers: tasks.Workers | None
 ) -> None:
     _land(tmp_path, 3)
     (tmp_path / "003.json").rename(tmp_path / "damaged.json.gz")
@@ -146,7 +146,7 @@ def test_a_damaged_file_is_named_unless_it_is_to_be_passed_over(
 
 @pytest.mark.parametrize("workers", [None, Colleague()])
 def test_a_file_that_is_gone_is_passed_over(
-    tmp_path: Path, workers: inference_tasks.Workers | None, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, workers: tasks.Workers | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     _land(tmp_path, 3)
     sample = _sample(tmp_path)

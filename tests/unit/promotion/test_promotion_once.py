@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT, PROMOTION_POINTS
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.promotion import backfill as promotion_backfill
+from airflow_cloudfiles.engine.promotion import backfill
 from airflow_cloudfiles.engine.promotion import promote as promotion
 from airflow_cloudfiles.engine.promotion.batches import PromotedField, Promoter
 from airflow_cloudfiles.engine.promotion.columns import with_column
@@ -33,9 +33,9 @@ from tests.support.promoted import Landed, read
 
 PROGRAM = (
     "import json, sys\n"
-    "from airflow_cloudfiles.engine.promotion import backfill as promotion_backfill\n"
+    "from airflow_cloudfiles.engine.promotion import backfill\n"
     "from airflow_cloudfiles.engine.promotion.promote import Promotion, promote\n"
-    "promotion_backfill.GROUP_BYTES = 1\n"
+    "backfill.GROUP_BYTES = 1\n"
     "promote(Promotion(**json.loads(sys.argv[1])))\n"
 )
 
@@ -186,13 +186,13 @@ def test_a_commit_whose_answer_is_lost_is_recognized(
 ) -> None:
     landed = Landed.create(tmp_path, "id BIGINT")
     landed.land(*(_record(i) for i in range(10)))
-    real = promotion_backfill.replace
+    real = backfill.replace
 
     def deaf(*arguments: Any) -> None:
         real(*arguments)
         raise CommitFailedError("version already exists")
 
-    monkeypatch.setattr(promotion_backfill, "replace", deaf)
+    monkeypatch.setattr(backfill, "replace", deaf)
     told = landed.promote({"zip": "INT"})
     assert (told.rows, _check(landed, 10)) == (10, 10)
     assert landed.live() <= {path.name for path in Path(landed.target).glob("*.parquet")}
@@ -204,7 +204,7 @@ def test_files_that_another_writer_has_replaced_are_looked_at_again(
     landed = Landed.create(tmp_path, "id BIGINT")
     landed.land(*(_record(i) for i in range(5)))
     landed.land(*(_record(i) for i in range(5, 10)))
-    real = promotion_backfill.replace
+    real = backfill.replace
     calls: list[int] = []
 
     def late(*arguments: Any) -> None:
@@ -213,7 +213,7 @@ def test_files_that_another_writer_has_replaced_are_looked_at_again(
             DeltaTable(landed.target).optimize.compact()
         real(*arguments)
 
-    monkeypatch.setattr(promotion_backfill, "replace", late)
+    monkeypatch.setattr(backfill, "replace", late)
     told = landed.promote({"zip": "INT"})
     assert (told.rows, told.files_rewritten, len(calls)) == (10, 1, 2)
     assert _check(landed, 10) == 10
@@ -231,7 +231,7 @@ def test_rows_that_are_deleted_meanwhile_do_not_come_back(
             vectors = TableFeatures.DeletionVectors
             landed.table.alter.add_feature(vectors, allow_protocol_versions_increase=True)
 
-    monkeypatch.setattr(promotion_backfill, "crash_point", meanwhile)
+    monkeypatch.setattr(backfill, "crash_point", meanwhile)
     before = landed.live()
     with pytest.raises(SinkError, match="has deletion vectors"):
         landed.promote({"zip": "INT"})
@@ -247,8 +247,8 @@ def test_who_loses_every_race_gives_up_and_says_so(
     def never(*arguments: Any) -> None:
         raise CommitFailedError("another writer")
 
-    monkeypatch.setattr(promotion_backfill, "replace", never)
-    monkeypatch.setattr(promotion_backfill, "COMMIT_TRIES", 3)
+    monkeypatch.setattr(backfill, "replace", never)
+    monkeypatch.setattr(backfill, "COMMIT_TRIES", 3)
     with pytest.raises(SinkError, match="other writers won 3 times"):
         landed.promote({"zip": "INT"})
     assert _check(landed, 1) == 0

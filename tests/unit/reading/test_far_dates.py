@@ -20,12 +20,12 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
-from airflow_cloudfiles.engine.delta import commit as delta_table
+from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta.commit import BatchId
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import table_schema
-from airflow_cloudfiles.engine.delta.rewrite import Snapshot
+from airflow_cloudfiles.engine.delta.rewrite import TableSnapshot
 from airflow_cloudfiles.engine.spark.table_source import DeltaTableReader
 from tests.support.landed import Stream
 from tests.support.promoted import Landed
@@ -175,7 +175,7 @@ def test_a_date_of_any_year_is_in_the_table_or_rescued(tmp_path: Path, name: str
     [task] = stream.tasks()
     read = list(task.read())
     target = str(tmp_path / "table")
-    delta_table.commit(
+    delta_commit.commit_batch(
         target,
         batch=BatchId("stream", 0),
         files=DataFileWriter(target, task.arrow_schema).write(read),
@@ -190,7 +190,7 @@ def test_a_date_of_any_year_is_in_the_table_or_rescued(tmp_path: Path, name: str
     reader = DeltaTableReader(target, table_schema(target))
     found = _all([batch for part in reader.partitions() for batch in reader.read(part)])
     assert found == wanted
-    snapshot = Snapshot(DeltaTable(target), DeltaLocation.of(target))
+    snapshot = TableSnapshot(DeltaTable(target), DeltaLocation.of(target))
     [file] = snapshot.files.values()
     assert _all(list(snapshot.batches(file))) == wanted
 
@@ -260,5 +260,5 @@ def test_bounds_of_other_writers_are_not_made_dates(tmp_path: Path) -> None:
     reader = DeltaTableReader(str(tmp_path), table_schema(str(tmp_path)))
     read = [batch for part in reader.partitions() for batch in reader.read(part)]
     assert _all(read) == _all([batch])
-    snapshot = Snapshot(DeltaTable(tmp_path), DeltaLocation.of(str(tmp_path)))
+    snapshot = TableSnapshot(DeltaTable(tmp_path), DeltaLocation.of(str(tmp_path)))
     assert [file.rows for file in snapshot.files.values()] == [2]
