@@ -99,7 +99,7 @@ class SourceNotFoundError(SourceError):
 
 
 class NotificationServicesError(SourceError):
-    """What notifications need cannot be set up or removed, or is somebody else's."""
+    """What notifications need cannot be set up or removed, or belong to another stream."""
 
 
 class SourceAccessError(SourceError):
@@ -280,7 +280,7 @@ class TargetNotDeltaError(SinkError):
 
 
 class TargetCorruptedError(SinkError):
-    """The log of the target table is damaged, so what it holds cannot be told."""
+    """The log of the target table is damaged, so what it holds is unknown."""
 
 
 class TargetUnreachableError(SinkError):
@@ -351,7 +351,7 @@ def from_name(name: str, message: str) -> CloudFilesError:
 
 
 _WORKER_DIED = "Python worker exited unexpectedly (crashed)"
-"""What Spark says of one that the system ended: it cannot tell why."""
+"""Spark's message for one that the system ended: it does not know why."""
 
 
 def from_text(text: str) -> CloudFilesError | None:

@@ -1,4 +1,4 @@
-"""Which folders on this machine are nobody else's?
+"""Which folders on this machine belong to this user alone?
 
 What this package keeps on a local disk besides the state (indexes, Spark's checkpoint on its way,
 hand-overs) names files of a source and is believed when it is read. So each such folder belongs to

@@ -1,4 +1,4 @@
-"""How much of a long list does a message have room for?
+"""How much of a long list does a message show?
 
 A message is read by a person: the first few of many names, the beginning of a long value, and how
 many more there are. All of them are in the log of the task, or in the schema log.
@@ -15,7 +15,7 @@ MOST_CHARACTERS = 60
 
 
 def cut(text: str, most: int = MOST_CHARACTERS) -> str:
-    """The beginning of a text that is longer than a message has room for."""
+    """The beginning of a text that is longer than a message shows."""
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
@@ -31,7 +31,7 @@ def more(count: int) -> str:
 
 
 def few_members(members: Mapping[str, object], most: int = MOST_NAMES) -> dict[str, object]:
-    """The first members of a JSON object, none of them longer than a message has room for.
+    """The first members of a JSON object, none of them longer than a message shows.
 
     A nested value that is longer becomes the beginning of its JSON.
     """

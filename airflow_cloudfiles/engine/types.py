@@ -288,7 +288,7 @@ def _arrow_type(kind: DataType, where: str) -> pa.DataType:
 
 
 def short_type(kind: DataType) -> str:
-    """A type as Spark writes it, as far as a message has room for it."""
+    """A type as Spark writes it, as much of it as a message shows."""
     return cut(kind.simpleString())
 
 

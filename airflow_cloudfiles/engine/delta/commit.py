@@ -68,7 +68,7 @@ class Expected:
 
     Attributes:
         record: The batch.
-        state: The checkpoint location that says so, for messages.
+        state: The checkpoint location that has the record, for messages.
     """
 
     record: SinkRecord
@@ -94,7 +94,7 @@ class BatchId:
         plan: Id of the plan log's entry, if there is one: the same number with another plan is
             another batch, of a state that was restored from an older backup.
         replay: Number of the decision to replay it after a loss. The table may still know its
-            number from before; so it is told from that by an application id of its own.
+            number from before; so it has an application id of its own.
     """
 
     app_id: str
@@ -108,7 +108,7 @@ class BatchId:
         return self.app_id if self.replay is None else f"{self.app_id}.replay-{self.replay}"
 
     def transactions(self, seen: int | None) -> list[Transaction]:
-        """What the commit says; a replayed batch counts for the stream as well.
+        """The transactions of the commit; a replayed batch counts for the stream as well.
 
         Args:
             seen: The newest batch of the stream that the table knows.
@@ -137,7 +137,7 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
     """Make a micro-batch visible, exactly once however often it is called.
 
     Files of a batch that is refused, or is in the table already, are removed. They stay where
-    nobody can tell whether the commit has happened: the next try will see.
+    it is unknown whether the commit has happened: the next try will find out.
 
     Args:
         target: Path or URI of the table; created when absent.
@@ -156,7 +156,7 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
         SchemaMismatchError: A column the table lacks (without `merge_schema`), or of another type.
         CorruptedStateError: The table has a batch of this number with other files.
         TargetUnreachableError: Its storage failed; the batch may be in the table or not.
-        SinkError: Other writers won every race.
+        SinkError: Other writers committed first at every try.
     """
     for _ in range(COMMIT_TRIES):
         try:
@@ -169,7 +169,7 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
             raise
         seen = table.transaction_version(batch.own_app_id)
         if seen is not None and seen >= batch.number:
-            return _seen(table, target, batch, files)
+            return _committed_before(table, target, batch, files)
         try:
             table = _prepared(
                 table, target, schema, files, merge_schema=merge_schema, widening=widening
@@ -191,20 +191,22 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
                     post_commithook_properties=hooks,
                 )
         except CommitFailedError as error:
-            _log.info("Another writer was first (%s); looking again", error)
+            _log.info("Another writer committed first (%s); trying again", error)
             continue
         crash_point("after-sink-commit")
         with location.translate_errors("cannot be read after a commit"):
             table.update_incremental()
         return Committed(table.version(), is_new=True, table_id=str(table.metadata().id))
     raise SinkError(
-        f"Batch {batch.number} could not be committed to {target}: other writers won "
-        f"{COMMIT_TRIES} times. Run again when fewer are writing."
+        f"Batch {batch.number} could not be committed to {target}: other writers committed first, "
+        f"{COMMIT_TRIES} times. Run again when there are fewer writers."
     )
 
 
-def _seen(table: DeltaTable, target: str, batch: BatchId, files: Sequence[DataFile]) -> Committed:
-    """What to say of a batch that the table has: another call's, or this one's, unheard."""
+def _committed_before(
+    table: DeltaTable, target: str, batch: BatchId, files: Sequence[DataFile]
+) -> Committed:
+    """The result for a batch that the table has: an earlier call's, or this one's."""
     _check_same_plan(table, target, batch)
     location = DeltaLocation.of(target)
     with location.translate_errors("may lose a commit"):
@@ -212,9 +214,11 @@ def _seen(table: DeltaTable, target: str, batch: BatchId, files: Sequence[DataFi
     kept = names_of(table)
     is_new = any(file.name in kept for file in files)
     if is_new:
-        _log.info("Batch %s is in %s, though its answer was lost", batch.number, target)
+        _log.info("Batch %s was committed to %s, but the response was lost", batch.number, target)
     else:
-        _log.info("Batch %s is in %s already; its files are dropped", batch.number, target)
+        _log.info(
+            "Batch %s was committed to %s before; its new files are removed", batch.number, target
+        )
     remove_files(target, [file for file in files if file.name not in kept])
     return Committed(table.version(), is_new=is_new, table_id=str(table.metadata().id))
 
@@ -296,7 +300,8 @@ def add_columns(target: str, schema: pa.Schema, *, widening: WideningRule | None
 
     Raises:
         SchemaMismatchError: A column has another type, or the table is too large to be widened.
-        SinkError: Other writers won every race, or the table has rules that are not checked here.
+        SinkError: Other writers committed first at every try, or the table has rules that are not
+            checked here.
         TargetUnreachableError: Its storage failed.
     """
     for _ in range(COMMIT_TRIES):
@@ -304,23 +309,23 @@ def add_columns(target: str, schema: pa.Schema, *, widening: WideningRule | None
         try:
             _with_columns(table, target, schema, merge_schema=True, widening=widening)
         except CommitFailedError as error:
-            _log.info("Another writer was first (%s); looking again", error)
+            _log.info("Another writer committed first (%s); trying again", error)
         else:
             return
     raise SinkError(
-        f"{target} could not be given columns: other writers won {COMMIT_TRIES} times. Run again "
-        "when fewer are writing."
+        f"{target} could not be given new columns: other writers committed first, {COMMIT_TRIES} "
+        "times. Run again when there are fewer writers."
     )
 
 
 def _create(target: str, schema: pa.Schema) -> DeltaTable:
-    """Create an empty table, or open the one that somebody else created meanwhile."""
+    """Create an empty table, or open the one that another writer created meanwhile."""
     location = DeltaLocation.of(target)
     check_columns(schema, target)
     if location.folder is None:
         _require_conditional_put(location)
     else:
-        with location.reaching("cannot be created"):
+        with location.translate_store_errors("cannot be created"):
             make_folders(os.fsencode(location.folder))
     try:
         with durable_commit(location, "cannot be created") as hooks:
@@ -331,7 +336,7 @@ def _create(target: str, schema: pa.Schema) -> DeltaTable:
                 storage_options=location.storage_options(),
                 post_commithook_properties=hooks,
             )
-    except CommitFailedError as error:  # version 0 was written by somebody else meanwhile
+    except CommitFailedError as error:  # version 0 was written by another writer meanwhile
         _log.info("Another writer has created %s (%s)", target, error)
     return load_table(location)
 
@@ -339,7 +344,7 @@ def _create(target: str, schema: pa.Schema) -> DeltaTable:
 def _require_conditional_put(location: DeltaLocation) -> None:
     """Refuse a store that would let one commit replace another."""
     try:
-        with location.reaching("cannot be created"):
+        with location.translate_store_errors("cannot be created"):
             require_conditional_put(location.store())
     except StateError:
         raise SinkError(

@@ -1,7 +1,7 @@
 """How do rows become data files?
 
-A task writes record batches to Parquet files in the table's folder, under names nobody has used;
-in a cloud, a file grows in memory and is uploaded whole. They are invisible until the driver
+A task writes record batches to Parquet files in the table's folder, under names that are not used
+yet; in a cloud, a file grows in memory and is uploaded whole. They are invisible until the driver
 commits them to the table's log; what a killed task leaves is never read and is removed by the
 table's vacuum.
 """
@@ -32,8 +32,8 @@ TARGET_FILE_BYTES = 256 * 2**20
 """A data file on a disk is closed when it has grown to about this size."""
 CLOUD_FILE_BYTES = 64 * 2**20
 """One in a cloud, which grows in the memory of its task (decision 27)."""
-LOOKS = 16
-"""Data files that are looked for side by side before a commit."""
+PARALLEL_CHECKS = 16
+"""Data files whose existence is checked at once before a commit."""
 STATISTICS_COLUMNS = 32
 """Columns with minimum, maximum and null count in the log, as Delta's default."""
 _COMPRESSION = "snappy"  # Delta's and Spark's default: what every reader has
@@ -77,11 +77,11 @@ class DataFileWriter:
         try:
             for batch in batches:
                 if batch.num_rows:
-                    with self._location.reaching("cannot take a data file"):
+                    with self._location.translate_store_errors("cannot take a data file"):
                         self._open().write_batch(as_written(batch))
                         if self._file is not None and self._file.is_full():
                             self._close()
-            with self._location.reaching("cannot take a data file"):
+            with self._location.translate_store_errors("cannot take a data file"):
                 self._close()
         except BaseException:
             self._discard()
@@ -175,7 +175,7 @@ def require(location: DeltaLocation, files: Sequence[DataFile]) -> None:
 
     A vacuum without retention, a rule of the bucket or a person may have removed them, and a
     commit that names a file that is not there breaks the table for all its readers. Costs a HEAD a
-    file, `LOOKS` at a time.
+    file, `PARALLEL_CHECKS` at a time.
 
     Raises:
         DataFileLostError: One is not as it was written.
@@ -183,8 +183,8 @@ def require(location: DeltaLocation, files: Sequence[DataFile]) -> None:
     """
     store = location.store()
     with (
-        location.translate_errors("cannot be looked at"),
-        ThreadPoolExecutor(LOOKS, thread_name_prefix="cloudfiles-data") as pool,
+        location.translate_errors("cannot be checked"),
+        ThreadPoolExecutor(PARALLEL_CHECKS, thread_name_prefix="cloudfiles-data") as pool,
     ):
         found = list(pool.map(lambda file: store.head(file.name), files))
     for file, there in zip(files, found, strict=True):
@@ -244,9 +244,9 @@ def statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
 def _bound(like: pq.Statistics, raw: Any) -> object | None:
     """A bound as Delta's JSON holds it; `None` for kinds where a wrong bound would hide rows.
 
-    Long texts, floats (whose bounds leave out NaN), decimals and timestamps are left out, and dates
-    that ISO 8601 has no four-digit year for: a reader then looks into the file, which is slower but
-    never wrong.
+    Long strings, floats (whose bounds leave out NaN), decimals and timestamps are left out, and
+    dates that ISO 8601 has no four-digit year for: a reader then opens the file, which is slower
+    but never wrong.
 
     Args:
         like: Of the column, which tell its type.

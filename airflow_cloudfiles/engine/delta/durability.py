@@ -11,7 +11,7 @@ nor a folder. So every commit of this package goes through `durable_commit`:
 
 Only then is the commit acknowledged. A power failure before may leave an entry, or a checkpoint,
 without content. To `deltalake` an empty entry is a commit that did nothing, and it would append
-behind it; so `refuse_torn` looks first, and `set_aside_torn` mends what can be mended.
+behind it; so `refuse_torn` checks first, and `set_aside_torn` mends what can be mended.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def make_durable(location: DeltaLocation) -> bool:
 def refuse_torn(location: DeltaLocation) -> None:
     """Refuse a table whose log has entries or checkpoints that a power failure left empty.
 
-    Looks at sizes only: that is what a commit costs that was never synced, and the one kind of
+    Checks sizes only: that is what a commit costs that was never synced, and the one kind of
     damage that `deltalake` does not see.
 
     Raises:
@@ -212,8 +212,8 @@ def _is_whole(path: Path) -> bool:
 def _torn(location: DeltaLocation, path: Path, *, is_last: bool) -> TargetCorruptedError:
     if path.suffix == ".json" and is_last:
         advice = (
-            "It is the newest entry, so its commit was acknowledged to nobody: run the stream, "
-            "which renames it and repeats the batch, or move the file away."
+            "It is the newest entry, so its commit was never acknowledged: run the stream, which "
+            "renames it and repeats the batch, or move the file away."
         )
     elif path.suffix == ".json":
         advice = (
@@ -222,8 +222,8 @@ def _torn(location: DeltaLocation, path: Path, *, is_last: bool) -> TargetCorrup
         )
     else:
         advice = (
-            "A checkpoint repeats what entries of the log say. Where they are all there, a run of "
-            "the stream renames it; otherwise restore it."
+            "A checkpoint repeats entries of the log. If they are all there, the next run of the "
+            "stream renames it; otherwise restore it."
         )
     return TargetCorruptedError(
         f"The log of the Delta table {location.target} is damaged: {path.name} in {LOG} is empty "
@@ -232,14 +232,14 @@ def _torn(location: DeltaLocation, path: Path, *, is_last: bool) -> TargetCorrup
 
 
 def _remove_expired(table: DeltaTable) -> None:
-    """Remove old entries that a checkpoint covers, unless the table says to keep them."""
+    """Remove old entries that a checkpoint covers, unless the table keeps them."""
     keep = table.metadata().configuration.get("delta.enableExpiredLogCleanup", "true")
     if keep.lower() == "false":
         return
     try:
         table.cleanup_metadata()
     except (DeltaError, OSError) as error:
-        _log.warning("Old entries of the log of a Delta table are still there: %s", error)
+        _log.warning("Old entries of the log of a Delta table could not be removed: %s", error)
 
 
 def _newest_checkpoint(versions: dict[str, int]) -> int:

@@ -65,7 +65,7 @@ class Lineage:
         return version <= self.version and not taken_back
 
     def presence(self, batch: int, record: SinkRecord | None) -> Presence:
-        """Tell whether the table has a batch.
+        """Find whether the table has a batch.
 
         Args:
             batch: Its number.
@@ -132,7 +132,7 @@ def check_has(
 ) -> None:
     """Refuse a table that lacks a batch of the stream.
 
-    Costs a look at the commits since the batch, which are none where nobody else writes.
+    Reads the commits since the batch, which are none where there is no other writer.
 
     Args:
         table: The table; `None` where there is none.
@@ -142,7 +142,7 @@ def check_has(
         state: The checkpoint location, for the message.
 
     Raises:
-        LostBatchesError: It lacks the batch; says which, and how to go on.
+        LostBatchesError: It lacks the batch; the message has which, and how to go on.
         TargetUnreachableError: Its storage failed.
     """
     why = _lost(table, target, app_id, expected)
@@ -163,7 +163,7 @@ def check_has(
 
 
 def _lost(table: DeltaTable | None, target: str, app_id: str, expected: SinkRecord) -> str | None:
-    """Say why a batch cannot be in the table; `None` when it is there."""
+    """Why a batch cannot be in the table; `None` when it is there."""
     if expected.is_accepted and not expected.table_id:
         return None
     if table is None:
@@ -181,7 +181,7 @@ def _lost(table: DeltaTable | None, target: str, app_id: str, expected: SinkReco
 
 
 def _taken_back(table: DeltaTable, target: str, app_id: str, expected: SinkRecord) -> str | None:
-    """Say how a batch that was in the table got out of it; `None` when it is there."""
+    """How a batch that was in the table got out of it; `None` when it is there."""
     if table.version() < expected.version:
         return f"its log ends at version {table.version()}, and had {expected.version}"
     found = lineage(table, target, app_id, since=max(0, expected.version))

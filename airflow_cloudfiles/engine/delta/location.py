@@ -2,7 +2,7 @@
 
 A folder of this machine, or a place in a cloud. There the data files go through the `ObjectStore`
 of the cloud and the log through `deltalake`, which has clients of its own: both are given the same
-identity. What `deltalake` is told holds secrets, so it is made when it is needed and kept nowhere.
+identity. The options of `deltalake` hold secrets, so it is made when it is needed and kept nowhere.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ class DeltaLocation:
         location = cls(target, normalize_uri(target))
         if location.uri.startswith("memory:"):
             raise UnsupportedOptionError(
-                f"The target {target} cannot be written: tables are on disks and in clouds."
+                f"The target {target} cannot be written: a table must be on a local disk, S3, "
+                "Azure Storage or Cloud Storage."
             )
         location._check_name()
         return location
@@ -139,7 +140,7 @@ class DeltaLocation:
             raise self._failed(what, text, lasts=bool(_REFUSAL.search(text))) from None
 
     @contextlib.contextmanager
-    def reaching(self, what: str) -> Iterator[None]:
+    def translate_store_errors(self, what: str) -> Iterator[None]:
         """Put what a store or the local disk raises into a sentence.
 
         Raises:
@@ -152,13 +153,13 @@ class DeltaLocation:
             raise self._failed(what, f"{error}.", lasts=not is_transient(error)) from error
 
     def _failed(self, what: str, reason: str, *, lasts: bool) -> SinkError:
-        said = f"The Delta table {self.target} {what}: {reason}"
+        failure = f"The Delta table {self.target} {what}: {reason}"
         if lasts:
             return TargetAccessError(
-                f"{said} Correct the place, and let the identity in use list, read, write and "
-                "delete there."
+                f"{failure} Correct the location, and grant the identity in use permission to "
+                "list, read, write and delete there."
             )
-        return TargetUnreachableError(f"{said} Run again when the place can be reached.")
+        return TargetUnreachableError(f"{failure} Run again when the location can be reached.")
 
     def _check_name(self) -> None:
         """Refuse names that `deltalake`, which takes them for parts of a URL, would change."""
@@ -174,7 +175,7 @@ class DeltaLocation:
         if found:
             raise SinkError(
                 f"The target {self.target!r} has {found} in its path, which the deltalake library "
-                "takes for something else than a name. Choose another path."
+                "does not take literally. Choose another path."
             )
 
 
@@ -250,7 +251,7 @@ def _of_gcp(_bucket: str) -> dict[str, str]:
         options["google_service_account"] = access.keyfile_path
     elif access.anonymous:
         options["google_skip_signature"] = "true"
-        # It asks for a token nevertheless when it writes (object_store 0.13), unless told so twice.
+        # Without this option, too, it asks for a token when it writes (object_store 0.13).
         options["google_service_account_key"] = json.dumps(_NO_KEY)
     endpoint = access.storage_endpoint or os.environ.get("STORAGE_EMULATOR_HOST")
     if endpoint:
@@ -265,7 +266,7 @@ def _address(key: str, allow_key: str, endpoint: str) -> dict[str, str]:
 
 
 def _without_secrets(text: str, options: dict[str, str]) -> str:
-    """One line of what an error says, without what it was told in confidence."""
+    """One line of what an error says, without the secrets it was given."""
     line = " ".join(_COLORS.sub("", text).replace("↳", "").split())
     for key, value in options.items():
         if key.endswith(_SECRETS):

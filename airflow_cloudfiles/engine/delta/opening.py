@@ -30,7 +30,7 @@ def open_table(target: str, version: int | None = None) -> DeltaTable | None:
         TargetUnreachableError: Its storage failed, or refused us.
     """
     location = DeltaLocation.of(target)
-    with location.reaching("cannot be looked for"):
+    with location.translate_store_errors("cannot be opened"):
         if not _has_log(location):
             return None
     try:

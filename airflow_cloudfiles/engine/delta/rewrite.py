@@ -1,12 +1,12 @@
 """How are data files of a table replaced by others?
 
 1. A file is read batch by batch, as the columns the table has by now.
-2. What becomes of the rows is written to new files, which nobody sees yet.
+2. What becomes of the rows is written to new files, which no reader sees yet.
 3. One commit removes the old files and adds the new ones, unless another writer has removed one of
-   the old, or changed the columns: then the commit fails, and whoever rewrites looks again.
+   the old, or changed the columns: then the commit fails, and the rewriter reads the table again.
 
 Memory holds a batch, and in a cloud the file that is being written, never a table. Killed at
-any point, this leaves the table as it was, or as it was to be; files that nobody sees go with
+any point, this leaves the table as it was, or as it was to be; files of no version go with
 the table's vacuum.
 """
 
@@ -52,8 +52,8 @@ class TableFile:
     Attributes:
         name: Its path in the table's folder, as the table's log has it.
         size: Its bytes.
-        nulls: How many nulls each column has, as far as the log tells.
-        rows: How many rows, if the log tells.
+        nulls: How many nulls each column has, as far as the log has it.
+        rows: How many rows, if the log has it.
     """
 
     name: str
@@ -62,7 +62,7 @@ class TableFile:
     nulls: dict[str, int]
 
     def has_only_nulls(self, column: str) -> bool:
-        """Whether the log says that a column has no value in this file."""
+        """Whether, by the log, a column has no value in this file."""
         return self.rows is not None and self.nulls.get(column) == self.rows
 
 
@@ -147,8 +147,8 @@ class TableSnapshot:
         refuse_features(self.table, target)
         if self.table.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
             raise SinkError(
-                f"{target} has delta.appendOnly=true: no row of it may change. Set it to false, or "
-                "choose another target."
+                f"{target} has delta.appendOnly=true: its rows must not change. Set it to false, "
+                "or choose another target."
             )
         if "deletionVectors" in (self.table.protocol().reader_features or []):
             raise SinkError(
@@ -159,14 +159,14 @@ class TableSnapshot:
     def _refuse_names(self) -> None:
         """Refuse names that are not what the log writes.
 
-        `deltalake` (1.6), told to remove `a%20b`, removes `a%2520b`, and its rows are there twice.
+        `deltalake` (1.6), asked to remove `a%20b`, removes `a%2520b`, and its rows are there twice.
         """
         odd = next((name for name in self.files if not _PLAIN_NAME.fullmatch(name)), None)
         if odd is not None:
             raise SinkError(
-                f"{self.location.target} has a data file with a name that is no part-....parquet "
-                f"({odd}), so its files are not replaced here. Rewrite the table once, for "
-                "instance with OPTIMIZE."
+                f"{self.location.target} has a data file whose name is not of the form "
+                f"part-....parquet ({odd}), so its files are not replaced here. Rewrite the table "
+                "once, for instance with OPTIMIZE."
             )
 
 
@@ -186,7 +186,7 @@ def replace(
         snapshot: The version that the old files were read in.
         removed: The old files.
         added: The new files.
-        note: Goes into the commit's own metadata; keys that are nobody else's.
+        note: Goes into the commit's own metadata; under keys of this package.
 
     Raises:
         CommitFailedError: Another writer has removed an old file, or changed the columns, or was

@@ -82,7 +82,7 @@ class TablePlan:
             SchemaMismatchError: The table must change, and may not.
         """
         if self.widened and not (merge_schema and widens):
-            told = few(
+            widened = few(
                 [
                     f"{each.path} is {each.have} but {each.want} in the stream"
                     for each in self.widened
@@ -90,7 +90,7 @@ class TablePlan:
                 characters=200,
             )
             raise SchemaMismatchError(
-                f"Failed to merge fields of {target}: {told}. Set mergeSchema=true and "
+                f"Failed to merge fields of {target}: {widened}. Set mergeSchema=true and "
                 "typeWidening=true to have the table rewritten with the wider type, or give the "
                 "column the table's type with a schema hint (cloudFiles.schemaHints) and "
                 "`cloudfiles infer --again`, or choose another target."
@@ -181,8 +181,8 @@ def refuse_features(table: DeltaTable, target: str) -> None:
 
 def _refused(target: str, rules: list[str]) -> SinkError:
     return SinkError(
-        f"{target} cannot be written in this version, because {'; '.join(rules)}. Choose a "
-        "table without, or write to it with Delta's own jars (writeStream.format('delta'))."
+        f"{target} cannot be written in this version, because {'; '.join(rules)}. Choose a table "
+        "without them, or write to it with Delta's own jars (writeStream.format('delta'))."
     )
 
 
@@ -198,7 +198,7 @@ def check_columns(columns: Iterable[pa.Field], target: str, within: str = "") ->
         SchemaMismatchError: One never had a value, so that it has no type (B129), or two differ
             only in case (B127), or a map has VARIANTs as keys.
     """
-    # Whatever a session says of case: to Delta, two spellings are always one column.
+    # Whether or not the session is case-sensitive: to Delta, two spellings are always one column.
     seen: dict[str, str] = {}
     for column in columns:
         twin = seen.setdefault(column.name.lower(), column.name)
@@ -285,23 +285,23 @@ class _Comparison:
             key = self._type(have.keyType, want.keyType, (*at, "key"))
             value = self._type(have.valueType, want.valueType, (*at, "value"))
             return MapType(key, value, have.valueContainsNull)
-        told = (dotted(at), have.simpleString(), want.simpleString())
+        path, old, new = dotted(at), have.simpleString(), want.simpleString()
         if wider_type(have, want, is_parquet=True) == want:
-            self.widened.append(WidenedColumn(*told))
+            self.widened.append(WidenedColumn(path, old, new))
             return want
         repair = ""
         if wider_type(want, have, is_parquet=True) == have:
             repair = (
                 "If the stream has it in its schema log, a promotion was killed, or the schema was "
-                f"rolled back: cloudfiles promote --field {told[0]}={told[1]} makes them agree. "
+                f"rolled back: cloudfiles promote --field {path}={old} makes them agree. "
             )
         way = (
             "Give the column the table's type with a schema hint (cloudFiles.schemaHints) and "
             "`cloudfiles infer --again`"
         )
         if isinstance(have, VariantType):
-            way = "No hint makes a VARIANT: leave out a hint that says otherwise"
+            way = "A hint cannot make a column a VARIANT: remove the hint for it"
         raise SchemaMismatchError(
-            f"Failed to merge fields: {told[0]} is {cut(told[1])} in {self._target} but "
-            f"{cut(told[2])} in the stream. {repair}{way}, or choose another target."
+            f"Failed to merge fields: {path} is {cut(old)} in {self._target} but "
+            f"{cut(new)} in the stream. {repair}{way}, or choose another target."
         )

@@ -1,6 +1,6 @@
 """What does a state know of the table that its stream writes to?
 
-Who the stream is to the table, which batch the table must have, and the record of each commit.
+The stream's identity in the table, which batch the table must have, and the record of each commit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def application(state: ObjectStore) -> str | None:
-    """Tell which stream writes: the id in the state, or else Spark's own id of the query.
+    """Identify the stream that writes: the id in the state, or else Spark's own id of the query.
 
     Returns:
         The application id of its commits; `None` when the state is new.
@@ -36,7 +36,7 @@ def application(state: ObjectStore) -> str | None:
 
 
 def expected(log: SinkLog, batch: int) -> Expected | None:
-    """Tell what the table must have when a batch is to be committed.
+    """Find what the table must have when a batch is to be committed.
 
     Raises:
         LostBatchesError: A replay has not come to its end.

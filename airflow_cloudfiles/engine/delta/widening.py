@@ -55,7 +55,7 @@ def widening_rule(options: Values, *, default: bool) -> WideningRule | None:
 
     Args:
         options: Of the sink.
-        default: Whether tables are rewritten when the options do not say.
+        default: Whether tables are rewritten by default.
 
     Raises:
         OptionError: A value is not valid.
@@ -73,18 +73,18 @@ def widen_table(
 
     Raises:
         SchemaMismatchError: The table is larger than the rule allows.
-        CommitFailedError: Another writer was first: look again.
+        CommitFailedError: Another writer was first: try again.
         SinkError: The table has rules or features with which it cannot be rewritten here.
         TargetUnreachableError: Its storage failed; the commit may be there or not.
     """
     snapshot = TableSnapshot(table, location)
     size = sum(file.size for file in snapshot.files.values())
-    told = few(
+    widened = few(
         [f"{each.path} from {each.have} to {each.want}" for each in plan.widened], characters=200
     )
     if size > rule.max_bytes:
         raise SchemaMismatchError(
-            f"{location.target} must be rewritten to widen {told}, but has {size:,} bytes, more "
+            f"{location.target} must be rewritten to widen {widened}, but has {size:,} bytes, more "
             f"than typeWideningMaxBytes={rule.max_bytes:,}. Set typeWideningMaxBytes higher to "
             "have it rewritten all the same (by one process, in one commit), or give the column "
             "the table's type with a schema hint (cloudFiles.schemaHints)."
@@ -92,7 +92,7 @@ def widen_table(
     _log.warning(
         "Rewriting %s to widen %s: %s files, %s bytes",
         location.target,
-        told,
+        widened,
         len(snapshot.files),
         size,
     )

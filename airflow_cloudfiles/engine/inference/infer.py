@@ -1,4 +1,4 @@
-"""What does a sample of the files look like?
+"""Which schema does a sample of the files have?
 
 Introduces the files that discovery found to the format that infers their schema, and what it
 infers to the rules that resolve it. Runs wherever it is called: in the process that defines the
@@ -38,7 +38,7 @@ class Inferred:
     Attributes:
         data_schema: Columns found in the records.
         partition_schema: Columns found in the paths.
-        files: Files that were looked at.
+        files: Files that were read.
         bytes: Their size.
         hints: What each hint has changed, in words.
         provenance: For files the columns they were the first to have, as far as that was noted.
@@ -69,7 +69,7 @@ def infer_files(
         options: The options of the source.
         known: The schema there is already: a value that does not fit it is a mismatch, and does
             not hide what else is new in the record.
-        workers: Who may help when there is much to look at; `None` for nobody. The schema
+        workers: Workers that may share a large sample; `None` for none. The schema
             is the same.
 
     Raises:
@@ -116,7 +116,7 @@ def infer_files(
 
 
 def _why(store: ObjectStore, sample: Sequence[FileEntry], options: CloudFilesOptions) -> str | None:
-    """Why nothing was found, as far as the first file that is not empty says."""
+    """Why nothing was found, as far as the first file that is not empty shows."""
     first = next((file for file in sample if file.size), None)
     if first is None:
         return None

@@ -1,7 +1,7 @@
 """How far is the inference, and how long will it take?
 
-A line in the log every few seconds, for a log that somebody reads later; on a terminal one line
-that is rewritten. What takes no time says nothing.
+A line in the log every few seconds, for a log that is read later; on a terminal one line
+that is rewritten. What takes no time is not reported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Progress:
-    """The progress of looking at a sample; a context in which it is told.
+    """The progress of reading a sample; a context in which it is reported.
 
     Args:
         sample: The files.
@@ -57,7 +57,7 @@ class Progress:
         return time.monotonic() - self._began
 
     def add(self, files: int, size: int) -> None:
-        """Take down what was looked at, and say so when it is time to; from any thread."""
+        """Count what was read, and report it when it is time to; from any thread."""
         with self._lock:
             self._files += files
             self._bytes += size
@@ -73,7 +73,7 @@ class Progress:
                 self._width = len(line)
 
     def __str__(self) -> str:
-        """Say how far it is, for people."""
+        """How far it is, for people."""
         speed = self._bytes / max(self.seconds, 1e-9)
         left = f", about {_duration((self._all_bytes - self._bytes) / speed)} left" if speed else ""
         return (

@@ -38,7 +38,7 @@ def infer_source(
         options: The options of the source; with its checkpoint location, where that is known.
         place: Where the files land.
         own: Locations below the source that are not input.
-        workers: Who may help when there is much to look at.
+        workers: Workers that may share a large sample.
 
     Raises:
         SchemaInferenceError: There is no file, or none holds a record (B4).
@@ -49,11 +49,11 @@ def infer_source(
     recorded = _recorded(options, place)
     first = next(recorded, None)
     if first is not None:
-        _log.info("Inferring the schema from the files that are recorded of %s", store.uri)
+        _log.info("Inferring the schema from the recorded files of %s", store.uri)
         try:
             return infer_files(store, chain((first,), recorded), options, workers=workers)
         except SampleGoneError as gone:
-            _log.warning("%s Looking for others", gone)
+            _log.warning("%s Listing the source instead", gone)
     _log.info("Listing %s to infer its schema", store.uri)
     keys = [store.key_of(location) for location in own]
     wanted = FileFilter(store.uri, place.pattern, options.discovery, keys)

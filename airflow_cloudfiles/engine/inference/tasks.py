@@ -1,13 +1,13 @@
-"""Who looks at the files of a sample?
+"""Which process reads which files of a sample?
 
-1. Whoever infers begins with the newest file and goes on in order: most samples are known before
-   anybody else would have started.
+1. The process that infers begins with the newest file and goes on in order: most samples are done
+   before a worker would have started.
 2. When what is left takes longer than it takes helpers to start and to share it, it is cut into
    tasks: small files together, large files of lines in parts.
 3. Each task gives back its evidence, which is absorbed in the order of the sample. So the schema,
    the order of its columns too, is the one that a single process infers.
 
-Formats whose inference gives no evidence are looked at by one process.
+Formats whose inference gives no evidence are read by one process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 TASKS_A_WORKER = 4
 """Tasks are this many times the workers, so that none waits long for the slowest at the end."""
 TRIAL_SECONDS = 1.0
-"""How long one looks alone before the speed is known well enough to decide."""
+"""How long one process reads alone before the speed is known well enough to decide."""
 _log = logging.getLogger(__name__)
 
 
@@ -59,7 +59,7 @@ class SampleTask:
         source_uri: Root that the paths are relative to.
         options: The options of the source.
         known: The schema there is already.
-        ranges: What to look at, in the order of the sample.
+        ranges: What to read, in the order of the sample.
     """
 
     source_uri: str
@@ -95,7 +95,7 @@ class Workers(Protocol):
 
         Args:
             tasks: What to do.
-            on_done: Told of files and bytes when they were looked at, in any order and thread.
+            on_done: Called with the files and bytes that were read, in any order and thread.
 
         Raises:
             RunFailedError: A worker has died.
@@ -111,8 +111,8 @@ class Sample:
         files: The files, newest first.
         options: The options of the source.
         known: The schema there is already.
-        provenance: Takes down which file brought which column, of those that are looked at without
-            help.
+        provenance: Notes which file had which column first, of those that are read without
+            workers.
     """
 
     store: ObjectStore
@@ -128,7 +128,7 @@ def learn_sample(sample: Sample, counts: FetchCounts, workers: Workers | None = 
     Args:
         sample: The files, and how they are read.
         counts: Added to.
-        workers: Who may help when there is much to do; `None` for nobody.
+        workers: Workers that may share a large sample; `None` for none.
 
     Returns:
         What the format observed: the same with and without help.
@@ -152,7 +152,7 @@ def learn_sample(sample: Sample, counts: FetchCounts, workers: Workers | None = 
 
 
 def _can_travel(inference: Inference, options: CloudFilesOptions) -> bool:
-    """Whether others may look at a part; `samplingRatio` counts the records of all files."""
+    """Whether workers may read a part; `samplingRatio` counts the records of all files."""
     ratio = getattr(options.format_options, "sampling_ratio", 1.0)
     return isinstance(inference, TravellingInference) and ratio == 1.0
 
@@ -166,19 +166,19 @@ def _begin(  # noqa: PLR0913 - private
     progress: Progress,
     workers: Workers | None,
 ) -> int:
-    """Look at parts in order until workers are worth it; returns how many were looked at."""
+    """Read parts in order until workers are worth it; returns how many were read."""
     parts = [part for group in groups for part in group]
     costs = [_cost(part, sample.options) for part in parts]
     spent, left = 0, sum(costs)
-    with closing(_looked_at(sample.store, inference, parts, sample.options, counts)) as looked_at:
-        for done, part in enumerate(looked_at, start=1):
+    with closing(_read_in_order(sample.store, inference, parts, sample.options, counts)) as read:
+        for done, part in enumerate(read, start=1):
             progress.add(int(part.start == 0), part.size)
             if sample.provenance is not None:
                 sample.provenance.note(inference.result, sample.store.child_uri(part.file.path))
             spent, left = spent + costs[done - 1], left - costs[done - 1]
             alone = progress.seconds * left / spent
             if workers is not None and progress.seconds >= TRIAL_SECONDS and _pays(workers, alone):
-                _log.info("One process would take %.0f s more: sharing the sample", alone)
+                _log.info("One process would take %.0f s more: distributing the sample", alone)
                 return done
     return len(parts)
 
@@ -192,7 +192,7 @@ def _share(  # noqa: PLR0913 - private
     progress: Progress,
     workers: Workers,
 ) -> None:
-    """Have the workers look at groups, and learn from it in their order."""
+    """Have the workers read groups, and learn from them in their order."""
     tasks = [
         SampleTask(
             source_uri=sample.store.uri,
@@ -220,7 +220,7 @@ def _pays(workers: Workers, alone_seconds: float) -> bool:
 
 
 def _cut(sample: Sample, workers: Workers | None) -> Sequence[tuple[FileRange, ...]]:
-    """Cut a sample into groups of about equal cost; one group where nobody helps."""
+    """Cut a sample into groups of about equal cost; one group without workers."""
     if workers is None:
         return [tuple(FileRange(file) for file in sample.files)]
     can_cut = kind_of(sample.options) == "json" and sample.options.format_options.can_split()
@@ -241,31 +241,31 @@ def _groups_after(
 
 
 def _cost(part: FileRange, options: CloudFilesOptions) -> int:
-    """What looking at a part costs, in bytes; of some formats only the last bytes are read."""
+    """What reading a part costs, in bytes; of some formats only the last bytes are read."""
     return OPEN_COST_BYTES + (0 if options.format in RANDOM_ACCESS else part.size)
 
 
 def learn_task(task: SampleTask) -> Learned:
-    """Carry out a task in a worker; an error of ours is a result, to be raised where it is told."""
+    """Carry out a task in a worker; an error of ours is a result, for the driver to raise."""
     counts = FetchCounts()
     inference = cast("TravellingInference", open_inference(task.options, task.known))
     store = open_store(task.source_uri)
     try:
-        for _ in _looked_at(store, inference, task.ranges, task.options, counts):
+        for _ in _read_in_order(store, inference, task.ranges, task.options, counts):
             pass
     except CloudFilesError as error:
         return Learned(b"", counts, error)
     return Learned(inference.evidence(), counts)
 
 
-def _looked_at(
+def _read_in_order(
     store: ObjectStore,
     inference: Inference,
     parts: Sequence[FileRange],
     options: CloudFilesOptions,
     counts: FetchCounts,
 ) -> Generator[FileRange]:
-    """Look at files or parts of files in order; gives each when it was looked at."""
+    """Read files or parts of files in order; gives each when it was read."""
     range_of = first_range(options, schema_only=True)
     with closing(fetched_ahead(store, parts, range_of)) as coming:
         for part, first in coming:
@@ -286,11 +286,11 @@ def _looked_at(
 def _learning(inference: Inference, part: FileRange) -> Callable[[OpenedFile], Iterator[None]]:
     """What `fetch` is to do with a file: learn from it; there is nothing to give out."""
 
-    def look(file: OpenedFile) -> Iterator[None]:
+    def learn(file: OpenedFile) -> Iterator[None]:
         inference.add_file(file if part.is_whole else _PartOfFile(file, part))
         yield from ()
 
-    return look
+    return learn
 
 
 class _PartOfFile:

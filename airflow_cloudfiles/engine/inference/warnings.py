@@ -1,7 +1,7 @@
 """What should a person know of an inference, besides the schema?
 
-Which hints were applied, and to what; why paths that look like partitions gave no columns; how much
-of the sample could not be looked at.
+Which hints were applied, and to what; why paths with `key=value` folders gave no columns; how much
+of the sample could not be read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _INSIDES = {"element": "elementType", "key": "keyType", "value": "valueType"}
 def applied_hints(
     observed: StructType, partitions: StructType, options: CloudFilesOptions
 ) -> tuple[str, ...]:
-    """Say what each hint has changed.
+    """Describe what each hint has changed.
 
     Args:
         observed: What the sample showed, without hints.
@@ -50,13 +50,13 @@ def applied_hints(
 def no_field(
     uri: str, sample: Sequence[FileEntry], options: CloudFilesOptions, why: str | None
 ) -> str:
-    """Say that a sample has files, but nothing that could be a column.
+    """The message for a sample that has files, but nothing that could be a column.
 
     Args:
         uri: The source.
-        sample: The files that were looked at, at least one.
+        sample: The files that were read, at least one.
         options: The options, of which one may be the reason.
-        why: What the first file that is not empty says of it, in a sentence.
+        why: What the first file that is not empty shows, in a sentence.
     """
     own = options.format_options
     row, reason = "a record with a field", ""
@@ -118,7 +118,7 @@ def warnings_of(
     options: CloudFilesOptions,
     counts: FetchCounts,
 ) -> list[str]:
-    """Say what may surprise whoever sees the schema."""
+    """What may surprise readers of the schema."""
     found = []
     matcher = options.matcher
     if options.partition_columns is None and not partitions.fields:
@@ -127,16 +127,16 @@ def warnings_of(
     keys = [key for key, _ in path_partitions(paths[0])] if paths else []
     if options.partition_columns is None or options.partition_columns:
         found += [
-            f"{key} is a field of the records and a folder, too: the column holds what the records "
-            "say."
+            f"{key} is both a field of the records and a key in the paths: the column holds the "
+            "values of the records."
             for key in options.partition_columns or keys
             if matcher.find(observed, key) is not None and matcher.find(partitions, key) is None
         ]
     if counts.missing_files:
-        found.append(f"{counts.missing_files} files of the sample are gone and were passed over.")
+        found.append(f"{counts.missing_files} files of the sample are gone and were skipped.")
     if counts.corrupt_files:
         found.append(
-            f"{counts.corrupt_files} files of the sample are damaged and were passed over "
+            f"{counts.corrupt_files} files of the sample are damaged and were skipped "
             "(ignoreCorruptFiles)."
         )
     return found

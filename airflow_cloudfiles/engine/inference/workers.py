@@ -1,4 +1,4 @@
-"""Who helps to look at a large sample?
+"""Which workers read a large sample?
 
 Spark's executors where there is a cluster, else processes on this machine. Both end when whoever
 infers does: interrupting an inference leaves nothing running, and nothing written.
@@ -60,7 +60,7 @@ class ProcessWorkers:
             process = free.get()
             try:
                 learned = _ask(process, task)
-            finally:  # also one that has died, which tells the next task so
+            finally:  # also one that has died, which the next task then finds
                 free.put(process)
             on_done(learned.counts.files, learned.counts.bytes)
             return learned
@@ -126,7 +126,7 @@ class SparkWorkers:
 
 
 class _Counted:
-    """`learn_task` in an executor, with accumulators that tell the driver of it."""
+    """`learn_task` in an executor, with accumulators that report to the driver."""
 
     def __init__(self, files: Accumulator[int], size: Accumulator[int]) -> None:
         self._files = files
@@ -147,11 +147,11 @@ def _polled(
     ended = threading.Event()
 
     def poll() -> None:
-        told = (0, 0)
+        reported = (0, 0)
         while not ended.wait(POLL_SECONDS):
             now = (files.value, size.value)
-            on_done(now[0] - told[0], now[1] - told[1])
-            told = now
+            on_done(now[0] - reported[0], now[1] - reported[1])
+            reported = now
 
     thread = threading.Thread(target=poll, name="cloudfiles-infer", daemon=True)
     thread.start()
@@ -195,8 +195,8 @@ def _ask(process: subprocess.Popen[bytes], task: SampleTask) -> Learned:
     except (EOFError, OSError, worker_messages.DecodeError) as error:
         first = task.ranges[0].file.path
         raise RunFailedError(
-            f"A process that looked at files of the sample has died; its task began with {first}. "
-            "Was it short of memory? Look at fewer bytes with "
+            "A worker process that read files of the sample has died; its task began with "
+            f"{first}. It may have run out of memory. Sample fewer bytes with "
             "cloudFiles.schemaInference.sampleSize.numBytes, or give the schema as hints."
         ) from error
     return learned
@@ -211,14 +211,14 @@ def _cores() -> int:
 
 def _work() -> None:
     """Be a process of `ProcessWorkers`: carry out tasks until there are no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who infers decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that infers decides
     logging.basicConfig(
         level=os.environ.get("CLOUDFILES_LOG_LEVEL", "INFO"),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
     answers: Any = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nobody else's words among the answers
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nothing else goes among the answers
     while True:
         try:
             task = worker_messages.receive(sys.stdin.buffer)

@@ -3,8 +3,8 @@
 1. A file whose rescued data has none of the fields is done: files never change.
 2. One that has is read again, changed batch by batch, and written to new files.
 3. A commit puts a group of new files in the place of the old ones. Another writer that came before
-   makes it fail; the new files are given up, and the table is looked at again.
-4. When all files are done, those that came meanwhile are looked at, until there are none.
+   makes it fail; the new files are given up, and the table is read again.
+4. When all files are done, those that came meanwhile are rewritten too, until there are none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GROUP_BYTES = 2 * 2**30
 """Files are replaced in commits of about so many bytes, so that a killed promotion has done
 something, and one that another writer came before has little to do again."""
 MOST_PASSES = 20
-"""How often files that came meanwhile are looked for."""
+"""How often files that came meanwhile are listed."""
 COMMIT_TRIES = 20
 """How often a commit is tried against other writers before giving up."""
 LOG_SECONDS = 10.0
@@ -54,7 +54,7 @@ class Promoted:
             something behind (`partly`), how many do not fit (`unfit`), and how many are in rows
             whose column has a value (`occupied`). The last two stay rescued.
         files_rewritten: Data files that were replaced.
-        files_read: Data files whose rescued data was looked at.
+        files_read: Data files whose rescued data was read.
         bytes_rewritten: Size of the replaced files.
         warnings: For people.
     """
@@ -99,7 +99,7 @@ class Backfill:
         self._done: set[str] = set()
         self._total = PromotionCounts()
         self._conflicts = 0
-        self._last_told = time.monotonic()
+        self._last_logged = time.monotonic()
 
     def run(self) -> None:
         """Go over the table until nothing is left to do."""
@@ -134,7 +134,7 @@ class Backfill:
         group: list[_Replacement] = []
         size = 0
         for number, file in enumerate(files):
-            self._tell(number, len(files))
+            self._log_progress(number, len(files))
             replacement = self._rewritten(snapshot, file)
             if replacement is None:
                 continue
@@ -199,16 +199,17 @@ class Backfill:
     def _lost(self, group: Sequence[_Replacement], error: Exception) -> None:
         """Give up replacements that another writer came before."""
         self._conflicts += 1
-        _log.info("Another writer was first (%s); looking again", error)
+        _log.info("Another writer committed first (%s); trying again", error)
         names = [file.name for each in group for file in each.added]
         data_files.remove(DeltaLocation.of(self._target), names)
         if self._conflicts >= COMMIT_TRIES:
             raise SinkError(
-                f"Rescued data of {self._target} could not be promoted: other writers won "
-                f"{COMMIT_TRIES} times. What was promoted stays; run again when fewer are writing."
+                f"Rescued data of {self._target} could not be promoted: other writers committed "
+                f"first, {COMMIT_TRIES} times. What was promoted stays promoted. Run again when "
+                "there are fewer writers."
             )
 
-    def _tell(self, number: int, files: int) -> None:
-        if time.monotonic() - self._last_told > LOG_SECONDS:
-            self._last_told = time.monotonic()
+    def _log_progress(self, number: int, files: int) -> None:
+        if time.monotonic() - self._last_logged > LOG_SECONDS:
+            self._last_logged = time.monotonic()
             _log.info("Promoting: %s of %s files", number, files)

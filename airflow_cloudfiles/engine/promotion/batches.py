@@ -86,7 +86,7 @@ class Promoter:
     Attributes:
         fields: What is promoted.
         rescued_column: Where rescued data is.
-        columns: The columns of the table that are looked at or changed.
+        columns: The columns of the table that are read or changed.
     """
 
     def __init__(
@@ -121,15 +121,15 @@ class Promoter:
         if not work.changed:
             return batch, work.found
         places = sorted(work.changed)
-        texts = (work.texts[place] for place in places)
-        after = pa.array([text and text.decode() for text in texts], rescued.type)
+        strings = (work.strings[place] for place in places)
+        after = pa.array([text and text.decode() for text in strings], rescued.type)
         work.fill((self.rescued_column,), places, after)
         return work.batch, work.found
 
     def _promote(self, work: _Work, promoted: PromotedField, converter: Converter) -> None:
         """Promote one field."""
         values: dict[int, bytes] = {}
-        for place, text in enumerate(work.texts):
+        for place, text in enumerate(work.strings):
             value = text and find(text, promoted.path, case_sensitive=self._case_sensitive)
             if value:
                 values[place] = value
@@ -139,8 +139,8 @@ class Promoter:
         valid = array.is_valid().to_numpy(zero_copy_only=False)
         taken = [k for k in range(len(free)) if valid[k] or left[k] is None]
         for k in taken:
-            work.texts[free[k]] = replace(
-                work.texts[free[k]] or b"{}",
+            work.strings[free[k]] = replace(
+                work.strings[free[k]] or b"{}",
                 promoted.path,
                 left[k],
                 case_sensitive=self._case_sensitive,
@@ -162,19 +162,19 @@ class _Work:
     Attributes:
         batch: As it is by now, but for the rescued data.
         rows: Rows whose rescued data may have one of the fields.
-        texts: Their rescued data, as it is by now.
-        changed: Places in `texts` that have changed.
+        strings: Their rescued data, as it is by now.
+        changed: Places in `strings` that have changed.
         found: What was found.
     """
 
     batch: pa.RecordBatch
     rows: Rows
-    texts: list[bytes | None]
+    strings: list[bytes | None]
     changed: set[int] = field(default_factory=set)
     found: PromotionCounts = field(default_factory=PromotionCounts)
 
     def fill(self, column: tuple[str, ...], places: Sequence[int], values: pa.Array) -> None:
-        """Put values into a column, or inside one; `places` are those of `texts`."""
+        """Put values into a column, or inside one; `places` are those of `strings`."""
         index = self.batch.schema.get_field_index(column[0])
         arrays = list(self.batch.columns)
         arrays[index] = _filled(arrays[index], column[1:], self.rows[list(places)], values)
@@ -183,8 +183,8 @@ class _Work:
 
 def values_of(rescued: pa.Array, path: tuple[str, ...], *, case_sensitive: bool) -> list[bytes]:
     """The values of one field in rescued data."""
-    texts = rescued.take(hits(rescued, [path], case_sensitive=case_sensitive)).to_pylist()
-    found = (find(text.encode(), path, case_sensitive=case_sensitive) for text in texts)
+    strings = rescued.take(hits(rescued, [path], case_sensitive=case_sensitive)).to_pylist()
+    found = (find(text.encode(), path, case_sensitive=case_sensitive) for text in strings)
     return [value for value in found if value is not None]
 
 

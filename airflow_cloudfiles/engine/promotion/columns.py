@@ -1,7 +1,7 @@
-"""Which column does a field of rescued data become, and who must know of it?
+"""Which column does a field of rescued data become, and where is it recorded?
 
 The table, which gets the column; and the schema log, so that the stream's next run reads the field
-into it. The table comes first: a column that nobody fills harms nobody, while a schema with
+into it. The table comes first: a column that nothing fills does no harm, while a schema with
 a column that the table lacks would fail a stream without `mergeSchema`. Killed between the two, the
 next promotion finds the table's column and goes on from there.
 """
@@ -35,7 +35,7 @@ class Asked:
 
     Attributes:
         path: Its names, from the outside in, as rescued data has them.
-        kind: The type that was asked for; `None` when the values are to tell.
+        kind: The type that was asked for; `None` to infer it from the values.
     """
 
     path: tuple[str, ...]
@@ -71,8 +71,8 @@ def parse_fields(fields: Mapping[str, str | None] | Sequence[str]) -> list[Asked
         for other in found:
             if all(a.lower() == b.lower() for a, b in zip(asked.path, other.path, strict=False)):
                 raise OptionError(
-                    f"The fields to promote, {other.name} and {asked.name}, are the same or one "
-                    "inside the other. Promote the outer one, or the inner one."
+                    f"The fields to promote, {other.name} and {asked.name}, are the same, or one "
+                    "is inside the other. Promote one of them."
                 )
         found.append(asked)
     if not found:
@@ -84,7 +84,7 @@ def _parse(path: str, kind: str | None) -> Asked:
     try:
         columns = parse_columns(f"{path} {kind or 'STRING'}")
     except SchemaHintError as failure:
-        reason = failure.message.partition(": ")[2].partition(" The text: ")[0]
+        reason = failure.message.partition(": ")[2].partition(" The text there: ")[0]
         raise OptionError(
             f"The field to promote, {path!r} as {kind or 'whatever it holds'}, cannot be read: "
             f"{reason} Write a dotted path and a type in DDL, such as user.zip and STRING; names "
@@ -123,7 +123,7 @@ def kind_at(schema: StructType, path: Sequence[str]) -> tuple[tuple[str, ...], D
 def resolved_kind(
     asked: Asked, *, in_table: DataType | None, in_log: DataType | None
 ) -> DataType | None:
-    """The type of a promoted field; `None` when its values are to tell.
+    """The type of a promoted field; `None` to infer it from the values.
 
     Args:
         asked: The field.
@@ -139,17 +139,17 @@ def resolved_kind(
         known = in_table  # wider than in the log: a promotion was killed before it wrote there
     if in_table is not None and _grows(in_table, known) != known:
         raise IncompatibleSchemaError(
-            f"{asked.name} is {_told(in_table)} in the table but {_told(in_log)} in the schema "
-            "log. Run the stream once, so that the two agree."
+            f"{asked.name} is {_type_name(in_table)} in the table but "
+            f"{_type_name(in_log)} in the schema log. Run the stream once, so that the two agree."
         )
     if asked.kind is None or known is None or asked.kind == known:
         return asked.kind or known
     if _grows(known, asked.kind) == asked.kind:
         return asked.kind
     raise IncompatibleSchemaError(
-        f"{asked.name} is a column of type {_told(known)} already and cannot become "
-        f"{_told(asked.kind)}: its values would not keep what they are. Leave the type out to "
-        f"fill it with the rescued values that fit {_told(known)}; the others stay rescued."
+        f"{asked.name} is a column of type {_type_name(known)} already and cannot become "
+        f"{_type_name(asked.kind)}: its values would change. Leave the type out to fill it with "
+        f"the rescued values that fit {_type_name(known)}; the others stay rescued."
     )
 
 
@@ -160,7 +160,7 @@ def _grows(have: DataType | None, want: DataType | None) -> DataType | None:
     return wider_type(have, want, is_parquet=True)
 
 
-def _told(kind: DataType | None) -> str:
+def _type_name(kind: DataType | None) -> str:
     return "nothing" if kind is None else kind.simpleString()
 
 

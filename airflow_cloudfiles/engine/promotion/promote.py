@@ -8,12 +8,12 @@
    it by itself.
 4. File by file, rows that have the field in their rescued data get it into the column, as far as it
    fits, and out of the rescued data. Files without such a row are not touched. A commit replaces a
-   group of files; nobody sees a row with the value in both places, or in neither.
-5. Files that came meanwhile, from a run that began before step 3, are looked at as well, until a
+   group of files; no reader sees a row with the value in both places, or in neither.
+5. Files that came meanwhile, from a run that began before step 3, are rewritten as well, until a
    whole pass finds nothing.
 
 Each step finds out by itself what is done. So a promotion can be killed anywhere and run again, run
-twice at once, and run while the stream writes: whoever commits second to one file looks again.
+twice at once, and run while the stream writes: the second to commit to one file reads it again.
 It notes no application transaction in the table: the stream's batches are not its business.
 """
 
@@ -95,7 +95,7 @@ def promote(promotion: Promotion) -> Promoted:
         What this call has done.
 
     Raises:
-        OptionError: A field that cannot be promoted, or whose type nothing tells.
+        OptionError: A field that cannot be promoted, or whose type cannot be inferred.
         TargetNotDeltaError: There is no table.
         IncompatibleSchemaError: There is a column of another type.
         SchemaMismatchError: The table is too large to be widened.
@@ -213,7 +213,7 @@ class _Stream:
 def _resolved(
     asked: Sequence[Asked], snapshot: TableSnapshot, known: StructType, stream: _Stream
 ) -> list[PromotedField]:
-    """The fields with their columns and types; those nobody gave are inferred."""
+    """The fields with their columns and types; those not given are inferred."""
     columns: dict[str, tuple[str, ...]] = {}
     kinds: dict[str, DataType | None] = {}
     for each in asked:

@@ -1,8 +1,8 @@
 """How is one field taken out of rescued data, and the rest left as it was?
 
-Rescued data is one JSON object that looks like the record with everything taken away that found
-its column; nested fields keep their path, `_file_path` comes last. Texts are cut, not parsed and
-written again: what stays keeps its digits, its escapes and its order.
+Rescued data is one JSON object that is the record without everything that found its column; nested
+fields keep their path, `_file_path` comes last. Values are cut out, not parsed and written again:
+what stays keeps its digits, its escapes and its order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec import Raw
 from airflow_cloudfiles.engine.formats.json import tokens as json_tokens
 
 FILE_PATH: Final = "_file_path"
-"""The member that says which file a row is from; without any other, nothing is rescued."""
+"""The member with the file that a row is from; without any other, nothing is rescued."""
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
 _QUOTE: Final = b'"'
 
@@ -40,7 +40,7 @@ def find(rescued: bytes, path: Path, *, case_sensitive: bool) -> bytes | None:
             return None
         try:
             found = members(value)
-        except json_tokens.NotJsonError:  # somebody else wrote into the column
+        except json_tokens.NotJsonError:  # another writer wrote into the column
             return None
         place = _place(found, name, case_sensitive=case_sensitive)
         value = None if place is None else found[place][1]

@@ -1,7 +1,7 @@
-"""What does a text of CSV or XML stand for, in a column of some type?
+"""What is the value of a CSV or XML string in a column of some type?
 
-In these formats every value is a text, and rescued as a JSON string. Their own readers know which
-texts are numbers, dates or booleans, and by which options. What they make of a text is written as
+In these formats every value is a string, and rescued as a JSON string. Their own readers know which
+strings are numbers, dates or booleans, and by which options. What they make of one is written as
 JSON, in the one form that the JSON reader takes for that type; what they refuse is wrapped, so
 that the JSON reader refuses it too.
 """
@@ -54,7 +54,7 @@ _NUMBER: Final = re.compile(
 
 
 def has_string_values(options: CloudFilesOptions) -> bool:
-    """Whether the values of a format are texts."""
+    """Whether the values of a format are strings."""
     return isinstance(options.format_options, CsvOptions | XmlOptions)
 
 
@@ -84,7 +84,7 @@ class StringConverter:
         """A value as the JSON reader takes it for a type.
 
         Args:
-            value: Strict JSON, whose leaves are texts.
+            value: Strict JSON, whose leaves are strings.
             kind: The type.
         """
         first = value[:1]
@@ -115,12 +115,12 @@ class StringConverter:
 
 
 def unwrapped(value: bytes) -> bytes:
-    """What the JSON reader has left, with the texts it was meant to refuse as they were."""
+    """What the JSON reader has left, with the strings it was meant to refuse as they were."""
     return _WRAPPED.sub(rb"\1", value)
 
 
 def with_guessed_types(value: bytes) -> bytes:
-    """A value of XML with numbers and booleans where its texts look like them, for inference."""
+    """A value of XML, with numbers and booleans where its strings are such, for inference."""
     first = value[:1]
     if first == b"{":
         return as_object([(key, with_guessed_types(text)) for key, text in members(value)])

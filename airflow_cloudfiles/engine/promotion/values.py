@@ -2,7 +2,7 @@
 
 They are read by the very code that reads records: each value becomes a record of one field, in a
 line of JSON, and the JSON reader gives an Arrow array, and back what does not fit. So a promoted
-value is what the stream itself would have read, had it known the column. Texts of CSV and XML go
+value is what the stream itself would have read, had it known the column. Strings of CSV and XML go
 through the conversions of their own readers first (`strings`).
 """
 
@@ -48,9 +48,9 @@ _OF_JSON: Final = (
     "timestampFormat",
     "timestampNTZFormat",
 )
-"""Options that say how values are read; of texts, their own readers know."""
+"""Options that say how values are read; strings are read by the format's own reader."""
 _TYPED: Final = frozenset({"avro", "orc", "parquet"})
-"""Formats whose fields have types, whatever the options say."""
+"""Formats whose fields have types, whatever the options are."""
 _FIELD: Final = "value"
 _RESCUED: Final = "rescued"
 
@@ -60,7 +60,7 @@ def reading_options(stream: CloudFilesOptions, given: Mapping[str, str]) -> Clou
 
     Args:
         stream: The options of the stream.
-        given: The same, as texts.
+        given: The same, as strings.
     """
     lower = {name.lower(): value for name, value in given.items()}
     names = _KEPT_OPTIONS if has_string_values(stream) else (*_KEPT_OPTIONS, *_OF_JSON)
@@ -93,17 +93,17 @@ class Converter:
         self, kind: DataType, reading: CloudFilesOptions, stream: CloudFilesOptions
     ) -> None:
         self._kind = kind
-        self._texts = None
+        self._strings = None
         if has_string_values(stream):
-            self._texts = StringConverter(stream)
-            self._texts.check(kind)
+            self._strings = StringConverter(stream)
+            self._strings.check(kind)
         self._reader = JsonReader(StructType([StructField(_FIELD, kind)]), reading)
 
     def read(self, values: Sequence[bytes]) -> tuple[pa.Array, list[bytes | None]]:
         """Read values.
 
         Args:
-            values: Strict JSON texts.
+            values: Strict JSON.
 
         Returns:
             The column, and of each value what does not fit: `None` for nothing. A value of which
@@ -116,12 +116,12 @@ class Converter:
             found = None if text is None else find(text.encode(), [_FIELD], case_sensitive=True)
             # What the reader takes for no record, for instance by its depth, is left as it was.
             left.append(value if text is not None and found is None else found)
-        if self._texts is not None:
+        if self._strings is not None:
             left = [None if each is None else unwrapped(each) for each in left]
         return batch.column(0), left
 
     def _as_json(self, value: bytes) -> bytes:
-        return value if self._texts is None else self._texts.as_json(value, self._kind)
+        return value if self._strings is None else self._strings.as_json(value, self._kind)
 
 
 class FieldTypeInference:
@@ -140,14 +140,14 @@ class FieldTypeInference:
         self._values = 0
 
     def add(self, values: Iterable[bytes]) -> None:
-        """Look at values."""
+        """Learn from values."""
         found = list(values)
         self._values += len(found)
         if not found:
             return
         if self._of_csv is not None:
-            texts = pa.array([text_of(value) for value in found], pa.string())
-            self._csv_type = self._of_csv.of(texts.drop_null(), self._csv_type)
+            strings = pa.array([text_of(value) for value in found], pa.string())
+            self._csv_type = self._of_csv.of(strings.drop_null(), self._csv_type)
         else:
             seen = map(with_guessed_types, found) if self._guesses else found
             self._inference.add(b"".join(map(_line, seen)))

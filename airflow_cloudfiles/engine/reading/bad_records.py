@@ -6,7 +6,7 @@ With `badRecordsPath` a task writes them, before its micro-batch is committed, a
 <badRecordsPath>/<stream>-<start of the batch>/bad_records/<file>-<first byte>-<end>-<part>.json
 ```
 
-The names say which bytes of which version of which file the records come from, so whoever reads
+The names say which bytes of which version of which file the records come from, so a reader
 these bytes again, because a task or the whole batch is repeated, replaces what it wrote before. A
 repeated batch may be cut into other ranges: those an earlier try wrote, and that this one reads
 too, are removed. So when a batch is in the table, each of its bad records is here once (B76); a
@@ -113,7 +113,7 @@ class BadRecordWriter:
         self._flush()
         if self._store is None:
             return
-        with _speaking(self._context):
+        with _translate_errors(self._context):
             for key in [entry.path for entry in self._store.list(self._folder)]:
                 if self._is_left(key.removeprefix(self._folder)):
                     self._store.delete(key)
@@ -124,7 +124,7 @@ class BadRecordWriter:
             if not source.lines:
                 continue
             store = self._open()
-            with _speaking(self._context):
+            with _translate_errors(self._context):
                 store.put(self._folder + source.key(source.parts), b"".join(source.lines))
             source.parts += 1
             source.lines.clear()
@@ -158,7 +158,7 @@ class BadRecordWriter:
 
 
 def _sources(split: Split) -> dict[str, _Source]:
-    """What a split reads of each file, by the URI that records are told with."""
+    """What a split reads of each file, by the URI that records are reported with."""
     store = open_store(split.context.source_uri)
     found: dict[str, _Source] = {}
     for part in split.ranges:
@@ -186,15 +186,15 @@ def _location(context: BatchContext) -> str:
 
 
 @contextmanager
-def _speaking(context: BatchContext) -> Iterator[None]:
-    """Say what failed, and that trying again may help."""
+def _translate_errors(context: BatchContext) -> Iterator[None]:
+    """Raise errors that name the location, and whether running again may help."""
     try:
         yield
     except OSError as error:
         place = f"badRecordsPath {_location(context)}"
-        said = f"Records that are not valid cannot be written to {place}: "
+        failed = f"Records that are not valid cannot be written to {place}: "
         if is_transient(error):
-            raise TargetUnreachableError(f"{said}{error}. Run again.") from error
+            raise TargetUnreachableError(f"{failed}{error}. Run again.") from error
         raise TargetAccessError(
-            f"{said}{error}. Let this identity list, write and delete there."
+            f"{failed}{error}. Grant this identity permission to list, write and delete there."
         ) from error

@@ -88,8 +88,8 @@ def refuse_compressed(chunk: bytes, uri: str) -> None:
     """Refuse the first bytes of a file that is cut, if its name did not say it is compressed."""
     if chunk.startswith(MARKS):
         raise FileUnreadableError(
-            f"{uri} is compressed but its name does not say so, and it is too large to be read by "
-            "one task. Name it with the ending .gz, .bz2, .xz, .zst, .lz4 or .snappy."
+            f"{uri} is compressed, but its name has no ending that says so, and it is too large to "
+            "be read by one task. Rename it to end in .gz, .bz2, .xz, .zst, .lz4 or .snappy."
         )
 
 
@@ -130,7 +130,7 @@ def _refuse_misnamed(lower: str, uri: str) -> None:
     if ending in _ENDINGS:
         raise FileUnreadableError(
             f"{uri} is damaged: its name ends in {ending} but its content is not of that kind. "
-            "Replace it, or name it for what it is."
+            "Replace it, or correct its name."
         )
     if ending == ".zip":
         raise FileUnreadableError(

@@ -1,4 +1,4 @@
-"""What do LZ4 and Snappy look like in files?
+"""How are LZ4 and Snappy framed in files?
 
 Both compress blocks in memory; how blocks make up a file is said elsewhere:
 
@@ -120,7 +120,7 @@ def unpack_lz4(packed: bytes, most: int) -> bytes:
     most = min(most, _LZ4_RATIO * len(packed))
     content = _try_lz4(packed, most)
     if content is None:
-        raise ValueError("it has a chunk that is no LZ4, or larger than its block")
+        raise ValueError("it has a chunk that is not LZ4, or larger than its block")
     # Arrow does not tell how much it is: as much as asked for, if it cannot be one byte less.
     if most > 1 and _try_lz4(packed, most - 1) is None:
         return content

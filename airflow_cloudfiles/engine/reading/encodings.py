@@ -59,7 +59,7 @@ def without_mark(chunk: bytes, uri: str) -> bytes:
     codec, mark = _codec_of(chunk[:_LONGEST_MARK], UTF8)
     if codec != UTF8:
         raise FileUnreadableError(
-            f"{uri} is in {codec.upper()}, as its first bytes say, and too large to be read by "
+            f"{uri} is in {codec.upper()}, as its first bytes show, and too large to be read by "
             f"one task as UTF-8. Set encoding={codec.upper()}, or write it in UTF-8."
         )
     return chunk[mark:]
@@ -84,7 +84,7 @@ def _read_fully(stream: IO[bytes], size: int) -> bytes:
 
 
 class _Rejoined(io.RawIOBase):
-    """A stream of which the first bytes were looked at."""
+    """A stream whose first bytes have been inspected."""
 
     def __init__(self, first: bytes, stream: IO[bytes]) -> None:
         super().__init__()
@@ -150,7 +150,8 @@ class _Decoded(io.RawIOBase):
         except UnicodeError as error:
             start = error.start if isinstance(error, UnicodeDecodeError) else 0
             raise FileUnreadableError(
-                f"{self._uri} is not in {self._codec.upper()}: byte {self._position - held + start}"
-                f" cannot be read ({getattr(error, 'reason', error)}). Set encoding to what the "
-                "file is in, or write it anew."
+                f"{self._uri} is not in {self._codec.upper()}: byte "
+                f"{self._position - held + start} cannot be read "
+                f"({getattr(error, 'reason', error)}). Set encoding to the encoding of the file, "
+                "or write the file again."
             ) from error

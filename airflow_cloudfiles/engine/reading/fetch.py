@@ -5,7 +5,7 @@ its present version if that can be done consistently, and refused otherwise; whe
 a file is an entry of its own, it is left to the entry of that version.
 
 Where the store has etags, a small file costs one request: the read itself asks for the version that
-was discovered. A local file is looked at before and after.
+was discovered. The version of a local file is checked before and after.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ FirstRead = Callable[[], bytes]
 FirstRange = Callable[[int], tuple[int, int]]
 """What is read first of a file of some size: where it begins, and how long it is."""
 Superseded = Callable[[FileEntry], None]
-"""What is told of a file's version that is newer than the one that was discovered."""
+"""Called with a file's version that is newer than the one that was discovered."""
 END_BYTES = 2**16
 """Where a format keeps its schema at one end of its files, it is mostly within so many bytes."""
 HEADS = 16
-"""Files that are looked at side by side before they are cut."""
+"""Files whose version is checked at once before they are cut."""
 _Made = TypeVar("_Made")
 
 
@@ -85,8 +85,8 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
         first: Gives what is read first if it was fetched ahead (`first_read`).
         range_of: The part of a file that is read first, by its size; default is the beginning.
         was_refused: Whether a file that is gone was refused before, so that its user has removed
-            it as the error said; it is skipped, too.
-        superseded: Told of the version that is there when it is not the one that was discovered;
+            it as the error advised; it is skipped, too.
+        superseded: Called with the version that is there when it is not the discovered one;
             then nothing is read. `None`: the version that is there is read.
 
     Raises:
@@ -105,14 +105,14 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
         if reason is None:
             raise FileMissingError(
                 f"{store.child_uri(part.file.path)} was discovered but is gone. Put it back, or "
-                "set ignoreMissingFiles=true to go on without it."
+                "set ignoreMissingFiles=true to skip it."
             ) from error
         _log.warning("Skipped %s: %s", store.child_uri(part.file.path), reason)
         counts.missing_files += int(part.start == 0)
     except FileUnreadableError as error:
         if not ignore_corrupt:
             raise
-        _log.warning("Given up, because ignoreCorruptFiles is true: %s", error)
+        _log.warning("Skipped the rest of a file, because ignoreCorruptFiles is true: %s", error)
         counts.corrupt_files += 1
     except OSError as error:
         if is_transient(error):
@@ -122,8 +122,8 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
             ) from error
         reason = error.strerror or str(error)
         raise FileUnreadableError(
-            f"{store.child_uri(part.file.path)} cannot be read: {reason}. Mend its permissions or "
-            "its content and run again, or remove it and set ignoreMissingFiles=true."
+            f"{store.child_uri(part.file.path)} cannot be read: {reason}. Correct its permissions "
+            "or its content and run again, or remove it and set ignoreMissingFiles=true."
         ) from error
 
 
@@ -132,7 +132,7 @@ def _why_skipped(
 ) -> str | None:
     """Why the stream goes on without a file that is gone; `None` when it does not."""
     if was_refused is not None and was_refused(file):
-        return "it was refused for its new fields, and is removed"
+        return "it was refused for its new fields and has been removed"
     return "it is gone (ignoreMissingFiles)" if ignore_missing else None
 
 
@@ -153,7 +153,10 @@ def _counted(  # noqa: PLR0913, PLR0917 - private
     is_other = _version(found) != _version(part.file)
     if is_other and part.is_whole and superseded is not None:
         superseded(found)
-        _log.warning("Left to its newer version: %s", store.child_uri(part.file.path))
+        _log.warning(
+            "Skipped, because a newer version of it is recorded: %s",
+            store.child_uri(part.file.path),
+        )
         counts.superseded_files += 1
         return
     if is_other:
@@ -247,10 +250,10 @@ def packed(
 
 
 def _is_same(store: ObjectStore, file: FileEntry) -> bool:
-    """Whether a file is the version that was discovered, as far as its store tells."""
+    """Whether a file is the version that was discovered, as far as its store knows."""
     try:
         found = store.head(file.path)
-    except OSError:  # reading it will say what is wrong
+    except OSError:  # reading it will report what is wrong
         return True
     return found is None or _version(found) == _version(file)
 
@@ -289,11 +292,11 @@ def _accept_change(
     uri = store.child_uri(part.file.path)
     if not part.is_whole:
         raise FileChangedError(
-            f"{uri} changed after it was cut into ranges ({part.file.size} bytes then, "
+            f"{uri} changed after it was split into ranges ({part.file.size} bytes then, "
             f"{found.size} now). Nothing of it was committed: run again."
         )
     _log.warning(
-        "%s changed since it was discovered (%s bytes then, %s now); its present content is read",
+        "%s changed since it was discovered (%s bytes then, %s now); its current content is read",
         uri,
         part.file.size,
         found.size,

@@ -148,11 +148,11 @@ def _rescued(column: pa.Array, lost: dict[str, str], file_uri: str) -> pa.Array:
     """Add partition values that do not fit their type to the rescued data of every row."""
     inner = json.dumps(lost)[1:-1]
     alone = f"{{{inner}, {json.dumps({'_file_path': file_uri})[1:]}"
-    texts = [
+    values = [
         alone if text is None else f"{{{inner}, {text.removeprefix('{')}"
         for text in column.to_pylist()
     ]
-    return pa.array(texts, type=column.type)
+    return pa.array(values, type=column.type)
 
 
 def _schema(text: str) -> StructType:

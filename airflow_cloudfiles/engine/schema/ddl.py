@@ -126,7 +126,8 @@ def parse_columns(text: str, matcher: NameMatcher = CASE_INSENSITIVE) -> list[Co
         matcher: How the names of a struct's fields are compared, none of which may come twice.
 
     Raises:
-        SchemaHintError: The text is not such a list; says where, and what was probably meant.
+        SchemaHintError: The text is not such a list; the message has the position, and what was
+            probably meant.
     """
     return _Parser(text, matcher).columns()
 
@@ -237,8 +238,8 @@ class _Parser:
             _fail(
                 self._text,
                 token.position,
-                f"DECIMAL({precision},{scale}) is not a type: at most {MAX_DECIMAL_PRECISION} "
-                "digits, of which none or more, up to all, are behind the point",
+                f"DECIMAL({precision},{scale}) is not a type: the precision is 1 to "
+                f"{MAX_DECIMAL_PRECISION}, the scale 0 to the precision",
             )
         return DecimalType(precision, scale)
 
@@ -285,7 +286,7 @@ class _Parser:
             _fail(
                 self._text,
                 token.position,
-                f"files are not read into the type {token.value.upper()} here; use STRING",
+                f"files cannot be read into the type {token.value.upper()} here; use STRING",
             )
         near = difflib.get_close_matches(token.value.lower(), _NAMES, n=1)
         hint = f"; did you mean {near[0].upper()}?" if near else f"; types are {', '.join(_NAMES)}"
@@ -340,8 +341,8 @@ def _field(name: str, kind: DataType, nullable: bool, comment: str | None) -> St
 def _fail(text: str, position: int, what: str) -> NoReturn:
     end = "" if what.endswith("?") else "."
     raise SchemaHintError(
-        f"cloudFiles.schemaHints cannot be read: at character {position}, {what}{end} There it "
-        f"says: {_around(text, position)}"
+        f"cloudFiles.schemaHints cannot be read: at character {position}, {what}{end} The text "
+        f"there: {_around(text, position)}"
     )
 
 

@@ -1,6 +1,6 @@
 """How do two schemas differ, and what are their columns called?
 
-Works on Spark's schema JSON as it stands in the schema log, so that whoever only looks needs no
+Works on Spark's schema JSON as it stands in the schema log, so that a reader of the log needs no
 Spark.
 """
 

@@ -47,9 +47,9 @@ class ColumnOrigin:
     Attributes:
         path: Which one: `a`, `a.b`, `a.element.b`, `a.value.b`.
         type: Its type, as Spark writes it.
-        version: The version that brought it.
+        version: The version that added it.
         created: When that was written: ISO 8601, UTC.
-        by: Who wrote it; `None` when it does not say.
+        by: The author; `None` when it is not recorded.
         file: A file that has it; `None` when the version does not say, and for partition columns.
         retyped_in: Versions that gave it another type since.
     """
@@ -94,8 +94,8 @@ class SchemaHistory:
         numbers = self._log.numbers()
         if not numbers:
             raise StateError(
-                f"There is no schema in {printable_path(self.uri)}: nothing was inferred there "
-                "yet. Name the folder that has _schemas/."
+                f"There is no schema in {printable_path(self.uri)}: none has been inferred there "
+                "yet. Name the folder that contains _schemas/."
             )
         number = numbers[-1] if version is None else version
         if number not in numbers:
@@ -106,7 +106,7 @@ class SchemaHistory:
         return self._entry(number)
 
     def diff(self, old: int | None = None, new: int | None = None) -> list[SchemaChange]:
-        """Tell how two versions differ.
+        """Compare two versions.
 
         Args:
             old: A version; the one before `new`, unless it is named.
@@ -122,7 +122,7 @@ class SchemaHistory:
         return diff_json(_columns_of(before), _columns_of(after))
 
     def blame(self, version: int | None = None) -> list[ColumnOrigin]:
-        """Tell which version, and which file, brought each column of a version.
+        """Find which version, and which file, had each column of a version first.
 
         A column that was gone for a while counts from when it came back, unless a rollback brought
         it back.
@@ -155,7 +155,7 @@ class SchemaHistory:
         Args:
             to: The version whose columns to take.
             pin: Stay at them until `unpin`: what a new field does from then on, see `pin`.
-            note: Why, for who reads the log later.
+            note: Why, for readers of the log.
 
         Raises:
             StateError: There is no such version.
@@ -177,7 +177,7 @@ class SchemaHistory:
                 newest is rolled back to.
             new_fields: What a field does that the version lacks: it goes to the rescued data
                 column (`rescue`), or fails the stream (`fail`). No type is widened.
-            note: Why, for who reads the log later.
+            note: Why, for readers of the log.
 
         Raises:
             OptionError: `new_fields` is neither.
@@ -257,12 +257,12 @@ def _originated(entry: SchemaEntry, before: dict[str, ColumnOrigin]) -> dict[str
 
 
 def _is_nested(kind: str) -> bool:
-    """Whether a change inside is told with what is inside."""
+    """Whether a change inside is reported with what is inside."""
     return kind.startswith(("struct<", "array<", "map<"))
 
 
 def _files(reason: Mapping[str, Any]) -> dict[str, str]:
-    """Which file brought which path, as far as a version says.
+    """Which file had which path first, as far as a version records it.
 
     What is behind the name of a top-level column and a point holds for all that is inside it: older
     versions named the new top-level fields and one file that had them.

@@ -57,7 +57,7 @@ def resolve(
     """Make the schema of a stream from what a format observed in a sample.
 
     Args:
-        observed: Fields in order of appearance; `NullType` where no value told the type.
+        observed: Fields in order of appearance; `NullType` where no value showed the type.
         options: The stream's options: hints, partition columns, column names it reserves.
         paths: Paths of the sample, relative to the source.
 
@@ -130,6 +130,6 @@ def check_reserved(hints: Sequence[ColumnDefinition], options: CloudFilesOptions
             continue
         if hint.path != (corrupt,) or not isinstance(hint.data_type, StringType):
             raise SchemaHintError(
-                f"cloudFiles.schemaHints names {'.'.join(hint.path)!r}, but the column for records "
-                f"that are not valid is {corrupt!r} and a string. Write: {corrupt} STRING."
+                f"cloudFiles.schemaHints names {'.'.join(hint.path)!r}, but {corrupt!r} is the "
+                f"corrupt record column, a string. Write: {corrupt} STRING."
             )

@@ -90,7 +90,7 @@ def read_entry(log: NumberedLog, version: int) -> SchemaEntry:
         body = json.loads(entry.body)
         pin = body["pin"]["newFields"] if "pin" in body else None
         if pin is not None and pin not in NEW_FIELDS:
-            raise ValueError(f"it is pinned with newFields={pin!r}")  # noqa: TRY301 - told below
+            raise ValueError(f"it is pinned with newFields={pin!r}")  # noqa: TRY301 - reported below
         return SchemaEntry(
             version,
             str(entry.header.get("created")),
@@ -106,7 +106,7 @@ def read_entry(log: NumberedLog, version: int) -> SchemaEntry:
 
 
 def not_a_version(name: str, failure: Exception) -> CorruptedStateError:
-    """Say that an entry of the log is none."""
+    """The error of an entry of the log that is not valid."""
     return CorruptedStateError(
         f"{name} is not a schema version: {failure}. Restore the schema location from a backup, or "
         "start the stream with a new one."
@@ -137,7 +137,7 @@ def append_entry(log: NumberedLog, entry: SchemaEntry) -> bool:
 
 
 def author() -> str:
-    """Who writes: the Airflow task where there is one, else the user and the host."""
+    """The author of a version: the Airflow task where there is one, else the user and the host."""
     dag, task = os.environ.get("AIRFLOW_CTX_DAG_ID"), os.environ.get("AIRFLOW_CTX_TASK_ID")
     if dag and task:
         run = os.environ.get("AIRFLOW_CTX_DAG_RUN_ID")

@@ -2,7 +2,7 @@
 
 A folder named `key=value` below the source is a Hive partition. Unless
 `cloudFiles.partitionColumns` names them, the keys are columns when all sampled paths have the same
-ones in the same order, and otherwise none is (B36 to B39). Named keys are looked for in every
+ones in the same order, and otherwise none is (B36 to B39). Named keys are searched for in every
 path, wherever they stand (B40, B42). A partition that appears later is not a column (B41).
 
 Decided here: in an inferred schema a record's own field wins over a key of the same name (Spark

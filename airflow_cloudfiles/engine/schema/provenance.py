@@ -1,6 +1,6 @@
-"""Which file brought which column?
+"""Which file had which column first?
 
-Noted while files are looked at one after the other, for people: the schema log tells of each column
+Noted while files are read one after the other, for people: the schema log has, for each column,
 the first file that had it.
 """
 
@@ -37,7 +37,7 @@ class Provenance:
 
         Args:
             result: Gives the schema of all files so far.
-            file_uri: The file that was looked at last.
+            file_uri: The file that was read last.
         """
         if self._seconds > MOST_SECONDS:
             return
@@ -50,7 +50,7 @@ class Provenance:
         self._seconds += time.monotonic() - began
 
     def by_file(self, after: StructType, before: StructType | None = None) -> dict[str, list[str]]:
-        """For each file the paths it brought, of those that a schema has and another lacks."""
+        """For each file the paths it had first, of those that a schema has and another lacks."""
         old = paths_of((before or StructType([])).jsonValue())
         found: dict[str, list[str]] = {}
         for path in paths_of(after.jsonValue()):

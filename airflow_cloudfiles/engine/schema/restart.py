@@ -95,10 +95,10 @@ def restarted(latest: SchemaVersion, options: CloudFilesOptions) -> Restarted:
     data, warnings = latest.data_schema, []
     for hint in hints:
         if matcher.key(hint.path[0]) in keys:
-            of_paths, told = _hinted(of_paths, hint, latest, matcher)
+            of_paths, ignored = _hinted(of_paths, hint, latest, matcher)
         else:
-            data, told = _hinted(data, hint, latest, matcher)
-        warnings += told
+            data, ignored = _hinted(data, hint, latest, matcher)
+        warnings += ignored
     of_paths = beside(data, of_paths, matcher)
     changes = (*diff(latest.data_schema, data), *diff(latest.partition_schema, of_paths))
     warnings += _forgotten(latest, hints, matcher) + _retyped(latest, options)
@@ -113,11 +113,11 @@ def restarted(latest: SchemaVersion, options: CloudFilesOptions) -> Restarted:
 
 
 def not_null_warning(columns: Mapping[str, tuple[bool, DataType]], where: str) -> str | None:
-    """Say that `NOT NULL` is not enforced; `None` when nothing says `NOT NULL`.
+    """The warning that `NOT NULL` is not enforced; `None` when nothing is `NOT NULL`.
 
     Args:
         columns: By name whether a column may be NULL, and its type.
-        where: What says so.
+        where: Where it is declared.
     """
     found = [
         name
@@ -164,7 +164,7 @@ def _partitions(
 ) -> StructType:
     """The columns of the paths that are wanted: those there are, then new ones.
 
-    New ones are strings, unless they are hinted: no path is looked at for their types.
+    New ones are strings, unless they are hinted: no path is inspected for their types.
     """
     key = matcher.key
     names = {key(name): name for name in wanted}
@@ -179,7 +179,7 @@ def _partitions(
 def _forgotten(
     latest: SchemaVersion, hints: Sequence[ColumnDefinition], matcher: NameMatcher
 ) -> list[str]:
-    """Say which hints were there when the schema was inferred and are not any more."""
+    """Warn of hints that were there when the schema was inferred and are not any more."""
     before = _recorded(latest).get(HINTS)
     now = {tuple(map(matcher.key, hint.path)) for hint in hints}
     known = parse_columns(before, matcher) if isinstance(before, str) else []
@@ -195,7 +195,7 @@ def _forgotten(
 
 
 def _retyped(latest: SchemaVersion, options: CloudFilesOptions) -> list[str]:
-    """Say that types are inferred otherwise than they were."""
+    """Warn that types are inferred otherwise than they were."""
     before, now = _recorded(latest).get(TYPED), options.infer_column_types
     if not isinstance(before, bool) or before == now:
         return []

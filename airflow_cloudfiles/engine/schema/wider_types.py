@@ -1,6 +1,6 @@
 """Which columns need wider types for the values that were rescued?
 
-For formats whose files do not say types: the text of a rescued number tells the narrowest type
+For formats whose files do not say types: the text of a rescued number determines the narrowest type
 that holds it, and the matrix (`widening`) whether its column may become that. Rescued data is what
 the reader made of it: one JSON object a row, offending leaves under their source names, nested ones
 under their path.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 FILE_KEY: Final = "_file_path"
 """The last member of rescued data: the file the row came from."""
 ALL_TEXT: Final = frozenset({"csv", "xml"})
-"""Formats in which numbers are written like texts, and so are rescued as JSON strings."""
+"""Formats in which every value is a string, so that numbers are rescued as JSON strings."""
 
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,6})?", re.ASCII)
 _INTEGRAL: Final = ((ByteType(), 7), (ShortType(), 15), (IntegerType(), 31), (LongType(), 63))
@@ -63,7 +63,7 @@ class WiderTypes:
         self.files: dict[str, str] = {}
         self._options = options
         self._without_hints = dataclasses.replace(options, schema_hints=None)
-        self._reads_texts = options.format in ALL_TEXT
+        self._reads_strings = options.format in ALL_TEXT
         # Where case matters, a name in another case is rescued for its name, not for its value.
         self._key = str if options.reader_case_sensitive else options.matcher.key
         self._columns = {
@@ -103,7 +103,7 @@ class WiderTypes:
         self.schema = wider
 
     def _type(self, kind: DataType, value: Any) -> DataType | None:
-        """The type of a rescued value, in the shape of its column; `None` when it tells none."""
+        """The type of a rescued value, in the shape of its column; `None` when it has none."""
         if isinstance(kind, StructType) and isinstance(value, dict):
             return self._struct(kind, value)
         if isinstance(kind, ArrayType) and isinstance(value, list):
@@ -112,7 +112,7 @@ class WiderTypes:
         if isinstance(kind, MapType) and isinstance(value, dict):
             inside = self._all(kind.valueType, value.values())
             return None if inside is None else MapType(kind.keyType, inside)
-        if isinstance(value, str) and self._reads_texts and _NUMBER.fullmatch(value):
+        if isinstance(value, str) and self._reads_strings and _NUMBER.fullmatch(value):
             value = _decimal(value)
         return _number_type(value) if isinstance(value, Decimal) else None
 

@@ -275,7 +275,7 @@ def test_a_field_that_is_a_folder_too_is_named(
 ) -> None:
     _land(source / "day=1" / "1.json", {"day": 2}, at=1)
     assert resolve_schema(_options(source)).partition_schema.names == []
-    assert "day is a field of the records and a folder, too" in caplog.text
+    assert "day is both a field of the records and a key in the paths" in caplog.text
 
 
 def test_the_log_shows_the_schema_as_a_tree(source: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -249,7 +249,7 @@ def test_who_loses_every_race_gives_up_and_says_so(
 
     monkeypatch.setattr(backfill, "replace", never)
     monkeypatch.setattr(backfill, "COMMIT_TRIES", 3)
-    with pytest.raises(SinkError, match="other writers won 3 times"):
+    with pytest.raises(SinkError, match="other writers committed first, 3 times"):
         landed.promote({"zip": "INT"})
     assert _check(landed, 1) == 0
     files = {path.name for path in Path(landed.target).glob("*.parquet")}

@@ -119,8 +119,8 @@ def test_nested_types_nest():
         ("a DECIMAL(x)", 11, "expected a number"),
         ("a INT NOT", 10, "NULL after NOT"),
         ("a INT COMMENT b", 15, "a quoted text"),
-        ("a INTERVAL", 3, "not read into the type INTERVAL"),
-        ("a VARIANT", 3, "not read into the type VARIANT"),
+        ("a INTERVAL", 3, "cannot be read into the type INTERVAL"),
+        ("a VARIANT", 3, "cannot be read into the type VARIANT"),
     ],
 )
 def test_what_cannot_be_read_is_shown_with_its_place(text, position, says):
