@@ -293,7 +293,7 @@ def short_type(kind: DataType) -> str:
 
 
 def simple_ddl(schema: StructType) -> str:
-    """The schema on one line, in Spark's DDL, for people and for error texts."""
+    """The schema on one line, in Spark's DDL, for people and for error messages."""
     return ", ".join(_ddl_field(field, " ") for field in schema.fields)
 
 

@@ -210,7 +210,7 @@ def _committed_before(
     _check_same_plan(table, target, batch)
     location = DeltaLocation.of(target)
     with location.translate_errors("may lose a commit"):
-        make_durable(location)  # whoever committed it may have been killed before it did
+        make_durable(location)  # the process that committed it may have been killed before it did
     kept = names_of(table)
     is_new = any(file.name in kept for file in files)
     if is_new:

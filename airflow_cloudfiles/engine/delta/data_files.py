@@ -249,7 +249,7 @@ def _bound(like: pq.Statistics, raw: Any) -> object | None:
     but never wrong.
 
     Args:
-        like: Of the column, which tell its type.
+        like: Of the column, for their type.
         raw: The value as Parquet stores it: for one of its types no Python value is made, since
             Python has no dates beyond the years 1 to 9999.
     """

@@ -5,8 +5,8 @@ nor a folder. So every commit of this package goes through `durable_commit`:
 
 1. The names of the data files are put on the disk. (Their bytes are there since they were closed.)
 2. `deltalake` commits, but removes no entry of the log yet.
-3. All entries and checkpoints that this process has not synced yet are, whoever has written them:
-   a table is whole only with all of them. Then their folder is.
+3. All entries and checkpoints that this process has not synced yet are, whichever process wrote
+   them: a table is whole only with all of them. Then their folder is.
 4. Entries that a checkpoint covers, and that are older than the table keeps them, are removed.
 
 Only then is the commit acknowledged. A power failure before may leave an entry, or a checkpoint,
@@ -81,7 +81,7 @@ def make_durable(location: DeltaLocation) -> bool:
     """Put a table's log on the disk, as far as this process has not done so.
 
     A commit that is found there, rather than made, may be of a process that was killed before it
-    could do so: whoever acknowledges that commit calls this, too.
+    could do so: the process that acknowledges that commit calls this, too.
 
     Returns:
         Whether the newest version has a checkpoint, and this call has synced it.
@@ -162,8 +162,9 @@ def refuse_unreadable(location: DeltaLocation) -> None:
 def set_aside_torn(location: DeltaLocation) -> bool:
     """Rename what a power failure has left without content, where nothing that counted is lost.
 
-    That are the newest entry, or entries, with none behind them that is whole: whoever acknowledges
-    a commit has synced all before it. And a checkpoint, if all entries that it repeats are there.
+    That are the newest entry, or entries, with none behind them that is whole: the process
+    that acknowledges a commit has synced all before it. And a checkpoint, if all entries that it
+    repeats are there.
     (A table that lacks a batch nevertheless is found by what the stream's state knows.)
 
     Returns:

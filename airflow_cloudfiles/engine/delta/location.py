@@ -242,7 +242,7 @@ def _of_azure(bucket: str) -> dict[str, str]:
 
 
 def _of_gcp(_bucket: str) -> dict[str, str]:
-    """Identity and address for Cloud Storage; without a key, `deltalake` looks for its own."""
+    """Identity and address for Cloud Storage; without a key, `deltalake` searches for its own."""
     access: GcpAccess = of_kind(GcpAccess, None) or GcpAccess()
     options: dict[str, str] = {}
     if access.keyfile_json:

@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.delta.variant import delta_columns
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.formats.columnar.types import holds_variant
@@ -201,7 +202,7 @@ def check_columns(columns: Iterable[pa.Field], target: str, within: str = "") ->
     # Whether or not the session is case-sensitive: to Delta, two spellings are always one column.
     seen: dict[str, str] = {}
     for column in columns:
-        twin = seen.setdefault(column.name.lower(), column.name)
+        twin = seen.setdefault(CASE_INSENSITIVE.key(column.name), column.name)
         if twin != column.name:
             raise SchemaMismatchError(
                 f"Columns {within}{twin} and {within}{column.name} differ only in case, so "
@@ -238,9 +239,10 @@ class _Comparison:
     def struct(self, have: StructType, want: StructType, at: tuple[str, ...]) -> StructType:
         """The columns of `have`, wide enough for `want`."""
         by_name = {each.name: each for each in want.fields}
-        spelled = {each.name.lower(): each.name for each in have.fields}
+        key = CASE_INSENSITIVE.key
+        spelled = {key(each.name): each.name for each in have.fields}
         for name in by_name:
-            twin = spelled.setdefault(name.lower(), name)
+            twin = spelled.setdefault(key(name), name)
             if twin != name:
                 raise SchemaMismatchError(
                     f"Column {'.'.join((*at, name))} differs only in case from {twin} of "

@@ -1,7 +1,7 @@
 """Which workers read a large sample?
 
-Spark's executors where there is a cluster, else processes on this machine. Both end when whoever
-infers does: interrupting an inference leaves nothing running, and nothing written.
+Spark's executors where there is a cluster, else processes on this machine. Both end when the
+process that infers does: interrupting an inference leaves nothing running, and nothing written.
 
 `python -m airflow_cloudfiles.engine.inference.workers` is one such process: it reads tasks from
 its standard input until that ends, and writes what it learned to its standard output.

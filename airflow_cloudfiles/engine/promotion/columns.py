@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import DataType, StructField, StructType
 
+from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.errors import (
     IncompatibleSchemaError,
     OptionError,
@@ -69,7 +70,7 @@ def parse_fields(fields: Mapping[str, str | None] | Sequence[str]) -> list[Asked
     for path, kind in given.items():
         asked = _parse(str(path), kind)
         for other in found:
-            if all(a.lower() == b.lower() for a, b in zip(asked.path, other.path, strict=False)):
+            if all(map(CASE_INSENSITIVE.same, asked.path, other.path)):
                 raise OptionError(
                     f"The fields to promote, {other.name} and {asked.name}, are the same, or one "
                     "is inside the other. Promote one of them."
@@ -113,10 +114,9 @@ def kind_at(schema: StructType, path: Sequence[str]) -> tuple[tuple[str, ...], D
                 f"{short_type(kind)}, and only what is inside structs is promoted. Promote "
                 f"{'.'.join(spelled)} as a whole, or handle it in a query."
             )
-        fields = [] if kind is None else kind.fields
-        same = [each for each in fields if each.name.lower() == name.lower()]
-        spelled.append(same[0].name if same else name)
-        kind = same[0].dataType if same else None
+        field = None if kind is None else CASE_INSENSITIVE.find(kind, name)
+        spelled.append(name if field is None else field.name)
+        kind = None if field is None else field.dataType
     return tuple(spelled), kind
 
 
@@ -169,7 +169,7 @@ def with_column(schema: StructType, path: Sequence[str], kind: DataType) -> Stru
     head, *rest = path
     fields = list(schema.fields)
     for place, known in enumerate(fields):
-        if known.name.lower() != head.lower():
+        if not CASE_INSENSITIVE.same(known.name, head):
             continue
         inner = kind
         if rest and isinstance(known.dataType, StructType):

@@ -1,7 +1,7 @@
 """How does a field of the rescued data become a column, and get back what it missed?
 
 1. The type is resolved: what was asked for, or the column there is, or what the rescued values of
-   the whole table tell, by the rules of the stream's inference.
+   the whole table show, by the rules of the stream's inference.
 2. All rescued values of the fields are converted, as step 4 will do it, and thrown away: what
    fails, fails before anything has changed.
 3. The table gets the column, then the schema log (`columns`): the stream's next run fills
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import DataType, StructType
 
+from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.commit import add_columns
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
@@ -181,19 +182,18 @@ class _Stream:
 
     def check(self, asked: Sequence[Asked], latest: SchemaVersion | None) -> None:
         """Refuse fields that are no fields of records."""
-        own = {self.rescued_column.lower(), "_file_path"}
+        key = CASE_INSENSITIVE.key
+        own = {key(self.rescued_column), "_file_path"}
         named = self.options.partition_columns or ()
-        partitions = {
-            *(each.lower() for each in named),
-            *(each.lower() for each in (latest.partition_schema.names if latest else ())),
-        }
+        in_log = latest.partition_schema.names if latest else ()
+        partitions = CASE_INSENSITIVE.keys((*named, *in_log))
         for each in asked:
-            if each.path[0].lower() in own:
+            if key(each.path[0]) in own:
                 raise OptionError(
                     f"{each.name} is part of the rescued data itself and cannot be promoted. Name "
                     "a field of your records."
                 )
-            if each.path[0].lower() in partitions:
+            if key(each.path[0]) in partitions:
                 raise OptionError(
                     f"{each.name} is a partition column: its values are in the paths of the files, "
                     "and a column of that name from the records would take its place. Name a field "

@@ -69,7 +69,7 @@ def replace(
 
 
 def members(value: bytes) -> list[tuple[bytes, bytes]]:
-    """Keys and values of an object, as their texts, keys that are there twice included.
+    """Keys and values of an object, as they are written, keys that are there twice included.
 
     Raises:
         NotJsonError: It is no object.

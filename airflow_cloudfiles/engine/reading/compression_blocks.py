@@ -1,6 +1,6 @@
 """How are LZ4 and Snappy framed in files?
 
-Both compress blocks in memory; how blocks make up a file is said elsewhere:
+Both compress blocks in memory; how blocks make up a file is defined elsewhere:
 
 - Hadoop, and so Spark, writes for each block its size, then for each compressed chunk of it the
   chunk's size and the chunk (`BlockCompressorStream`); all sizes take four bytes, big end first.
@@ -121,7 +121,7 @@ def unpack_lz4(packed: bytes, most: int) -> bytes:
     content = _try_lz4(packed, most)
     if content is None:
         raise ValueError("it has a chunk that is not LZ4, or larger than its block")
-    # Arrow does not tell how much it is: as much as asked for, if it cannot be one byte less.
+    # Arrow does not report how much it is: as much as asked for, if it cannot be one byte less.
     if most > 1 and _try_lz4(packed, most - 1) is None:
         return content
     return content[: _lz4_size(packed)]

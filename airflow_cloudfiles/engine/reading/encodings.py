@@ -1,6 +1,6 @@
 """In which encoding is a text?
 
-What comes out is UTF-8 without a byte order mark. A text that is said to be UTF-8, which is the
+What comes out is UTF-8 without a byte order mark. A file that is declared as UTF-8, which is the
 default, is UTF-16 or UTF-32 if it begins with the mark of one of these. Otherwise UTF-8 passes as
 it is: what is invalid in it is the business of the format, record by record. In any other encoding
 a byte that means nothing makes the file unreadable: a sign put in its place would be a silent loss.
@@ -69,7 +69,7 @@ def _codec_of(head: bytes, encoding: str) -> tuple[str, int]:
     """The codec of a text, and the length of its mark."""
     codec = UTF8 if encoding.lower() in {"utf-8", "utf8", "utf-8-sig"} else encoding
     for mark, of_mark in _MARKS:
-        # A mark counts where the name allows for it, and everywhere in what is said to be UTF-8.
+        # A mark counts where the name allows for it, and everywhere in what is declared as UTF-8.
         if head.startswith(mark) and (codec == UTF8 or of_mark.startswith(codec)):
             return of_mark, len(mark)
     return _UNMARKED.get(codec, codec), 0

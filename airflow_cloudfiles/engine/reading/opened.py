@@ -126,7 +126,7 @@ class StoreFile:
         """Blocks of the lines that start within `[start, end)` of an uncompressed file.
 
         A line belongs to the range its first byte is in: a range skips to the first line start (it
-        looks at the bytes before its own first to see whether that is one) and reads past its end
+        reads the bytes before its own first to see whether that is one) and reads past its end
         to finish its last line.
         """
         if start:  # with `ignoreCorruptFiles`, other parts do not hear of what the first one finds
@@ -221,7 +221,7 @@ class _Lines:
 def piece(store: ObjectStore, file: FileEntry, start: int, length: int) -> bytes:
     """Read a piece of a version of a file.
 
-    Of a version that has an etag, another length is no end of the file. A local file is looked at
+    Of a version that has an etag, another length is no end of the file. A local file is checked
     when it was read; it may have become shorter.
 
     Raises:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.naming import quoted
 
 if TYPE_CHECKING:
@@ -119,11 +120,13 @@ def _partners(old: Json, new: Json) -> dict[str, Json]:
     """
     exact = {field["name"]: field for field in new["fields"]}
     names = {field["name"] for field in old["fields"]}
-    respelled = {name.lower(): field for name, field in exact.items() if name not in names}
+    respelled = {
+        CASE_INSENSITIVE.key(name): field for name, field in exact.items() if name not in names
+    }
     return {
         name: field
         for name in names
-        if (field := exact.get(name) or respelled.get(name.lower())) is not None
+        if (field := exact.get(name) or respelled.get(CASE_INSENSITIVE.key(name))) is not None
     }
 
 

@@ -314,7 +314,7 @@ def test_other_types_are_not_taken_for_a_variant(tmp_path: Path) -> None:
             )
             with pytest.raises(SchemaMismatchError, match=r"to merge fields: v is .*vari") as error:
                 commit(target, 1, column(want, [None]))
-            assert ("A hint cannot make a VARIANT" in str(error.value)) == (want == kind)
+            assert ("A hint cannot make a column a VARIANT" in str(error.value)) == (want == kind)
 
 
 def test_a_map_with_variants_as_keys_is_refused_by_name(tmp_path: Path) -> None:

@@ -312,7 +312,7 @@ def test_large_files_go_through_in_batches_and_groups(
     ("fields", "message"),
     [
         ([], "no field to promote"),
-        (["a", "A.b"], "the same or one is inside the other"),
+        (["a", "A.b"], "the same, or one is inside the other"),
         (["a,b"], "cannot be read"),
         (["a b c"], "cannot be read"),
         ({"a": "NUMBER"}, "'NUMBER' is not a type"),
