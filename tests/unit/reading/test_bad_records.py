@@ -164,7 +164,7 @@ def test_a_place_that_fails_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     context = _context(tmp_path, str(tmp_path / "file" / "bad"))
     bad = _record(tmp_path, "f.json", "x")
-    with pytest.raises(TargetAccessError, match=r"badRecordsPath .*file/bad.*Let this identity"):
+    with pytest.raises(TargetAccessError, match=r"badRecordsPath .*file/bad.*Grant this identity"):
         _write(context, [FileRange(_entry("f.json"))], [bad])
 
 
