@@ -16,7 +16,7 @@ from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta.commit import BatchId
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.formats.json.reader import JsonReader, Piece
+from airflow_cloudfiles.engine.formats.json.reader import JsonReader, LinePiece
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.promotion.backfill import Promoted
 from airflow_cloudfiles.engine.promotion.promote import Promotion, promote
@@ -36,7 +36,7 @@ def read(records: Iterable[object], schema: StructType, **options: str) -> pa.Re
         each if isinstance(each, bytes) else json.dumps(each, ensure_ascii=False).encode()
         for each in records
     ]
-    return reader.read([Piece(FILE, b"".join(line + b"\n" for line in lines))])
+    return reader.read([LinePiece(FILE, b"".join(line + b"\n" for line in lines))])
 
 
 @dataclass

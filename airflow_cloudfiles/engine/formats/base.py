@@ -11,19 +11,20 @@ What they are given is an `OpenedFile`: bytes that the stream fetches when they 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Protocol, runtime_checkable
 
-from airflow_cloudfiles.engine.files import FileEntry
-
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from airflow_cloudfiles.engine.files import FileEntry
+
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LinePiece:
     """Complete lines of one file, or of a part of it.
 
     Attributes:
@@ -65,6 +66,13 @@ class ReadCounts:
     rescued_rows: int = 0
     corrupt_records: int = 0
     dropped_records: int = 0
+
+    def add(self, other: ReadCounts) -> None:
+        """Count what another has counted, too."""
+        self.rows += other.rows
+        self.rescued_rows += other.rescued_rows
+        self.corrupt_records += other.corrupt_records
+        self.dropped_records += other.dropped_records
 
 
 class UnknownFields(Exception):  # noqa: N818 - a signal to the stream, which makes it an error
@@ -134,7 +142,7 @@ class BlockReader(Protocol):
     bad_records: list[BadRecord]
     """Grows while reading when `badRecordsPath` is set; the stream empties it."""
 
-    def read(self, pieces: Sequence[Piece]) -> pa.RecordBatch:
+    def read(self, pieces: Sequence[LinePiece]) -> pa.RecordBatch:
         """Read lines into one batch, rows in the order of the lines.
 
         Raises:

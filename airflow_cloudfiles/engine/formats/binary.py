@@ -6,16 +6,21 @@ long it is, and its bytes as they are stored: never decompressed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError, IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats.base import BadRecord, OpenedFile, ReadCounts
-from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.formats.record_policy import batch_schema, make_batch
 from airflow_cloudfiles.engine.types import to_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql.types import StructType
+
+    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 _COLUMNS: Final = {
     "path": pa.string(),
@@ -51,9 +56,7 @@ class BinaryReader:
                     "columns are: path STRING, modificationTime TIMESTAMP, length BIGINT, "
                     "content BINARY."
                 )
-        rescued = options.rescued_data_column
-        extra = [] if rescued is None else [StructField(rescued, StringType())]
-        self.arrow_schema: pa.Schema = to_arrow(StructType([*data_schema.fields, *extra]))
+        self.arrow_schema = batch_schema(data_schema, options)
         self.counts = ReadCounts()
         self.bad_records: list[BadRecord] = []
 
@@ -79,11 +82,7 @@ class BinaryReader:
             found["content"] = _content(file)
         arrays = [pa.array([found.get(each.name)], each.type) for each in self.arrow_schema]
         self.counts.rows += 1
-        if arrays:
-            yield pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
-        else:
-            empty = pa.Array.from_buffers(pa.struct([]), 1, [None], children=[])
-            yield pa.RecordBatch.from_struct_array(empty)
+        yield make_batch(arrays, self.arrow_schema, 1)
 
 
 def _content(file: OpenedFile) -> bytes:

@@ -1,19 +1,234 @@
-"""May a column take corrupt records?"""
+"""What becomes of a record that is not valid, or has a value that nothing can hold?
+
+The same in every format that has such records:
+
+1. With `badRecordsPath` the record goes there, and has no row.
+2. Otherwise the mode decides. `FAILFAST` fails. `DROPMALFORMED` drops the record. `PERMISSIVE`
+   keeps it: in the corrupt record column where the schema has one, else in the rescued data
+   column, else nowhere but in the counts.
+
+A reader makes one `RecordPolicy` of its schema and options, and one `RecordOutcomes` for each
+batch, which also puts the columns of the batch together.
+"""
 
 from __future__ import annotations
 
-from pyspark.sql.types import StringType, StructType
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
 
-from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
-from airflow_cloudfiles.engine.types import short_type
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import StringType, StructField, StructType
+
+from airflow_cloudfiles.engine.errors import CorruptRecordError, IncompatibleSchemaError
+from airflow_cloudfiles.engine.formats import rescued_json
+from airflow_cloudfiles.engine.formats.arrays import validity
+from airflow_cloudfiles.engine.formats.base import BadRecord, ReadCounts
+from airflow_cloudfiles.engine.types import short_type, to_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions, ParseMode
+
+MISFIT_REASON: Final = "a value does not fit its column"
+_SHOWN_CHARACTERS: Final = 200
+"""How much of a record an error quotes."""
 
 
-def check_corrupt_column(schema: StructType, name: str) -> None:
-    """The corrupt record column is a string, as in Spark; a schema may lack it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordPolicy:
+    """What a schema and options say about bad records.
 
-    Raises:
-        IncompatibleSchemaError: It has another type.
+    Attributes:
+        mode: Decides where there is no `badRecordsPath`.
+        has_bad_records_path: Whether bad records go to `badRecordsPath`.
+        rescues: Whether there is a rescued data column, which comes last in `arrow_schema`.
+        corrupt_name: Name of the corrupt record column, and key of a corrupt record in rescued
+            data.
+        corrupt_position: Position of the corrupt record column, if the schema has one.
+        arrow_schema: Of the batches.
+        parsed: The columns that records are parsed into: all but these two.
     """
+
+    mode: ParseMode
+    has_bad_records_path: bool
+    rescues: bool
+    corrupt_name: str
+    corrupt_position: int | None
+    arrow_schema: pa.Schema
+    parsed: StructType
+
+    @classmethod
+    def of(cls, data_schema: StructType, options: CloudFilesOptions) -> Self:
+        """The policy of a reader.
+
+        Raises:
+            IncompatibleSchemaError: The corrupt record column is no string.
+        """
+        name = options.corrupt_record_column
+        _check_corrupt_column(data_schema, name)
+        schema = batch_schema(data_schema, options)
+        position = schema.get_field_index(name)
+        return cls(
+            mode=options.mode,
+            has_bad_records_path=options.bad_records_path is not None,
+            rescues=options.rescued_data_column is not None,
+            corrupt_name=name,
+            corrupt_position=position if position >= 0 else None,
+            arrow_schema=schema,
+            parsed=StructType([each for each in data_schema.fields if each.name != name]),
+        )
+
+    @property
+    def parsed_type(self) -> pa.DataType:
+        """The parsed columns as one Arrow struct."""
+        return pa.struct(list(to_arrow(self.parsed)))
+
+
+class RecordOutcomes:
+    """What became of the records of one batch.
+
+    Attributes:
+        policy: Of the reader.
+        counts: Complete when `batch` returns.
+        bad_records: On their way to `badRecordsPath`.
+        rescued: Members of the rescued data of rows, without braces and path.
+        corrupt: Values of the corrupt record column, by row.
+        dropped: Rows to be taken out of the batch again.
+    """
+
+    def __init__(self, policy: RecordPolicy) -> None:
+        self.policy = policy
+        self.counts = ReadCounts()
+        self.bad_records: list[BadRecord] = []
+        self.rescued: dict[int, bytes] = {}
+        self.corrupt: dict[int, bytes] = {}
+        self.dropped: set[int] = set()
+
+    def is_dropped(
+        self,
+        file_uri: str,
+        record: str,
+        reason: str,
+        *,
+        rows: Iterable[int] = (),
+        has_value: bool = False,
+    ) -> bool:
+        """Count a bad record and decide whether it is dropped.
+
+        Args:
+            file_uri: The file it is in.
+            record: Its text.
+            reason: Why it is bad, in a sentence.
+            rows: The rows it has already, if any; they are taken out when it is dropped.
+            has_value: Whether mode `DROPMALFORMED` keeps it, as Spark's reader does not see that
+                it is bad.
+
+        Raises:
+            CorruptRecordError: The mode is `FAILFAST`.
+        """
+        self.counts.corrupt_records += 1
+        if self.policy.has_bad_records_path:
+            self.bad_records.append(BadRecord(file_uri, record, reason))
+        elif self.policy.mode == "FAILFAST":
+            raise CorruptRecordError(
+                f"{file_uri}: a record is not valid ({reason}), and mode is FAILFAST. Correct or "
+                "remove the file, or set mode to PERMISSIVE, which keeps such records apart. The "
+                f"record begins: {record[:_SHOWN_CHARACTERS]}"
+            )
+        elif has_value or self.policy.mode == "PERMISSIVE":
+            return False
+        taken_out = set(rows)
+        self.dropped |= taken_out
+        self.counts.dropped_records += not taken_out
+        return True
+
+    def keep(self, row: int, record: str) -> None:
+        """Put a whole bad record where the schema has a place for it."""
+        if self.policy.corrupt_position is not None:
+            self.corrupt[row] = record.encode()
+        elif self.policy.rescues:
+            self.rescued[row] = rescued_json.member(self.policy.corrupt_name, record).encode()
+
+    def drop_or_keep(self, file_uri: str, record: str, reason: str, rows: Iterable[int]) -> None:
+        """Do as the policy says with a bad record that has rows already.
+
+        Raises:
+            CorruptRecordError: The mode is `FAILFAST`.
+        """
+        rows = list(rows)
+        if not self.is_dropped(file_uri, record, reason, rows=rows):
+            for row in rows:
+                self.keep(row, record)
+
+    def rescued_column(self, rows: int, end_of: Callable[[int], bytes]) -> pa.Array:
+        """The rescued data column.
+
+        Args:
+            rows: How many there are.
+            end_of: Gives the end of a row's rescued data (`rescued_json.path_end`).
+        """
+        self.counts.rescued_rows = len(self.rescued.keys() - self.dropped)
+        whole = {row: b"{" + found + end_of(row) for row, found in self.rescued.items()}
+        return sparse_strings(whole, rows)
+
+    def batch(self, arrays: list[pa.Array], rows: int, rescued: pa.Array | None) -> pa.RecordBatch:
+        """Put a batch together, without the rows that are dropped.
+
+        Args:
+            arrays: The parsed columns.
+            rows: How many there are, with those that are dropped.
+            rescued: The rescued data column, if the policy has one.
+        """
+        arrays = list(arrays)
+        if self.policy.corrupt_position is not None:
+            arrays.insert(self.policy.corrupt_position, sparse_strings(self.corrupt, rows))
+        if rescued is not None:
+            arrays.append(rescued)
+        batch = make_batch(arrays, self.policy.arrow_schema, rows)
+        if self.dropped:
+            keep = np.ones(rows, np.bool_)
+            keep[list(self.dropped)] = False
+            batch = batch.filter(pa.array(keep))
+        self.counts.rows = batch.num_rows
+        self.counts.dropped_records += len(self.dropped)
+        return batch
+
+
+def batch_schema(data_schema: StructType, options: CloudFilesOptions) -> pa.Schema:
+    """The Arrow schema of batches: the data columns, then the rescued data column if any."""
+    rescued = options.rescued_data_column
+    extra = [] if rescued is None else [StructField(rescued, StringType())]
+    return to_arrow(StructType([*data_schema.fields, *extra]))
+
+
+def make_batch(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    """A batch of columns, or of so many rows without any column."""
+    if arrays:
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    empty = pa.Array.from_buffers(pa.struct([]), rows, [None], children=[])
+    return pa.RecordBatch.from_struct_array(empty)
+
+
+def sparse_strings(values: dict[int, bytes], rows: int) -> pa.Array:
+    """A string column that is NULL except in some rows, which `values` has in any order."""
+    if not values:
+        return pa.nulls(rows, pa.string())
+    lengths = np.zeros(rows, np.int64)
+    valid = np.zeros(rows, np.bool_)
+    positions = sorted(values)
+    strings = [values[position] for position in positions]
+    lengths[positions] = list(map(len, strings))
+    valid[positions] = True
+    offsets = np.zeros(rows + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    data = pa.py_buffer(b"".join(strings))
+    return pa.Array.from_buffers(pa.string(), rows, [validity(valid), pa.py_buffer(offsets), data])
+
+
+def _check_corrupt_column(schema: StructType, name: str) -> None:
+    """The corrupt record column is a string, as in Spark; a schema may lack it."""
     if name in schema.names and not isinstance(schema[name].dataType, StringType):
         raise IncompatibleSchemaError(
             f"Column {name} takes corrupt records and must be a string, not "

@@ -9,20 +9,24 @@ a rescued data column it goes there, and the column is NULL.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructType
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError, IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats.base import BadRecord, OpenedFile, ReadCounts
-from airflow_cloudfiles.engine.formats.columnar.strings import quote
-from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.options.formats.text import TextOptions
-from airflow_cloudfiles.engine.types import short_type, to_arrow
+from airflow_cloudfiles.engine.formats.record_policy import batch_schema, make_batch
+from airflow_cloudfiles.engine.formats.rescued_json import member, path_end, printable
+from airflow_cloudfiles.engine.types import short_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+    from airflow_cloudfiles.engine.options.formats.text import TextOptions
 
 _MAX_TEXT_BYTES: Final = 2**30
 """A larger file is refused with `wholeText`, as a longer line is elsewhere."""
@@ -53,13 +57,11 @@ class TextReader:
                 f"Format text has one column, a string, not {short_type(data_schema)}. Give a "
                 "schema such as `value STRING`, with partition columns besides if there are any."
             )
-        rescued = options.rescued_data_column
-        extra = [] if rescued is None else [StructField(rescued, StringType())]
-        self.arrow_schema: pa.Schema = to_arrow(StructType([*data_schema.fields, *extra]))
+        self.arrow_schema = batch_schema(data_schema, options)
         self.counts = ReadCounts()
         self.bad_records: list[BadRecord] = []
         self._column = data_schema.names[0] if data_schema.fields else None
-        self._rescues = rescued is not None
+        self._rescues = options.rescued_data_column is not None
         self._options = cast("TextOptions", options.format_options)
 
     def read_file(
@@ -94,24 +96,21 @@ class TextReader:
         arrays = [values] if self._column is not None else []
         if self._rescues:
             arrays.append(rescued)
-        if not arrays:
-            empty = pa.Array.from_buffers(pa.struct([]), len(lines), [None], children=[])
-            return pa.RecordBatch.from_struct_array(empty)
-        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
+        return make_batch(arrays, self.arrow_schema, len(lines))
 
     def _odd(self, lines: list[bytes], uri: str) -> tuple[pa.Array, pa.Array]:
         """Lines of which some are no UTF-8."""
-        texts = [line.decode("utf-8", "backslashreplace") for line in lines]
+        strings = list(map(printable, lines))
         odd = np.array([not _is_utf8(line) for line in lines])
         self.counts.corrupt_records += int(np.count_nonzero(odd))
-        values = pa.array(texts, pa.string())
+        values = pa.array(strings, pa.string())
         if not self._rescues or self._column is None:
             return values, pa.nulls(len(lines), pa.string())
         self.counts.rescued_rows += int(np.count_nonzero(odd))
-        name, path = quote(self._column), quote(uri)
+        end = path_end(uri)
         rescued = [
-            f'{{{name}:{quote(text)},"_file_path":{path}}}' if is_odd else None
-            for text, is_odd in zip(texts, odd.tolist(), strict=True)
+            "{" + member(self._column, string) + end if is_odd else None
+            for string, is_odd in zip(strings, odd.tolist(), strict=True)
         ]
         kept = pc.if_else(pa.array(odd), pa.scalar(None, pa.string()), values)
         return kept, pa.array(rescued, pa.string())

@@ -34,9 +34,10 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.formats.columnar.strings import iso_year
+from airflow_cloudfiles.engine.formats.json.converters import text_of
 from airflow_cloudfiles.engine.formats.json.tokens import DEFAULT as TOKENS
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
-from airflow_cloudfiles.engine.formats.scalars.json_values import MISFIT, text_of
+from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
@@ -144,11 +145,11 @@ def _converters(options: CloudFilesOptions) -> Callable[[DataType], Callable[[st
     """The conversions of a format's own reader."""
     own, numbers = options.format_options, NumberRule.of(options)
     if isinstance(own, CsvOptions):
-        from airflow_cloudfiles.engine.formats.scalars.strings import (  # noqa: PLC0415 - of this format
-            Converters,
+        from airflow_cloudfiles.engine.formats.csv.converters import (  # noqa: PLC0415 - of this format
+            CsvConverters,
         )
 
-        of_csv = Converters(own, numbers)
+        of_csv = CsvConverters(own, numbers)
         return lambda kind: of_csv.to(kind, "that is promoted")
     from airflow_cloudfiles.engine.formats.xml.casts import (  # noqa: PLC0415 - of this format
         TextCasts,

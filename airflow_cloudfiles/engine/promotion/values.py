@@ -15,9 +15,9 @@ import pyarrow as pa
 from pyspark.sql.types import DataType, NullType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.formats.json.converters import text_of
 from airflow_cloudfiles.engine.formats.json.infer import JsonInference
-from airflow_cloudfiles.engine.formats.json.reader import JsonReader, Piece
-from airflow_cloudfiles.engine.formats.scalars.json_values import text_of
+from airflow_cloudfiles.engine.formats.json.reader import JsonReader, LinePiece
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 from airflow_cloudfiles.engine.promotion.rescued_json import find
@@ -110,7 +110,7 @@ class Converter:
             nothing fits is null in the column.
         """
         lines = (_line(self._as_json(value)) for value in values)
-        batch = self._reader.read([Piece("", b"".join(lines))])
+        batch = self._reader.read([LinePiece("", b"".join(lines))])
         left: list[bytes | None] = []
         for text, value in zip(batch.column(1).to_pylist(), values, strict=True):
             found = None if text is None else find(text.encode(), [_FIELD], case_sensitive=True)

@@ -20,8 +20,8 @@ from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.base import (
     BlockReader,
     FileReader,
+    LinePiece,
     OpenedFile,
-    Piece,
 )
 from airflow_cloudfiles.engine.formats.line_blocks import line_blocks
 from airflow_cloudfiles.engine.ledger.overwritten import note_overwritten
@@ -138,7 +138,7 @@ class SplitReader:
         for blocks in self._packed():
             path = blocks[0].file.path
             reader = cast("BlockReader", self._columns.of(path).reader)
-            pieces = [Piece(block.uri, block.data) for block in blocks]
+            pieces = [LinePiece(block.uri, block.data) for block in blocks]
             yield self._rows(reader.read(pieces), path)
 
     def _packed(self) -> Iterator[list[_Block]]:

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.errors import CorruptRecordError
-from airflow_cloudfiles.engine.formats.base import Piece
+from airflow_cloudfiles.engine.formats.base import LinePiece
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
@@ -64,7 +64,7 @@ class Source:
             given = {"cloudFiles.format": "json", "mode": mode}
             options = CloudFilesOptions.parse(given, path="/landing", has_schema=True)
             reader = JsonReader(schema, options)
-            batches = [reader.read([Piece("f", self._path.read_bytes())])]
+            batches = [reader.read([LinePiece("f", self._path.read_bytes())])]
         elif self._format == "csv":
             found = csv_files.CsvReader(schema, csv_files.options(given=True, mode=mode))
             batches = list(found.read_file(csv_files.opened(self._path)))

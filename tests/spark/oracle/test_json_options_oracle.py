@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 
 import airflow_cloudfiles
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.formats.base import Piece
+from airflow_cloudfiles.engine.formats.base import LinePiece
 from airflow_cloudfiles.engine.formats.json.document import JsonDocumentReader
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader
 from airflow_cloudfiles.engine.formats.line_blocks import line_blocks
@@ -104,7 +104,7 @@ def test_every_grammar_is_sparks(spark: SparkSession, tmp_path: Path, given: dic
     path.write_text("\n".join(lines))
     theirs = spark.read.schema(schema).options(**given).json(str(path)).toArrow().to_pylist()
     reader = JsonReader(schema, options(**given))
-    ours = reader.read([Piece("file:///f", path.read_bytes())]).to_pylist()
+    ours = reader.read([LinePiece("file:///f", path.read_bytes())]).to_pylist()
     assert disagreements(theirs, ours, ("n", "a", "b", "c"), expects=_known_differences) == []
 
 
@@ -157,7 +157,7 @@ def test_encodings_and_separators_are_sparks(
     theirs = spark.read.schema(schema).options(**given).json(str(path)).toArrow().to_pylist()
     chosen = options(**given)
     reader = JsonReader(schema, chosen)
-    pieces = [Piece("file:///f", block) for block in line_blocks(opened(path), chosen)]
+    pieces = [LinePiece("file:///f", block) for block in line_blocks(opened(path), chosen)]
     ours = reader.read(pieces).to_pylist()
     assert disagreements(theirs, ours, ("n", "a", "_corrupt_record")) == []
 
@@ -223,7 +223,9 @@ def test_patterns_mean_what_they_mean_to_spark(spark: SparkSession, tmp_path: Pa
     )
     theirs = numbers(spark.read.schema(schema).options(**given).json(str(path)).toArrow())
     reader = JsonReader(schema, options(**given))
-    ours = numbers(pa.Table.from_batches([reader.read([Piece("file:///f", path.read_bytes())])]))
+    ours = numbers(
+        pa.Table.from_batches([reader.read([LinePiece("file:///f", path.read_bytes())])])
+    )
     for name in ("t", "l"):
         # Spark cuts off what is finer than a microsecond; here it does not fit.
         expected = [
@@ -328,7 +330,7 @@ def test_locales_are_javas(spark: SparkSession, tmp_path: Path, locale: str):
     schema = StructType([StructField("a", DecimalType(10, 3)), StructField("d", DateType())])
     theirs = spark.read.schema(schema).options(**given).json(str(path)).toArrow().to_pylist()
     reader = JsonReader(schema, options(**given))
-    ours = reader.read([Piece("file:///f", path.read_bytes())]).to_pylist()
+    ours = reader.read([LinePiece("file:///f", path.read_bytes())]).to_pylist()
     assert [(row["a"], row["d"]) for row in ours] == [(row["a"], row["d"]) for row in theirs]
 
 
@@ -403,7 +405,7 @@ def test_variants_are_the_bytes_that_spark_makes(spark: SparkSession, tmp_path: 
     theirs = [(bytes(row.v.value), bytes(row.v.metadata)) for row in frame.collect()]
     chosen = options(singleVariantColumn="v")
     reader = open_any(fixed_schema(chosen), chosen)
-    rows = reader.read([Piece("file:///f", path.read_bytes())]).to_pylist()
+    rows = reader.read([LinePiece("file:///f", path.read_bytes())]).to_pylist()
     ours = [(row["v"]["value"], row["v"]["metadata"]) for row in rows]
     assert [(line, t, o) for line, t, o in zip(lines, theirs, ours, strict=True) if t != o] == []
 

@@ -32,7 +32,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from airflow_cloudfiles.engine.formats.json.reader import JsonReader, Piece
+from airflow_cloudfiles.engine.formats.json.reader import JsonReader, LinePiece
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from tests.support.formats.numbers_law import OPTION
 
@@ -154,7 +154,7 @@ def test_every_value_that_fits_is_what_spark_reads(
 def _is_changed_by_spark(kind: DataType, text: str, theirs: object) -> bool:
     """Whether Spark takes a value by making another of it, which we rescue instead.
 
-    The module docstrings of `formats.datetimes.default_format` and `formats.scalars.json_values`
+    The module docstrings of `formats.datetimes.default_format` and `formats.json.converters`
     name each of these.
     """
     if isinstance(kind, ByteType):
@@ -233,7 +233,7 @@ def _both(
         path=str(folder),
     )
     reader = JsonReader(schema, options)
-    ours = reader.read([Piece("file:///records.json", data)])
+    ours = reader.read([LinePiece("file:///records.json", data)])
     theirs = frame.toArrow().cast(ours.schema.remove(len(ours.schema) - 1))
     return _rows(theirs.combine_chunks().to_batches()[0]), _rows(ours)
 

@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 import pyarrow as pa
 import pytest
 
-from airflow_cloudfiles.engine.formats.base import BadRecord, Piece
+from airflow_cloudfiles.engine.formats.base import BadRecord, LinePiece
 from airflow_cloudfiles.engine.formats.datetimes.default_format import numbered_days
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -49,7 +49,7 @@ class Lines:
                 {"cloudFiles.format": "json", **options}, path="/landing", has_schema=True
             )
             reader: Any = JsonReader(schema, given)
-            batches = [reader.read([Piece("f", data.encode())])]
+            batches = [reader.read([LinePiece("f", data.encode())])]
         elif self.name == "csv":
             reader = csv_files.CsvReader(schema, csv_files.options(given=True, **options))
             batches = list(reader.read_file(csv_files.opened(self._path)))
@@ -141,7 +141,7 @@ def test_numbers_and_nested_values_of_json_are_sparks(
     given = CloudFilesOptions.parse({"cloudFiles.format": "json"}, path="/in", has_schema=True)
     reader = JsonReader(parse_schema(f"n INT, a {kind}"), given)
     data = f'{{"n":1,"a":null}}\n{{"n":2,"a":{value}}}\n{{"n":3,"a":{value},"unknown":1}}\n'
-    found = reader.read([Piece("f", data.encode())]).to_pylist()
+    found = reader.read([LinePiece("f", data.encode())]).to_pylist()
     assert found == [{"n": 1, "a": None}, {"n": 2, "a": expected}, {"n": 3, "a": expected}]
 
 
@@ -158,13 +158,13 @@ def test_numbers_and_nested_values_of_json_are_sparks(
 def test_what_spark_reads_of_an_odd_record_is_read(record: str, value: int | None) -> None:
     given = CloudFilesOptions.parse({"cloudFiles.format": "json"}, path="/in", has_schema=True)
     reader = JsonReader(parse_schema("a INT"), given)
-    assert reader.read([Piece("f", record.encode())]).to_pylist() == [{"a": value}]
+    assert reader.read([LinePiece("f", record.encode())]).to_pylist() == [{"a": value}]
 
 
 def test_bytes_that_are_no_text_do_not_cost_the_record() -> None:
     given = CloudFilesOptions.parse({"cloudFiles.format": "json"}, path="/in", has_schema=True)
     reader = JsonReader(parse_schema("a INT, b STRING, _corrupt_record STRING"), given)
-    batch = reader.read([Piece("f", b'{"a":1,"b":"x\xff"}\n')])
+    batch = reader.read([LinePiece("f", b'{"a":1,"b":"x\xff"}\n')])
     assert batch.to_pylist() == [{"a": 1, "b": "x�", "_corrupt_record": '{"a":1,"b":"x\\xff"}'}]
 
 
@@ -179,7 +179,7 @@ def test_rows_of_one_line_are_one_record() -> None:
     given = CloudFilesOptions.parse({"cloudFiles.format": "json"}, path="/in", has_schema=True)
     reader = JsonReader(parse_schema("a INT, _corrupt_record STRING"), given)
     line = '[{"a":1},{"a":"x"}]'
-    found = reader.read([Piece("f", line.encode())]).to_pylist()
+    found = reader.read([LinePiece("f", line.encode())]).to_pylist()
     assert found == [{"a": value, "_corrupt_record": line} for value in (1, None)]
 
 
@@ -209,7 +209,7 @@ def test_a_column_that_finds_a_misfit_late_puts_its_line_apart() -> None:  # B76
         '[{"a":3},{"a":"z"}]',
         '{"a":4}',
     ]
-    batch = reader.read([Piece("f", "\n".join(texts).encode())])
+    batch = reader.read([LinePiece("f", "\n".join(texts).encode())])
     assert batch.column("a").to_pylist() == [1, 4]
     assert sorted(each.record for each in reader.bad_records) == sorted(texts[1:5])
     assert reader.counts.corrupt_records == 4

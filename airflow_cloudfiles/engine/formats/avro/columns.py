@@ -18,14 +18,14 @@ import pyarrow as pa
 
 from airflow_cloudfiles.engine.formats.arrays import validity
 from airflow_cloudfiles.engine.formats.avro.container import AvroDamagedError
-from airflow_cloudfiles.engine.formats.avro.schema import KEY, VALUE, Node
+from airflow_cloudfiles.engine.formats.avro.schema import KEY, VALUE, AvroNode
 
 Values = Sequence[Any]
 _DECIMAL_BYTES: Final = 16
 _INT_BITS: Final = 31
 
 
-def to_array(node: Node, values: Values) -> pa.Array:
+def to_array(node: AvroNode, values: Values) -> pa.Array:
     """The array of some values of one type.
 
     Args:
@@ -38,28 +38,28 @@ def to_array(node: Node, values: Values) -> pa.Array:
     return _MAKERS[node.kind](node, values)
 
 
-def _simple(node: Node, values: Values) -> pa.Array:
+def _simple(node: AvroNode, values: Values) -> pa.Array:
     return pa.array(values, node.arrow)
 
 
-def _int(node: Node, values: Values) -> pa.Array:
+def _int(node: AvroNode, values: Values) -> pa.Array:
     try:
         return pa.array(values, pa.int32()).view(node.arrow)
     except (pa.ArrowInvalid, OverflowError) as error:
         raise AvroDamagedError(f"an int has more than 32 bits ({error})") from error
 
 
-def _long(node: Node, values: Values) -> pa.Array:
+def _long(node: AvroNode, values: Values) -> pa.Array:
     return pa.array(values, pa.int64()).view(node.arrow)
 
 
-def _bytes(node: Node, values: Values) -> pa.Array:
+def _bytes(node: AvroNode, values: Values) -> pa.Array:
     if pa.types.is_decimal(node.arrow):
         return _decimal(node.arrow, values)
     return pa.array(values, node.arrow)
 
 
-def _string(_node: Node, values: Values) -> pa.Array:
+def _string(_node: AvroNode, values: Values) -> pa.Array:
     # Whether they are UTF-8 is asked when they are fitted into their column.
     return pa.array(values, pa.binary()).view(pa.string())
 
@@ -82,7 +82,7 @@ def _decimal(kind: pa.DataType, values: Values) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), buffers)
 
 
-def _enum(node: Node, values: Values) -> pa.Array:
+def _enum(node: AvroNode, values: Values) -> pa.Array:
     places = pa.array(values, pa.int64())
     found = places.drop_null().to_numpy(zero_copy_only=False)
     if ((found < 0) | (found >= len(node.symbols))).any():
@@ -90,7 +90,7 @@ def _enum(node: Node, values: Values) -> pa.Array:
     return pa.array(node.symbols, pa.string()).take(places)
 
 
-def _record(node: Node, values: Values) -> pa.Array:
+def _record(node: AvroNode, values: Values) -> pa.Array:
     present = [value for value in values if value is not None]
     children = [
         to_array(child, list(map(itemgetter(f"f{place}"), present)))
@@ -99,7 +99,7 @@ def _record(node: Node, values: Values) -> pa.Array:
     return _structs(node.arrow, children, values, len(present))
 
 
-def _union(node: Node, values: Values) -> pa.Array:
+def _union(node: AvroNode, values: Values) -> pa.Array:
     present = [value for value in values if value is not None]
     children = [
         to_array(child, [value.get(f"m{place}") for value in present])
@@ -118,12 +118,12 @@ def _structs(kind: pa.DataType, children: list[pa.Array], values: Values, there:
     return pa.Array.from_buffers(kind, len(values), [validity(valid)], children=spread)
 
 
-def _array(node: Node, values: Values) -> pa.Array:
+def _array(node: AvroNode, values: Values) -> pa.Array:
     elements = list(chain.from_iterable(value for value in values if value))
     return _nested(node.arrow, values, [to_array(node.children[0], elements)])
 
 
-def _map(node: Node, values: Values) -> pa.Array:
+def _map(node: AvroNode, values: Values) -> pa.Array:
     pairs = list(chain.from_iterable(value for value in values if value))
     keys = pa.array(list(map(itemgetter(KEY), pairs)), pa.binary()).view(pa.string())
     items = to_array(node.children[0], list(map(itemgetter(VALUE), pairs)))
@@ -143,11 +143,11 @@ def _nested(kind: pa.DataType, values: Values, children: list[pa.Array]) -> pa.A
     return pa.Array.from_buffers(kind, len(values), buffers, children=children)
 
 
-def _wider(node: Node, values: Values) -> pa.Array:
+def _wider(node: AvroNode, values: Values) -> pa.Array:
     return pa.array([value and value[VALUE] for value in values], node.arrow)
 
 
-_MAKERS: Final[dict[str, Callable[[Node, Values], pa.Array]]] = {
+_MAKERS: Final[dict[str, Callable[[AvroNode, Values], pa.Array]]] = {
     "null": _simple,
     "boolean": _simple,
     "int": _int,

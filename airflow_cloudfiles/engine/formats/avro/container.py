@@ -11,11 +11,13 @@ from __future__ import annotations
 import bz2
 import lzma
 import zlib
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
 
 MAGIC: Final = b"Obj\x01"
 MAX_BLOCK_BYTES: Final = 2**30
@@ -36,7 +38,7 @@ class AvroDamagedError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class AvroBlock:
     """Records as they are encoded.
 
     Attributes:
@@ -105,7 +107,7 @@ class Container:
             position += len(chunk) - len(overlap)
         return None
 
-    def blocks(self, first: int, end: int | None) -> Iterator[Block]:
+    def blocks(self, first: int, end: int | None) -> Iterator[AvroBlock]:
         """The blocks from one on that begin before `end`.
 
         Raises:
@@ -127,7 +129,7 @@ class Container:
             data = self._unpacked(packed, start)
             if count > max(len(data), _MAX_EMPTY_RECORDS):
                 raise AvroDamagedError(f"the block at byte {start} claims {count} records")
-            yield Block(start, count, data)
+            yield AvroBlock(start, count, data)
 
     def _unpacked(self, packed: bytes, start: int) -> bytes:
         try:

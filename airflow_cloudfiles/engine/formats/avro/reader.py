@@ -16,18 +16,20 @@ from contextlib import contextmanager
 from functools import lru_cache
 from itertools import repeat
 from operator import itemgetter
-from typing import IO, Any, Final, cast
+from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.formats.avro.columns import to_array
-from airflow_cloudfiles.engine.formats.avro.container import AvroDamagedError, Block, Container
-from airflow_cloudfiles.engine.formats.avro.schema import Node, parse_schema
+from airflow_cloudfiles.engine.formats.avro.container import AvroBlock, AvroDamagedError, Container
+from airflow_cloudfiles.engine.formats.avro.schema import AvroNode, parse_schema
 from airflow_cloudfiles.engine.formats.columnar.calendar import Calendar
 from airflow_cloudfiles.engine.formats.columnar.reader import Chunk, ColumnarFile, ColumnarReader
-from airflow_cloudfiles.engine.options.formats.avro import AvroOptions
 from airflow_cloudfiles.engine.options.formats.parquet import ParquetOptions
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.options.formats.avro import AvroOptions
 
 try:
     import fastavro
@@ -119,7 +121,7 @@ class AvroFile:
             for block in self._container.blocks(first, self._end):
                 yield from self._records_of(block)
 
-    def _records_of(self, block: Block) -> Iterator[tuple[dict[str, Any], int]]:
+    def _records_of(self, block: AvroBlock) -> Iterator[tuple[dict[str, Any], int]]:
         stream = io.BytesIO(block.data)
         before = 0
         for number in range(1, block.count + 1):
@@ -179,7 +181,7 @@ def _without_collector() -> Iterator[None]:
 
 
 @lru_cache(maxsize=16)
-def _compiled(schema: bytes, options: AvroOptions) -> tuple[Node, Decode]:
+def _compiled(schema: bytes, options: AvroOptions) -> tuple[AvroNode, Decode]:
     """A schema and what decodes a record by it; most files of a stream have the same."""
     node = parse_schema(schema, options)
     try:

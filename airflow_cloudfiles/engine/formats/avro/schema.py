@@ -1,9 +1,9 @@
 """What is in an Avro file, by the schema that its writer put into it?
 
-Its schema becomes a tree of `Node`s. Each knows the Arrow type of its values, which is the one that
-Spark reads them as (`SchemaConverters`, Spark 4.3), and a *wire* schema: another Avro schema for
-the same bytes. By that one they are decoded, so that nothing is converted, guessed or lost on the
-way:
+Its schema becomes a tree of `AvroNode`s. Each knows the Arrow type of its values, which is the one
+that Spark reads them as (`SchemaConverters`, Spark 4.3), and a *wire* schema: another Avro schema
+for the same bytes. By that one they are decoded, so that nothing is converted, guessed or lost on
+the way:
 
 - a string is decoded as bytes: whether they are UTF-8 is judged later, value by value;
 - a map is decoded as an array of pairs;
@@ -17,15 +17,18 @@ Names of the wire schema are our own, so that any name a writer may use is possi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
-from airflow_cloudfiles.engine.options.formats.avro import AvroOptions
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_cloudfiles.engine.options.formats.avro import AvroOptions
 
 MAX_DEPTH: Final = 100
 """A schema nested deeper is refused, as a column of that depth is in other formats."""
@@ -60,7 +63,7 @@ _WIDER: Final = (({"int", "long"}, pa.int64()), ({"float", "double"}, pa.float64
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class AvroNode:
     """A type of a file.
 
     Attributes:
@@ -75,7 +78,7 @@ class Node:
     kind: str
     arrow: pa.DataType
     wire: Any
-    children: tuple[Node, ...] = ()
+    children: tuple[AvroNode, ...] = ()
     symbols: tuple[str, ...] = ()
     may_be_empty: bool = False
 
@@ -84,7 +87,7 @@ class AvroSchemaError(ValueError):
     """A schema that is not valid, or not one that can be read here."""
 
 
-def parse_schema(text: bytes, options: AvroOptions) -> Node:
+def parse_schema(text: bytes, options: AvroOptions) -> AvroNode:
     """Read the schema of a file.
 
     Args:
@@ -127,7 +130,7 @@ class _Parser:
     nodes: int = 0
     given: int = 0
 
-    def parse(self, schema: Any, namespace: str, depth: int) -> Node:
+    def parse(self, schema: Any, namespace: str, depth: int) -> AvroNode:
         """Read a type.
 
         Args:
@@ -148,7 +151,7 @@ class _Parser:
             schema, namespace = self._named(schema, namespace)
         return self._object(schema, namespace, depth)
 
-    def _object(self, schema: Mapping[str, Any], namespace: str, depth: int) -> Node:
+    def _object(self, schema: Mapping[str, Any], namespace: str, depth: int) -> AvroNode:
         """Read a type that is written as an object."""
         kind = schema["type"]
         if not isinstance(kind, str):
@@ -174,14 +177,16 @@ class _Parser:
                 return self.names[full]
         raise AvroSchemaError(f"its schema names the type {name!r}, which it does not define")
 
-    def _defined(self, kind: str, schema: Mapping[str, Any], namespace: str, depth: int) -> Node:
+    def _defined(
+        self, kind: str, schema: Mapping[str, Any], namespace: str, depth: int
+    ) -> AvroNode:
         name = str(schema["name"])
         namespace = name.rpartition(".")[0] if "." in name else schema.get("namespace", namespace)
         full = name if "." in name or not namespace else f"{namespace}.{name}"
         self.names[full] = (schema, namespace)
         if kind == "enum":
             symbols = tuple(map(str, schema["symbols"]))
-            return Node("enum", pa.string(), "long", symbols=symbols)
+            return AvroNode("enum", pa.string(), "long", symbols=symbols)
         if kind == "fixed":
             return self._fixed(schema)
         if full in self.open:
@@ -193,11 +198,11 @@ class _Parser:
         self.open.pop()
         return record
 
-    def _record(self, fields: list[Mapping[str, Any]], namespace: str, depth: int) -> Node:
+    def _record(self, fields: list[Mapping[str, Any]], namespace: str, depth: int) -> AvroNode:
         children = [self.parse(each["type"], namespace, depth + 1) for each in fields]
         names = [str(each["name"]) for each in fields]
         wire = [{"name": f"f{place}", "type": child.wire} for place, child in enumerate(children)]
-        return Node(
+        return AvroNode(
             "record",
             pa.struct(_field(*each) for each in zip(names, children, strict=True)),
             {"type": "record", "name": self._name(), "fields": wire},
@@ -205,36 +210,36 @@ class _Parser:
             may_be_empty=all(child.may_be_empty for child in children),
         )
 
-    def _fixed(self, schema: Mapping[str, Any]) -> Node:
+    def _fixed(self, schema: Mapping[str, Any]) -> AvroNode:
         size = schema["size"]
         if not isinstance(size, int) or not 0 <= size <= _MAX_FIXED_BYTES:
             raise AvroSchemaError(f"its schema has a fixed type of {size!r} bytes")
         wire = {"type": "fixed", "name": self._name(), "size": size}
         kind = _decimal(schema, size) or pa.binary(size)
-        return Node("fixed", kind, wire, may_be_empty=size == 0)
+        return AvroNode("fixed", kind, wire, may_be_empty=size == 0)
 
-    def _array(self, items: Node) -> Node:
+    def _array(self, items: AvroNode) -> AvroNode:
         if items.may_be_empty:
             # Their number costs no bytes: a damaged file could claim any.
             raise AvroSchemaError("it has an array of values that take no bytes, which is refused")
-        return Node(
+        return AvroNode(
             "array",
             pa.list_(pa.field("element", items.arrow)),
             {"type": "array", "items": items.wire},
             (items,),
         )
 
-    def _map(self, values: Node) -> Node:
+    def _map(self, values: AvroNode) -> AvroNode:
         pair = [{"name": KEY, "type": "bytes"}, {"name": VALUE, "type": values.wire}]
         wire = {"type": "record", "name": self._name(), "fields": pair}
-        return Node(
+        return AvroNode(
             "map",
             pa.map_(pa.string(), pa.field("value", values.arrow)),
             {"type": "array", "items": wire},
             (values,),
         )
 
-    def _union(self, schema: list[Any], namespace: str, depth: int) -> Node:
+    def _union(self, schema: list[Any], namespace: str, depth: int) -> AvroNode:
         if not schema or any(isinstance(each, list) for each in schema):
             raise AvroSchemaError("its schema has a union of nothing, or of unions")
         branches = [self.parse(each, namespace, depth + 1) for each in schema]
@@ -244,12 +249,12 @@ class _Parser:
         if len(there) <= 1:
             wire = [branch.wire for branch in branches]
             only = there[0] if there else branches[0]
-            return Node(only.kind, only.arrow, wire, only.children, only.symbols)
+            return AvroNode(only.kind, only.arrow, wire, only.children, only.symbols)
         kinds = {branch.kind for branch in there}
         for numbers, kind in _WIDER:
             if kinds == numbers and len(there) == len(numbers):
                 wire = [_branch(self._name(), VALUE, each) for each in branches]
-                return Node("wider", kind, wire, tuple(there))
+                return AvroNode("wider", kind, wire, tuple(there))
         names = _member_names(schema, branches, self.options)
         wire = [
             each.wire if name is None else _branch(self._name(), f"m{name[0]}", each)
@@ -257,16 +262,16 @@ class _Parser:
         ]
         members = [name[1] for name in names if name]
         arrow = pa.struct(_field(*each) for each in zip(members, there, strict=True))
-        return Node("union", arrow, wire, tuple(there))
+        return AvroNode("union", arrow, wire, tuple(there))
 
 
-def _plain(kind: str, schema: Mapping[str, Any]) -> Node:
+def _plain(kind: str, schema: Mapping[str, Any]) -> AvroNode:
     """A type without a name."""
     logical = schema.get("logicalType")
     arrow = _LOGICAL.get((kind, logical)) if isinstance(logical, str) else None
     if arrow is None and kind == "bytes":
         arrow = _decimal(schema, None)
-    return Node(kind, arrow or _PLAIN[kind], _WIRE.get(kind, kind), may_be_empty=kind == "null")
+    return AvroNode(kind, arrow or _PLAIN[kind], _WIRE.get(kind, kind), may_be_empty=kind == "null")
 
 
 def _decimal(schema: Mapping[str, Any], size: int | None) -> pa.DataType | None:
@@ -287,11 +292,11 @@ def _decimal(schema: Mapping[str, Any], size: int | None) -> pa.DataType | None:
     return pa.decimal128(precision, scale)
 
 
-def _field(name: str, node: Node) -> pa.Field:
+def _field(name: str, node: AvroNode) -> pa.Field:
     return pa.field(name, node.arrow)
 
 
-def _branch(record: str, name: str, node: Node) -> Any:
+def _branch(record: str, name: str, node: AvroNode) -> Any:
     """A branch of a union that tells which one it is; its bytes are the same."""
     if node.kind == "null":
         return node.wire
@@ -299,7 +304,7 @@ def _branch(record: str, name: str, node: Node) -> Any:
 
 
 def _member_names(
-    schema: list[Any], branches: list[Node], options: AvroOptions
+    schema: list[Any], branches: list[AvroNode], options: AvroOptions
 ) -> list[tuple[int, str] | None]:
     """For each branch that is not null its place among these and its name, as Spark gives it."""
     names: list[tuple[int, str] | None] = []

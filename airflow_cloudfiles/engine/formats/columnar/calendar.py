@@ -15,17 +15,20 @@ such files before 1900 are refused, rather than read some minutes off.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.formats.arrays import Int64s
-from airflow_cloudfiles.engine.formats.columnar import strings as nested
+from airflow_cloudfiles.engine.formats.columnar import nested
 from airflow_cloudfiles.engine.formats.columnar.types import is_list
-from airflow_cloudfiles.engine.options.formats.parquet import ParquetOptions, RebaseMode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from airflow_cloudfiles.engine.formats.arrays import Int64s
+    from airflow_cloudfiles.engine.options.formats.parquet import ParquetOptions, RebaseMode
 
 _VERSION: Final = b"org.apache.spark.version"
 _LEGACY_DATES: Final = b"org.apache.spark.legacyDateTime"

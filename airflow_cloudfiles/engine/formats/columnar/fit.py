@@ -13,18 +13,17 @@ with everything taken away that found its column:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.formats.arrays import Bools, Int32s, validity
-from airflow_cloudfiles.engine.formats.columnar import strings as json_texts
+from airflow_cloudfiles.engine.formats.columnar import nested
+from airflow_cloudfiles.engine.formats.columnar import strings as json_strings
 from airflow_cloudfiles.engine.formats.columnar.casts import Cast, Rule, find_rule, without
-from airflow_cloudfiles.engine.formats.columnar.strings import Texts
 from airflow_cloudfiles.engine.formats.columnar.types import (
     column_type,
     has_variant_parts,
@@ -36,6 +35,11 @@ from airflow_cloudfiles.engine.formats.columnar.types import (
 from airflow_cloudfiles.engine.formats.columnar.variant import assemble
 from airflow_cloudfiles.engine.types import VARIANT, is_column_name
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_cloudfiles.engine.formats.columnar.strings import Strings
+
 INSIDE: Final = -1
 """The step from an array to its elements, or from a map to its values."""
 
@@ -46,7 +50,7 @@ class Fit(Protocol):
     def fit(self, array: pa.Array) -> Cast:
         """The column's array, and which values leave something over."""
 
-    def rest(self, array: pa.Array) -> Texts:
+    def rest(self, array: pa.Array) -> Strings:
         """What each value leaves over."""
 
 
@@ -89,12 +93,12 @@ class LeafFit:
 
     def fit(self, array: pa.Array) -> Cast:
         """See `Fit`."""
-        return self.rule(json_texts.plain(array))
+        return self.rule(nested.plain(array))
 
-    def rest(self, array: pa.Array) -> Texts:
+    def rest(self, array: pa.Array) -> Strings:
         """See `Fit`."""
-        array = json_texts.plain(array)
-        return json_texts.texts(_only(array, self.rule(array)[1]))
+        array = nested.plain(array)
+        return json_strings.json_of(_only(array, self.rule(array)[1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +111,9 @@ class NoFit:
         """See `Fit`."""
         return pa.nulls(len(array), self.target), there(array)
 
-    def rest(self, array: pa.Array) -> Texts:
+    def rest(self, array: pa.Array) -> Strings:
         """See `Fit`."""
-        return json_texts.texts(array)
+        return json_strings.json_of(array)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +127,18 @@ class VariantFit:
 
     def fit(self, array: pa.Array) -> Cast:
         """See `Fit`."""
-        found = assemble(json_texts.plain(array))
+        found = assemble(nested.plain(array))
         if not found.bad:
             return found.array(self.target), None
         bad = np.zeros(len(array), np.bool_)
         bad[list(found.bad)] = True
         return found.array(self.target), bad
 
-    def rest(self, array: pa.Array) -> Texts:
+    def rest(self, array: pa.Array) -> Strings:
         """See `Fit`: all of the parts, of which no one can tell what is wrong."""
-        array = json_texts.plain(array)
+        array = nested.plain(array)
         bad = assemble(array).bad
-        parts = json_texts.struct_texts(array)
+        parts = json_strings.json_of_structs(array)
         return [text if row in bad else None for row, text in enumerate(parts)]
 
 
@@ -157,7 +161,7 @@ class StructFit:
 
     def fit(self, array: pa.Array) -> Cast:
         """See `Fit`."""
-        array = json_texts.plain(array)
+        array = nested.plain(array)
         arrays, bads = self.fit_fields(array.flatten(), len(array))
         bads += [there(child) for child in self._strange(array.flatten())]
         valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
@@ -182,9 +186,9 @@ class StructFit:
             bads.append(bad)
         return arrays, bads
 
-    def rest(self, array: pa.Array) -> Texts:
+    def rest(self, array: pa.Array) -> Strings:
         """See `Fit`."""
-        array = json_texts.plain(array)
+        array = nested.plain(array)
         fields = array.flatten()
         columns = [
             (self.names[child[0]], child[1].rest(fields[child[0]]))
@@ -192,10 +196,10 @@ class StructFit:
             if child is not None
         ]
         columns += [
-            (self.names[each], json_texts.texts(fields[each])) for each in self.unknown_fields
+            (self.names[each], json_strings.json_of(fields[each])) for each in self.unknown_fields
         ]
         return [
-            json_texts.object_text([(name, found[row]) for name, found in columns])
+            json_strings.object_text([(name, found[row]) for name, found in columns])
             for row in range(len(array))
         ]
 
@@ -212,18 +216,18 @@ class ListFit:
 
     def fit(self, array: pa.Array) -> Cast:
         """See `Fit`."""
-        array = json_texts.listed(json_texts.plain(array))
+        array = nested.listed(nested.plain(array))
         offsets = _offsets(array)
-        found, bad = self.element.fit(json_texts.elements(array))
+        found, bad = self.element.fit(nested.elements(array))
         return _nest(self.target, array, offsets, found), _holders(offsets, bad)
 
-    def rest(self, array: pa.Array) -> Texts:
+    def rest(self, array: pa.Array) -> Strings:
         """See `Fit`."""
-        array = json_texts.listed(json_texts.plain(array))
-        found = self.element.rest(json_texts.elements(array))
+        array = nested.listed(nested.plain(array))
+        found = self.element.rest(nested.elements(array))
         return [
             None if place is None else _list_text(found[place[0] : place[1]])
-            for place in json_texts.ranges(array)
+            for place in nested.ranges(array)
         ]
 
 
@@ -237,9 +241,9 @@ class MapFit:
 
     def fit(self, array: pa.Array) -> Cast:
         """See `Fit`."""
-        array = json_texts.plain(array)
+        array = nested.plain(array)
         offsets = _offsets(array)
-        keys, values = json_texts.entries(array)
+        keys, values = nested.entries(array)
         key, bad_key = self.key.fit(keys)
         value, bad_value = self.value.fit(values)
         lost = any_of([_holders(offsets, bad_key), _holders(offsets, there(key, inverted=True))])
@@ -258,20 +262,20 @@ class MapFit:
         )
         return _nest(self.target, array, offsets, pairs), _holders(offsets, bad_value)
 
-    def rest(self, array: pa.Array) -> Texts:
+    def rest(self, array: pa.Array) -> Strings:
         """See `Fit`."""
-        array = json_texts.plain(array)
-        keys, values = json_texts.entries(array)
+        array = nested.plain(array)
+        keys, values = nested.entries(array)
         key_rest, value_rest = self.key.rest(keys), self.value.rest(values)
-        names, whole = json_texts.texts(keys), json_texts.texts(array)
-        found: Texts = []
-        for row, place in enumerate(json_texts.ranges(array)):
+        names, whole = json_strings.json_of(keys), json_strings.json_of(array)
+        found: Strings = []
+        for row, place in enumerate(nested.ranges(array)):
             entries = range(*place) if place else range(0)
             if any(key_rest[each] is not None or names[each] is None for each in entries):
                 found.append(whole[row])
                 continue
             members = [
-                f"{json_texts.key_text(names[each])}:{value_rest[each]}"
+                f"{json_strings.key_text(names[each])}:{value_rest[each]}"
                 for each in entries
                 if value_rest[each] is not None
             ]
@@ -396,7 +400,7 @@ Steps = tuple[int, ...]
 
 def there(array: pa.Array, *, inverted: bool = False) -> Bools | None:
     """Which values are there, or, inverted, null; `None` when none is."""
-    array = json_texts.plain(array)
+    array = nested.plain(array)
     found: Bools = (array.is_null() if inverted else array.is_valid()).to_numpy(
         zero_copy_only=False
     )
@@ -439,7 +443,7 @@ def _holders(offsets: Int32s, bad: Bools | None) -> Bools | None:
     return found
 
 
-def _list_text(found: Texts) -> str | None:
+def _list_text(found: Strings) -> str | None:
     """The elements up to the last that is left over; others are `null`."""
     while found and found[-1] is None:
         found = found[:-1]

@@ -13,27 +13,25 @@ What Parquet and ORC share. The life of one `read_file`:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Final, Protocol, cast
+from typing import IO, TYPE_CHECKING, Final, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
     FileUnreadableError,
 )
-from airflow_cloudfiles.engine.formats.arrays import Bools
 from airflow_cloudfiles.engine.formats.base import (
     BadRecord,
     OpenedFile,
     ReadCounts,
     UnknownFields,
 )
-from airflow_cloudfiles.engine.formats.columnar import strings as json_texts
+from airflow_cloudfiles.engine.formats.columnar import nested
+from airflow_cloudfiles.engine.formats.columnar import strings as json_strings
 from airflow_cloudfiles.engine.formats.columnar.content import Watched
 from airflow_cloudfiles.engine.formats.columnar.fit import (
     INSIDE,
@@ -48,11 +46,23 @@ from airflow_cloudfiles.engine.formats.recognize import (
     kind_of_content,
     not_of_format,
 )
+from airflow_cloudfiles.engine.formats.record_policy import (
+    batch_schema,
+    make_batch,
+    sparse_strings,
+)
+from airflow_cloudfiles.engine.formats.rescued_json import path_end, quote
 from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
 from airflow_cloudfiles.engine.shortened import cut
 from airflow_cloudfiles.engine.types import to_arrow
 
-_SAMPLE_CHARACTERS: Final = 1000
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql.types import StructType
+
+    from airflow_cloudfiles.engine.formats.arrays import Bools
+
 BATCH_BYTES: Final = 16 * 2**20
 """About what a batch takes in memory: large enough to vectorise, small enough for a task."""
 
@@ -105,9 +115,7 @@ class ColumnarReader(ABC):
     """The name of the format, for errors."""
 
     def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
-        rescued = options.rescued_data_column
-        extra = [] if rescued is None else [StructField(rescued, StringType())]
-        self.arrow_schema: pa.Schema = to_arrow(StructType([*data_schema.fields, *extra]))
+        self.arrow_schema = batch_schema(data_schema, options)
         self.counts = ReadCounts()
         self.bad_records: list[BadRecord] = []
         self._options = options
@@ -117,7 +125,7 @@ class ColumnarReader(ABC):
         reserved = matcher.keys(options.reserved_columns)
         self._matching = Matching(
             case_sensitive=options.reader_case_sensitive,
-            rescues_unknown_fields=rescued is not None,
+            rescues_unknown_fields=options.rescued_data_column is not None,
             reserved=reserved - matcher.keys(data_schema.names),
             matcher=matcher,
         )
@@ -169,7 +177,7 @@ class ColumnarReader(ABC):
         arrays, bads = plan.root.fit_fields(fields, chunk.rows)
         if self._options.rescued_data_column is not None:
             arrays.append(self._rescued(plan, fields, bads, chunk.rows, uri))
-        return _make_batch(arrays, self.arrow_schema, chunk.rows)
+        return make_batch(arrays, self.arrow_schema, chunk.rows)
 
     def _rescued(
         self,
@@ -190,16 +198,12 @@ class ColumnarReader(ABC):
             present = there(fields[place])
             if present is not None:
                 places = np.flatnonzero(present)
-                texts = json_texts.texts(_taken(fields[place], places))
+                texts = json_strings.json_of(_taken(fields[place], places))
                 _add(members, plan.root.names[place], places.tolist(), texts)
         self.counts.rescued_rows += len(members)
-        if not members:
-            return pa.nulls(rows, pa.string())
-        end = f',"_file_path":{json_texts.quote(uri)}}}'
-        values: list[str | None] = [None] * rows
-        for row, found in members.items():
-            values[row] = "{" + ",".join(found) + end
-        return pa.array(values, pa.string())
+        end = path_end(uri)
+        whole = {row: ("{" + ",".join(found) + end).encode() for row, found in members.items()}
+        return sparse_strings(whole, rows)
 
 
 def names_of(schema: pa.Schema, columns: list[int]) -> list[str] | None:
@@ -272,24 +276,17 @@ def _kind_of(file: OpenedFile) -> str | None:
         return None
 
 
-def _make_batch(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    if arrays:
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
-    empty = pa.Array.from_buffers(pa.struct([]), rows, [None], children=[])
-    return pa.RecordBatch.from_struct_array(empty)
-
-
 def _taken(array: pa.Array, places: np.ndarray) -> pa.Array:
     """Some values; the array itself when these are all."""
-    array = json_texts.plain(array)
+    array = nested.plain(array)
     return array if len(places) == len(array) else array.take(pa.array(places))
 
 
 def _add(
-    members: dict[int, list[str]], name: str, places: list[int], texts: json_texts.Texts
+    members: dict[int, list[str]], name: str, places: list[int], texts: json_strings.Strings
 ) -> None:
     """Add a member to the rescued data of rows."""
-    key = json_texts.quote(name) + ":"
+    key = quote(name) + ":"
     for place, text in zip(places, texts, strict=True):
         if text is not None:
             members.setdefault(place, []).append(key + text)
@@ -317,11 +314,11 @@ def _samples(opened: ColumnarFile, parts: list[int], new: list[NewField]) -> dic
 def _sample(array: pa.Array, steps: tuple[int, ...]) -> object:
     """The first value at a path that is there, for a message."""
     for step in steps:
-        array = json_texts.plain(array)
+        array = nested.plain(array)
         if step != INSIDE:
             array = array.flatten()[step]
         elif pa.types.is_map(array.type):
-            array = json_texts.entries(array)[1]
+            array = nested.entries(array)[1]
         else:
-            array = json_texts.elements(json_texts.listed(array))
-    return json_texts.sample(array, _SAMPLE_CHARACTERS)
+            array = nested.elements(nested.listed(array))
+    return json_strings.sample(array)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -28,35 +27,20 @@ from airflow_cloudfiles.engine.formats.columnar.types import (
     is_text,
     is_variant,
 )
+from airflow_cloudfiles.engine.formats.new_fields import SAMPLE_CHARACTERS
+from airflow_cloudfiles.engine.formats.rescued_json import quote
 
-__all__ = [
-    "Texts",
-    "elements",
-    "entries",
-    "key_text",
-    "listed",
-    "object_text",
-    "plain",
-    "quote",
-    "ranges",
-    "sample",
-    "struct_texts",
-    "texts",
-]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
-Texts = list[str | None]
+Strings = list[str | None]
 """One JSON text a value; `None` for null."""
 
 _DAY_SECONDS: Final = 86400
 _NOT_FINITE: Final = {"inf": '"Infinity"', "-inf": '"-Infinity"', "nan": '"NaN"', "-nan": '"NaN"'}
 
 
-def quote(text: str) -> str:
-    """A JSON string."""
-    return json.dumps(text, ensure_ascii=False)
-
-
-def texts(array: pa.Array) -> Texts:
+def json_of(array: pa.Array) -> Strings:
     """JSON texts of all values of an array, of whatever type."""
     array = plain(array)
     kind = array.type
@@ -81,11 +65,11 @@ def key_text(text: str | None) -> str:
     return text if text.startswith('"') else quote(text)
 
 
-def _simple(array: pa.Array) -> Texts:
+def _simple(array: pa.Array) -> Strings:
     return array.cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
 
 
-def _floats(array: pa.Array) -> Texts:
+def _floats(array: pa.Array) -> Strings:
     """The shortest text that gives the number back, in its own precision."""
     if pa.types.is_float64(array.type):
         found = [None if each is None else repr(each) for each in array.to_pylist()]
@@ -94,11 +78,11 @@ def _floats(array: pa.Array) -> Texts:
     return [text and _NOT_FINITE.get(text, text) for text in found]
 
 
-def _decimals(array: pa.Array) -> Texts:
+def _decimals(array: pa.Array) -> Strings:
     return [None if each is None else format(each, "f") for each in array.to_pylist()]
 
 
-def _strings(array: pa.Array) -> Texts:
+def _strings(array: pa.Array) -> Strings:
     r"""Strings; bytes that are no UTF-8 are escaped as `\xNN`."""
     whole = array.cast(pa.large_binary())
     return [
@@ -107,14 +91,14 @@ def _strings(array: pa.Array) -> Texts:
     ]
 
 
-def _binaries(array: pa.Array) -> Texts:
+def _binaries(array: pa.Array) -> Strings:
     return [
         None if each is None else f'"{base64.b64encode(each).decode()}"'
         for each in array.to_pylist()
     ]
 
 
-def _moments(array: pa.Array) -> Texts:
+def _moments(array: pa.Array) -> Strings:
     """Dates and timestamps in ISO 8601, of any year; an instant in UTC, with a Z."""
     kind = array.type
     if pa.types.is_date32(kind):
@@ -150,11 +134,11 @@ def _shortened(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _times(array: pa.Array) -> Texts:
+def _times(array: pa.Array) -> Strings:
     """Times of day in ISO 8601; what is beyond a day stays a number."""
     digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[array.type.unit]
     whole = pa.int32() if pa.types.is_time32(array.type) else pa.int64()
-    found: Texts = []
+    found: Strings = []
     for number in array.cast(whole).to_pylist():
         if number is None:
             found.append(None)
@@ -170,19 +154,19 @@ def _times(array: pa.Array) -> Texts:
     return found
 
 
-def _variants(array: pa.Array) -> Texts:
+def _variants(array: pa.Array) -> Strings:
     """What they say; the parts of those that say nothing."""
     told = columnar_variant.texts(array)
     if all(told):
         return told
-    parts = struct_texts(array)
+    parts = json_of_structs(array)
     return [text or part for text, part in zip(told, parts, strict=True)]
 
 
-def struct_texts(array: pa.Array) -> Texts:
+def json_of_structs(array: pa.Array) -> Strings:
     """Objects without the fields that are null."""
     names = [array.type.field(index).name for index in range(array.type.num_fields)]
-    columns = [texts(child) for child in array.flatten()]
+    columns = [json_of(child) for child in array.flatten()]
     rows: Any = zip(*columns, strict=True) if columns else [()] * len(array)
     return [
         (object_text(list(zip(names, row, strict=True))) or "{}") if there else None
@@ -190,24 +174,24 @@ def struct_texts(array: pa.Array) -> Texts:
     ]
 
 
-def _lists(array: pa.Array) -> Texts:
+def _lists(array: pa.Array) -> Strings:
     array = listed(array)
-    found = texts(elements(array))
+    found = json_of(elements(array))
     return [
         place and f"[{','.join(text or 'null' for text in found[place[0] : place[1]])}]"
         for place in ranges(array)
     ]
 
 
-def _maps(array: pa.Array) -> Texts:
-    keys, values = map(texts, entries(array))
+def _maps(array: pa.Array) -> Strings:
+    keys, values = map(json_of, entries(array))
     members = [
         f"{key_text(key)}:{value or 'null'}" for key, value in zip(keys, values, strict=True)
     ]
     return [place and "{" + ",".join(members[place[0] : place[1]]) + "}" for place in ranges(array)]
 
 
-_RULES: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], Texts]], ...]] = (
+_RULES: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], Strings]], ...]] = (
     (is_variant, _variants),
     (is_text, _strings),
     (pa.types.is_integer, _simple),
@@ -218,18 +202,18 @@ _RULES: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], Te
     (pa.types.is_timestamp, _moments),
     (pa.types.is_time, _times),
     (is_bytes, _binaries),
-    (pa.types.is_struct, struct_texts),
+    (pa.types.is_struct, json_of_structs),
     (is_list, _lists),
     (pa.types.is_map, _maps),
 )
 
 
-def sample(array: pa.Array, most_characters: int) -> object:
+def sample(array: pa.Array) -> object:
     """The first value that is there, for a message; the text of a long one is cut off."""
     array = plain(array)
-    found = texts(array.filter(array.is_valid())[:1])
+    found = json_of(array.filter(array.is_valid())[:1])
     if not found or found[0] is None:
         return None
-    if len(found[0]) > most_characters:
-        return found[0].strip('"')[:most_characters] + "…"
+    if len(found[0]) > SAMPLE_CHARACTERS:
+        return found[0].strip('"')[:SAMPLE_CHARACTERS] + "…"
     return json.loads(found[0])

@@ -1,6 +1,6 @@
 """What becomes of each record of a block?
 
-The life of one `Block.read`:
+The life of one `CsvBlock.read`:
 
 1. Plain records are taken apart at once, odd ones by themselves. A record that is not valid is
    kept, dropped or fails, as the mode says.
@@ -11,62 +11,56 @@ The life of one `Block.read`:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.errors import CorruptRecordError
-from airflow_cloudfiles.engine.formats.arrays import Positions
-from airflow_cloudfiles.engine.formats.base import BadRecord, ReadCounts, UnknownFields
-from airflow_cloudfiles.engine.formats.csv.casts import Cast
-from airflow_cloudfiles.engine.formats.csv.columns import PlainReader
-from airflow_cloudfiles.engine.formats.csv.header import FileColumns
+from airflow_cloudfiles.engine.formats.base import UnknownFields
 from airflow_cloudfiles.engine.formats.csv.lines import ODD, PLAIN, SKIPPED, Records
-from airflow_cloudfiles.engine.formats.csv.rescue import Rescued, quote
+from airflow_cloudfiles.engine.formats.csv.rescue import Rescued
 from airflow_cloudfiles.engine.formats.csv.tokens import MalformedRecordError, Tokenizer
-from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
+from airflow_cloudfiles.engine.formats.new_fields import cut_sample
+from airflow_cloudfiles.engine.formats.record_policy import (
+    MISFIT_REASON,
+    RecordOutcomes,
+    RecordPolicy,
+)
+from airflow_cloudfiles.engine.formats.rescued_json import member, printable
 
-_SAMPLE_CHARACTERS: Final = 1000
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_cloudfiles.engine.formats.arrays import Positions
+    from airflow_cloudfiles.engine.formats.csv.casts import Cast
+    from airflow_cloudfiles.engine.formats.csv.columns import PlainReader
+    from airflow_cloudfiles.engine.formats.csv.header import FileColumns
+
 _NO_TEXTS: Final = pa.array([], pa.string())
-_MISFIT: Final = "a value does not fit its column"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What a reader has made of its schema and options.
+class CsvParsing:
+    """How a reader parses records.
 
     Attributes:
-        options: Of the source.
+        policy: What becomes of bad records.
+        watches: Whether new columns are reported.
         null_value: The text that stands for null.
-        arrow_schema: Of the batches.
-        casts: Of the data columns but the corrupt record column, in their order.
-        corrupt_place: Position of the corrupt record column in `arrow_schema`, if there is one.
+        casts: Of the parsed columns, in their order.
         plain: Reads plain records.
         tokens: Reads any record.
         is_thorough: Whether everything goes the long way, which is the reference.
     """
 
-    options: CloudFilesOptions
+    policy: RecordPolicy
+    watches: bool
     null_value: str
-    arrow_schema: pa.Schema
     casts: tuple[Cast, ...]
-    corrupt_place: int | None
     plain: PlainReader
     tokens: Tokenizer
     is_thorough: bool = False
-
-    @property
-    def rescues(self) -> bool:
-        """Whether there is a rescued data column, which comes last in `arrow_schema`."""
-        return self.options.rescued_data_column is not None
-
-    @property
-    def watches(self) -> bool:
-        """Whether new columns must be told of."""
-        return self.options.schema_evolution_mode in WATCHING_MODES
 
 
 @dataclass(slots=True)
@@ -99,24 +93,33 @@ class _Rows:
     odd: dict[int, _OddRow] = field(default_factory=dict)
 
 
-class Block:
+class CsvBlock:
     """Records of one file, read once.
 
-    Attributes:
-        counts: What was read; complete after `read`.
-        bad_records: What `badRecordsPath` takes.
+    Args:
+        parsing: How they are parsed.
+        outcomes: What becomes of them, still empty.
+        columns: Of the file.
+        records: The records.
+        file_uri: Their file.
     """
 
-    def __init__(self, rules: Rules, columns: FileColumns, records: Records, file_uri: str) -> None:
-        self._rules, self._columns, self._records = rules, columns, records
+    def __init__(
+        self,
+        parsing: CsvParsing,
+        outcomes: RecordOutcomes,
+        columns: FileColumns,
+        records: Records,
+        file_uri: str,
+    ) -> None:
+        self._parsing, self._columns, self._records = parsing, columns, records
+        self._outcomes, self._policy = outcomes, parsing.policy
         self._file_uri = file_uri
         self._wanted = [
             place
             for place, target in enumerate(columns.targets)
-            if target is not None or rules.rescues
+            if target is not None or self._policy.rescues
         ]
-        self.counts = ReadCounts()
-        self.bad_records: list[BadRecord] = []
 
     def read(self) -> pa.RecordBatch:
         """Read everything.
@@ -129,10 +132,9 @@ class Block:
         self._tell_new_columns(rows)
         rescued = Rescued()
         arrays = self._arrays(rows, rescued)
-        corrupt = {row: odd.record for row, odd in rows.odd.items() if odd.is_corrupt}
-        dropped = self._resolve_misfits(rows, corrupt) if not self._rules.rescues else set[int]()
+        self._resolve_corrupt(rows)
         self._rescue_odd(rows, rescued)
-        return self._batch(rows, arrays, rescued, corrupt, dropped)
+        return self._batch(rows, arrays, rescued)
 
     # 1. Taking records apart --------------------------------------------------------------
 
@@ -156,12 +158,12 @@ class Block:
     def _plain_rows(self) -> tuple[Positions, dict[int, pa.StringArray]]:
         """Which records are plain, and the columns of their texts."""
         records, width = self._records, self._columns.usual_width
-        text = b"" if self._rules.is_thorough or not width else records.plain_text()
-        if not text or not self._rules.plain.can_read(text):
+        text = b"" if self._parsing.is_thorough or not width else records.plain_text()
+        if not text or not self._parsing.plain.can_read(text):
             records.kinds[records.kinds == PLAIN] = ODD
             return records.of_kind(PLAIN), dict.fromkeys(self._wanted, _NO_TEXTS)
         wanted = [place for place in self._wanted if place < width]
-        plain = self._rules.plain.read(text, width, wanted)
+        plain = self._parsing.plain.read(text, width, wanted)
         kept = records.of_kind(PLAIN)
         records.kinds[kept[plain.ragged]] = ODD
         kept = np.delete(kept, plain.ragged)
@@ -175,9 +177,7 @@ class Block:
             if reason is None:
                 yield row
                 continue
-            if self._is_dropped(index, reason):
-                self.counts.dropped_records += 1
-            else:
+            if not self._outcomes.is_dropped(self._file_uri, self._raw(index), reason):
                 row.is_corrupt = True
                 yield row
 
@@ -189,14 +189,14 @@ class Block:
             text = raw.decode()
         except UnicodeDecodeError as error:
             reason = f"bytes that are not UTF-8, at byte {error.start}"
-            if self._rules.rescues:
+            if self._policy.rescues:
                 return _OddRow(index, None), reason
             text = raw.decode(errors="replace")  # as in Spark: nothing else takes the other values
         try:
-            values = self._rules.tokens.values(text)
+            values = self._parsing.tokens.values(text)
         except MalformedRecordError as error:
             return _OddRow(index, None), str(error)
-        null = self._rules.null_value
+        null = self._parsing.null_value
         row = _OddRow(index, [None if value == null else value for value in values])
         columns, width = self._columns, len(self._columns.names)
         few, many = len(values) < width, len(values) > width
@@ -204,31 +204,13 @@ class Block:
             return row, reason or f"{len(values)} values instead of {width}"
         return row, reason
 
-    def _is_dropped(self, index: int, reason: str) -> bool:
-        """Whether a record that is not valid goes to `badRecordsPath`, or nowhere; or fail."""
-        self.counts.corrupt_records += 1
-        if self._rules.options.bad_records_path is not None:
-            self.bad_records.append(BadRecord(self._file_uri, self._raw(index), reason))
-            return True
-        return self._drop_or_fail(index, reason)
-
-    def _drop_or_fail(self, index: int, reason: str) -> bool:
-        """Whether the mode drops records that are not valid; fails if it says so."""
-        if self._rules.options.mode == "FAILFAST":
-            raise CorruptRecordError(
-                f"{self._file_uri}: a record is not valid ({reason}), and mode is FAILFAST. "
-                "Correct or remove the file, or set mode to PERMISSIVE, which keeps such records "
-                f"apart. The record begins: {self._raw(index)[:_SAMPLE_CHARACTERS]}"
-            )
-        return self._rules.options.mode == "DROPMALFORMED"
-
     def _raw(self, index: int) -> str:
         """The text of a record, with bytes that are not UTF-8 escaped."""
-        return self._records.record(index).decode("utf-8", "backslashreplace")
+        return printable(self._records.record(index))
 
     def _tell_new_columns(self, rows: _Rows) -> None:
         """Raise for what could be a new column, in the modes that must know."""
-        if not self._rules.watches or not len(rows.records):
+        if not self._parsing.watches or not len(rows.records):
             return
         new: dict[str, object] = {}
         if self._columns.new:
@@ -247,7 +229,7 @@ class Block:
         for row, record in enumerate(rows.records.tolist()):
             odd = rows.odd.get(row)
             if odd is None:
-                return self._rules.tokens.values(self._raw(record))
+                return self._parsing.tokens.values(self._raw(record))
             if odd.values is not None:
                 return odd.values
         return []
@@ -263,88 +245,61 @@ class Block:
             if target is None:
                 lost = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False))
             else:
-                cast = self._rules.casts[target]
+                cast = self._parsing.casts[target]
                 found[target], lost = (
-                    cast.one_by_one(texts) if self._rules.is_thorough else cast(texts)
+                    cast.one_by_one(texts) if self._parsing.is_thorough else cast(texts)
                 )
-            if len(lost) and self._rules.rescues:
+            if len(lost) and self._policy.rescues:
                 rescued.add(self._columns.names[place], lost, texts.take(pa.array(lost)))
             else:
                 self._misfits.update(lost.tolist())
         return [
             found[target] if target in found else pa.nulls(len(rows.records), cast.kind)
-            for target, cast in enumerate(self._rules.casts)
+            for target, cast in enumerate(self._parsing.casts)
         ]
 
-    def _resolve_misfits(self, rows: _Rows, corrupt: dict[int, int]) -> set[int]:
-        """Without rescued data, a value that does not fit makes a bad record, as in Spark."""
-        dropped = set()
-        for row in sorted(self._misfits - corrupt.keys()):
-            record = int(rows.records[row])
-            if self._is_dropped(record, _MISFIT):
-                dropped.add(row)
-            else:
-                corrupt[row] = record
-        return dropped
+    def _resolve_corrupt(self, rows: _Rows) -> None:
+        """Keep records that are not valid, and decide about those with a value that does not fit.
+
+        Without rescued data, such a value makes a bad record, as in Spark.
+        """
+        corrupt = {row: odd for row, odd in rows.odd.items() if odd.is_corrupt}
+        for row, odd in corrupt.items():
+            # Of a record with too few or too many values, rescued data has the values.
+            if odd.values is None or self._policy.corrupt_position is not None:
+                self._outcomes.keep(row, self._raw(odd.record))
+        if not self._policy.rescues:
+            for row in sorted(self._misfits - corrupt.keys()):
+                record = self._raw(int(rows.records[row]))
+                self._outcomes.drop_or_keep(self._file_uri, record, MISFIT_REASON, [row])
 
     # 3. What is left over -----------------------------------------------------------------
 
     def _rescue_odd(self, rows: _Rows, rescued: Rescued) -> None:
         """Rescue values that no column of the file has, and records that are not valid."""
-        if not self._rules.rescues:
+        if not self._policy.rescues:
             return
-        members: dict[int, str] = {}
+        members = {row: each.decode() for row, each in self._outcomes.rescued.items()}
         width = len(self._columns.names)
         for row, odd in rows.odd.items():
-            if odd.values is None and self._rules.corrupt_place is None:
-                name = self._rules.options.corrupt_record_column
-                members[row] = f"{quote(name)}:{quote(self._raw(odd.record))}"
-            elif odd.values is not None and len(odd.values) > width:
+            if odd.values is not None and len(odd.values) > width:
                 extra = [
-                    f"{quote(f'_c{place}')}:{quote(value)}"
+                    member(f"_c{place}", value)
                     for place, value in enumerate(odd.values[width:], width)
                     if value is not None
                 ]
                 if extra:
                     members[row] = ",".join(extra)
-        rescued.add_members(
-            np.array(list(members), np.int64), pa.array(list(members.values()), pa.string())
-        )
+        order = sorted(members)
+        found = pa.array([members[row] for row in order], pa.string())
+        rescued.add_members(np.array(order, np.int64), found)
 
-    def _batch(
-        self,
-        rows: _Rows,
-        arrays: list[pa.Array],
-        rescued: Rescued,
-        corrupt: dict[int, int],
-        dropped: set[int],
-    ) -> pa.RecordBatch:
-        rules, count = self._rules, len(rows.records)
-        if rules.corrupt_place is not None:
-            arrays.insert(rules.corrupt_place, self._corrupt_column(corrupt, count))
-        if rules.rescues:
-            column, self.counts.rescued_rows = rescued.column(count, self._file_uri)
-            arrays.append(column)
-        if arrays:
-            batch = pa.RecordBatch.from_arrays(arrays, schema=rules.arrow_schema)
-        else:
-            empty = pa.Array.from_buffers(pa.struct([]), count, [None], children=[])
-            batch = pa.RecordBatch.from_struct_array(empty)
-        if dropped:
-            keep = np.ones(count, np.bool_)
-            keep[list(dropped)] = False
-            batch = batch.filter(pa.array(keep))
-        self.counts.rows = batch.num_rows
-        self.counts.dropped_records += len(dropped)
-        return batch
-
-    def _corrupt_column(self, corrupt: dict[int, int], count: int) -> pa.StringArray:
-        texts: list[str | None] = [None] * count
-        if not corrupt:
-            return pa.nulls(count, pa.string())
-        for row, record in corrupt.items():
-            texts[row] = self._raw(record)
-        return pa.array(texts, pa.string())
+    def _batch(self, rows: _Rows, arrays: list[pa.Array], rescued: Rescued) -> pa.RecordBatch:
+        count, column = len(rows.records), None
+        if self._policy.rescues:
+            column, found = rescued.column(count, self._file_uri)
+            self._outcomes.counts.rescued_rows = found
+        return self._outcomes.batch(arrays, count, column)
 
 
 def records_left(records: Records) -> bool:
@@ -355,6 +310,4 @@ def records_left(records: Records) -> bool:
 def _sample(values: list[str | None], place: int) -> str | None:
     """A value for a message, cut off when it is long."""
     value = values[place] if place < len(values) else None
-    if value is None or len(value) <= _SAMPLE_CHARACTERS:
-        return value
-    return value[:_SAMPLE_CHARACTERS] + "…"
+    return None if value is None else cut_sample(value)

@@ -1,26 +1,29 @@
 """How are the texts of a column converted all at once?
 
 Each type has a rule which texts are *easy*: Arrow's own cast takes them and gives what Spark gives.
-The hard rest goes through `formats.scalars.strings`, each distinct text once. What is null is
+The hard rest goes through `csv.converters`, each distinct text once. What is null is
 neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_cloudfiles.engine.formats.arrays import Positions
 from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH
-from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import SPARK, NumberRule
-from airflow_cloudfiles.engine.formats.scalars.json_values import MISFIT
-from airflow_cloudfiles.engine.formats.scalars.strings import Convert
+from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_cloudfiles.engine.formats.arrays import Positions
+    from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
+    from airflow_cloudfiles.engine.formats.scalars.strings import Convert
 
 NONE: Final[Positions] = np.empty(0, np.int64)
 

@@ -12,14 +12,16 @@ What is plain is found with a few vectorised passes, most of which clean files d
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from airflow_cloudfiles.engine.formats.arrays import Bools, Bytes, Positions
-from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow_cloudfiles.engine.formats.arrays import Bools, Bytes, Positions
+    from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 
 PLAIN: Final = 0
 ODD: Final = 1
@@ -79,7 +81,7 @@ class Splitter:
     def __init__(self, options: CsvOptions) -> None:
         self._options = options
         self._line_end = None if options.line_sep is None else options.line_sep.encode()
-        self._shape = Shape(options)
+        self._shape = PlainRecordFinder(options)
 
     def split(self, block: bytes) -> Records:
         """Cut complete lines, which need not have a line end after the last one."""
@@ -135,7 +137,7 @@ class Splitter:
 _BLANK_BYTES: Final = bytes(range(0x21))
 
 
-class Shape:
+class PlainRecordFinder:
     """Knows plain records by their bytes."""
 
     def __init__(self, options: CsvOptions) -> None:

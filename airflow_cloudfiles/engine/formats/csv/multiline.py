@@ -7,17 +7,20 @@ beginning of that record; after each record it read in vain, it is given twice a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 import numpy as np
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
-from airflow_cloudfiles.engine.formats.arrays import Bytes, Positions
-from airflow_cloudfiles.engine.formats.csv.lines import ODD, SKIPPED, Records, Shape
+from airflow_cloudfiles.engine.formats.csv.lines import ODD, SKIPPED, PlainRecordFinder, Records
 from airflow_cloudfiles.engine.formats.csv.tokens import BLANKS, Tokenizer
-from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_cloudfiles.engine.formats.arrays import Bytes, Positions
+    from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 
 BLOCK_BYTES: Final = 16 * 2**20
 MAX_RECORD_BYTES: Final = 2**30
@@ -40,7 +43,7 @@ class MultiLineSplitter:
 
     def __init__(self, options: CsvOptions, file_uri: str) -> None:
         self._options, self._file_uri = options, file_uri
-        self._shape = Shape(options)
+        self._shape = PlainRecordFinder(options)
         self._ends = Tokenizer(_in_bytes(options))
         self._line_end: bytes | None = None if options.line_sep is None else b"\n"
         self._to_skip = options.skip_rows

@@ -3,33 +3,34 @@
 Blocks of a file become record batches. The fast path hands plain records to Arrow (`lines`,
 `columns`) and converts whole columns (`casts`). A record with quotes or escapes that Arrow would
 read otherwise is taken apart by itself (`tokens`), a value that is not easily converted too
-(`formats.scalars.strings`). A record is in exactly one place afterwards: its row, with the rescued
+(`csv.converters`). A record is in exactly one place afterwards: its row, with the rescued
 data; the corrupt record column; or, as the mode says, dropped and counted, or the error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
-from pyspark.sql.types import StringType, StructField, StructType
-
 from airflow_cloudfiles.engine.formats.base import BadRecord, OpenedFile, ReadCounts
-from airflow_cloudfiles.engine.formats.csv.block import Block, Rules, records_left
+from airflow_cloudfiles.engine.formats.csv.block import CsvBlock, CsvParsing, records_left
 from airflow_cloudfiles.engine.formats.csv.casts import Cast
 from airflow_cloudfiles.engine.formats.csv.columns import PlainReader
+from airflow_cloudfiles.engine.formats.csv.converters import CsvConverters
 from airflow_cloudfiles.engine.formats.csv.header import ColumnMatcher, FileColumns, safe_names
 from airflow_cloudfiles.engine.formats.csv.parts import FileParts
 from airflow_cloudfiles.engine.formats.csv.tokens import Tokenizer
-from airflow_cloudfiles.engine.formats.record_policy import check_corrupt_column
+from airflow_cloudfiles.engine.formats.record_policy import RecordOutcomes, RecordPolicy
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
-from airflow_cloudfiles.engine.formats.scalars.strings import Converters
-from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
+from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 
 __all__ = ["CsvReader"]
 
@@ -61,33 +62,28 @@ class CsvReader:
         self, data_schema: StructType, options: CloudFilesOptions, *, is_thorough: bool = False
     ) -> None:
         own = cast("CsvOptions", options.format_options)
-        rescued, corrupt = options.rescued_data_column, options.corrupt_record_column
-        check_corrupt_column(data_schema, corrupt)
-        parsed = StructType([each for each in data_schema.fields if each.name != corrupt])
+        policy = RecordPolicy.of(data_schema, options)
         numbers = NumberRule.of(options)
-        converters = Converters(own, numbers, exact=rescued is not None)
-        conversions = [converters.to(each.dataType, each.name) for each in parsed.fields]
-        extra = [] if rescued is None else [StructField(rescued, StringType())]
-        self.arrow_schema: pa.Schema = to_arrow(StructType([*data_schema.fields, *extra]))
+        converters = CsvConverters(own, numbers, exact=policy.rescues)
+        conversions = [converters.to(each.dataType, each.name) for each in policy.parsed.fields]
+        self.arrow_schema: pa.Schema = policy.arrow_schema
         self.counts = ReadCounts()
         self.bad_records: list[BadRecord] = []
-        place = self.arrow_schema.get_field_index(corrupt)
         self._options, self._own = options, own
-        self._rules = Rules(
-            options=options,
+        self._parsing = CsvParsing(
+            policy=policy,
+            watches=options.schema_evolution_mode in WATCHING_MODES,
             null_value=own.null_value,
-            arrow_schema=self.arrow_schema,
             casts=tuple(
                 Cast(field.type, convert, converters.times, numbers)
-                for field, convert in zip(to_arrow(parsed), conversions, strict=True)
+                for field, convert in zip(to_arrow(policy.parsed), conversions, strict=True)
             ),
-            corrupt_place=place if place >= 0 else None,
             plain=PlainReader(own),
             tokens=Tokenizer(own),
             is_thorough=is_thorough,
         )
         self._matcher = ColumnMatcher(
-            parsed,
+            policy.parsed,
             case_sensitive=options.reader_case_sensitive,
             by_position=options.has_schema,
             reserved=options.reserved_columns,
@@ -113,9 +109,10 @@ class CsvReader:
                 columns = self._columns(parts.header)
             if parts.header is None:
                 columns = columns.with_width(parts.width_of(records))
-            block = Block(self._rules, columns, records, file.uri)
-            batch = block.read()
-            self._count(block)
+            outcomes = RecordOutcomes(self._parsing.policy)
+            batch = CsvBlock(self._parsing, outcomes, columns, records, file.uri).read()
+            self.counts.add(outcomes.counts)
+            self.bad_records += outcomes.bad_records
             if batch.num_rows:
                 yield batch
 
@@ -124,13 +121,6 @@ class CsvReader:
             return self._matcher.without_header()
         names = safe_names(header, self._own.null_value, self._options.matcher)
         return self._matcher.of_header(names)
-
-    def _count(self, block: Block) -> None:
-        self.bad_records += block.bad_records
-        self.counts.rows += block.counts.rows
-        self.counts.rescued_rows += block.counts.rescued_rows
-        self.counts.corrupt_records += block.counts.corrupt_records
-        self.counts.dropped_records += block.counts.dropped_records
 
 
 def has_header(options: CloudFilesOptions) -> bool:

@@ -6,23 +6,20 @@ file last.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_cloudfiles.engine.formats.arrays import Positions
 from airflow_cloudfiles.engine.formats.csv.casts import data_of
+from airflow_cloudfiles.engine.formats.rescued_json import path_end, quote
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.formats.arrays import Positions
 
 _SPECIAL: Final = bytes(range(0x20)) + b'"\\'
-
-
-def quote(text: str) -> str:
-    """A JSON string."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 @dataclass(slots=True)
@@ -53,7 +50,7 @@ class Rescued:
             for where, each in zip(self._rows, self._members, strict=True)
         ]
         joined = pc.binary_join_element_wise(*members, ",", null_handling="skip")
-        path = f',"_file_path":{quote(file_uri)}}}'
+        path = path_end(file_uri)
         objects = pc.binary_join_element_wise("{", joined, path, "")
         return _spread(objects, rows, np.arange(count)), len(rows)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -29,12 +29,14 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.formats.csv.casts import Cast, data_of, only_has
+from airflow_cloudfiles.engine.formats.csv.converters import CsvConverters
 from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH
 from airflow_cloudfiles.engine.formats.scalars.decimals import decimal_type
-from airflow_cloudfiles.engine.formats.scalars.json_values import MISFIT, decimal_text
-from airflow_cloudfiles.engine.formats.scalars.strings import Converters, java_double
-from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
+from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT, decimal_text, java_double
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, merge_types
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 
 _SAMPLE: Final = 100
 """So many texts are looked at one by one to find a type that the others are then checked for."""
@@ -67,7 +69,7 @@ class TypeFinder:
 
     def __init__(self, options: CsvOptions) -> None:
         self._options = options
-        self._converters = Converters(options)
+        self._converters = CsvConverters(options)
         self._locale = self._converters.times.locale
         self._words = {options.nan_value, options.positive_inf, options.negative_inf}
         self._iso_date = re.compile(_ISO_DATE) if options.date_format is None else None

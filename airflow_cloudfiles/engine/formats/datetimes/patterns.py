@@ -9,22 +9,25 @@ a time of day or a zone fits only at midnight UTC; a fraction finer than a micro
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.formats.arrays import Bools, Int64s
-from airflow_cloudfiles.engine.formats.datetimes import default_format as json_times
+from airflow_cloudfiles.engine.formats.datetimes import default_format
 from airflow_cloudfiles.engine.formats.datetimes.java import Pattern, PatternError
 from airflow_cloudfiles.engine.formats.datetimes.layouts import Layouts
 from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH, Locale, find_locale
 from airflow_cloudfiles.engine.formats.datetimes.resolve import day_of, moment_of, offset_of_text
 from airflow_cloudfiles.engine.formats.datetimes.zones import find_zone, offset_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_cloudfiles.engine.formats.arrays import Bools, Int64s
 
 _DATE: Final = "yyyy-MM-dd"
 _TIMESTAMP: Final = (
@@ -35,6 +38,30 @@ _LOCAL: Final = ("yyyy-MM-dd'T'HH:mm:ss[.SSSSSSSSS]", "yyyy-MM-dd HH:mm:ss[.SSSS
 """What is cast at once of what Spark's CAST takes."""
 _MICROS: Final = 1_000_000
 _DAY_MICROS: Final = 86_400 * _MICROS
+
+
+class TimeOptions(Protocol):
+    """The options of a format that say how times are written."""
+
+    @property
+    def date_format(self) -> str | None:
+        """`dateFormat`."""
+
+    @property
+    def timestamp_format(self) -> str | None:
+        """`timestampFormat`."""
+
+    @property
+    def timestamp_ntz_format(self) -> str | None:
+        """`timestampNTZFormat`."""
+
+    @property
+    def time_zone(self) -> str | None:
+        """`timeZone`."""
+
+    @property
+    def locale(self) -> str | None:
+        """`locale`."""
 
 
 class TimePatterns:
@@ -83,6 +110,32 @@ class TimePatterns:
             _LOCAL if timestamp_ntz is None else (timestamp_ntz,), ENGLISH
         )
 
+    @classmethod
+    def of(
+        cls, options: TimeOptions, *, default_date: str | None = None, exact: bool = True
+    ) -> Self:
+        """The patterns that options name.
+
+        Args:
+            options: Of the format.
+            default_date: The pattern of dates without `dateFormat`; `None` for Spark's default.
+            exact: Whether a text of which Spark would drop something does not fit.
+
+        Raises:
+            OptionError: As of the class.
+        """
+        date = options.date_format
+        if default_date is not None:
+            date = date or default_date
+        return cls(
+            date=date,
+            timestamp=options.timestamp_format,
+            timestamp_ntz=options.timestamp_ntz_format,
+            time_zone=options.time_zone,
+            locale=options.locale,
+            exact=exact,
+        )
+
     @property
     def are_default(self) -> bool:
         """Whether there is no pattern at all, and the zone is UTC."""
@@ -91,7 +144,7 @@ class TimePatterns:
     def date_days(self, text: str) -> int | None:
         """Days since 1970-01-01 of a date text; `None` when it does not fit."""
         if self._date is None:
-            return json_times.date_days(text, exact=self._exact)
+            return default_format.date_days(text, exact=self._exact)
         fields = self._date.fields(text)
         moment = None if fields is None else moment_of(fields, exact=self._exact)
         if not self._exact:
@@ -105,7 +158,7 @@ class TimePatterns:
     def timestamp_micros(self, text: str) -> int | None:
         """Microseconds since the epoch of a timestamp text; `None` when it does not fit."""
         if self._timestamp is None:
-            return json_times.timestamp_micros(text, self._zone, exact=self._exact)
+            return default_format.timestamp_micros(text, self._zone, exact=self._exact)
         fields = self._timestamp.fields(text)
         local = None if fields is None else moment_of(fields, exact=self._exact)
         if fields is None or local is None:
@@ -114,12 +167,12 @@ class TimePatterns:
             offset = offset_of_text(str(fields["zone"]), local)
         else:
             offset = offset_of(self._zone, local)
-        return None if offset is None else json_times.in_range(local - offset * _MICROS)
+        return None if offset is None else default_format.in_range(local - offset * _MICROS)
 
     def local_micros(self, text: str) -> int | None:
         """Microseconds since the epoch of a timestamp text without a zone (`timestamp_ntz`)."""
         if self._local is None:
-            return json_times.local_micros(text, exact=self._exact)
+            return default_format.local_micros(text, exact=self._exact)
         fields = self._local.fields(text)
         if fields is None or "zone" in fields:
             return None

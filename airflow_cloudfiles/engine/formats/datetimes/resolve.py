@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Final
 
-from airflow_cloudfiles.engine.formats.datetimes import default_format as json_times
+from airflow_cloudfiles.engine.formats.datetimes import default_format
 from airflow_cloudfiles.engine.formats.datetimes.zones import find_zone, offset_of
 
 Fields = Mapping[str, int | str]
@@ -36,7 +36,7 @@ def day_of(fields: Fields) -> int | None:
     month, day = fields.get("M"), fields.get("d")
     if "D" in fields:
         return _day_of_year(year, int(fields["D"]), month, day)
-    return json_times.days_of(year, int(month or 1), int(day or 1))
+    return default_format.days_of(year, int(month or 1), int(day or 1))
 
 
 def moment_of(fields: Fields, *, exact: bool = True) -> int | None:
@@ -50,7 +50,7 @@ def moment_of(fields: Fields, *, exact: bool = True) -> int | None:
     if days is None or hour is None or (exact and rest):
         return None
     clock = (hour * 60 + int(fields.get("m", 0))) * 60 + int(fields.get("s", 0))
-    return json_times.in_range(days * _DAY_MICROS + clock * 1_000_000 + micros)
+    return default_format.in_range(days * _DAY_MICROS + clock * 1_000_000 + micros)
 
 
 def offset_of_text(zone: str, local_micros: int) -> int | None:
@@ -80,8 +80,8 @@ def _day_of_year(
     year: int, number: int, month: int | str | None, day: int | str | None
 ) -> int | None:
     """The day of a year's day number, if month and day, where given, agree."""
-    first = json_times.days_of(year, 1, 1)
-    after = json_times.days_of(year + 1, 1, 1)
+    first = default_format.days_of(year, 1, 1)
+    after = default_format.days_of(year + 1, 1, 1)
     if first is None or after is None or first + number - 1 >= after:
         return None
     # Months are as long in every 400 years.

@@ -11,61 +11,37 @@ The life of one `JsonReader.read`:
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.errors import CorruptRecordError
-from airflow_cloudfiles.engine.formats.arrays import validity
-from airflow_cloudfiles.engine.formats.base import BadRecord, Piece, ReadCounts, UnknownFields
+from airflow_cloudfiles.engine.formats.base import LinePiece, UnknownFields
 from airflow_cloudfiles.engine.formats.json import lines as json_lines
 from airflow_cloudfiles.engine.formats.json.columns import Finished, LeafColumn, StructColumn
-from airflow_cloudfiles.engine.formats.json.explain import Explained, Explainer, has_repeated_key
-from airflow_cloudfiles.engine.formats.json.lines import BLANK, count_quotes
-from airflow_cloudfiles.engine.formats.json.rescue import printable, quote
-from airflow_cloudfiles.engine.formats.json.shape import StructShape
+from airflow_cloudfiles.engine.formats.json.explain import (
+    JsonExplained,
+    JsonExplainer,
+    has_repeated_key,
+)
+from airflow_cloudfiles.engine.formats.json.lines import BLANK, count_quotes, printable
 from airflow_cloudfiles.engine.formats.json.tokens import NotJsonError
-from airflow_cloudfiles.engine.formats.json.unknown_fields import Extended, UnknownFieldColumns
-from airflow_cloudfiles.engine.options.cloud_files import ParseMode
+from airflow_cloudfiles.engine.formats.record_policy import MISFIT_REASON, RecordOutcomes
+from airflow_cloudfiles.engine.formats.rescued_json import path_end, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from airflow_cloudfiles.engine.formats.json.unknown_fields import Extended, UnknownFieldColumns
 
 _REFUSED: Final = (msgspec.DecodeError, RecursionError)
-_MISFIT: Final = "a value does not fit its column"
-_SHOWN_BYTES: Final = 200
-"""How much of a line an error quotes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What a reader has made of its schema and options.
-
-    Attributes:
-        keeps_bad: Whether corrupt records go to `badRecordsPath`, rather than where the mode says.
-        rescues: Whether there is a rescued data column, which comes last in `arrow_schema`.
-        has_plain_keys: Whether a column's value is rescued under the name of the column: there
-            is rescued data, and records cannot spell the name in another case.
-        corrupt_name: Key of a corrupt record in rescued data.
-        corrupt_place: Position of the corrupt record column, if there is one.
-        parsed_type: The other columns as one Arrow struct.
-    """
-
-    mode: ParseMode
-    keeps_bad: bool
-    rescues: bool
-    has_plain_keys: bool
-    corrupt_name: str
-    corrupt_place: int | None
-    arrow_schema: pa.Schema
-    parsed_type: pa.DataType
-    shape: StructShape
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _LineRange:
     """Consecutive lines that one decoder took: one row each."""
 
     extended: Extended | None
@@ -74,28 +50,11 @@ class _Run:
     end: int
 
 
-@dataclass(slots=True)
-class _Left:
-    """What is left over of rows, by row.
-
-    Attributes:
-        rescued: Whole rescued data, without the path.
-        unknown_fields: Members of rescued data for learnt fields.
-        corrupt: Whole lines.
-        dropped: Rows to be taken out again.
-    """
-
-    rescued: dict[int, bytes] = field(default_factory=dict)
-    unknown_fields: dict[int, bytes] = field(default_factory=dict)
-    corrupt: dict[int, bytes] = field(default_factory=dict)
-    dropped: set[int] = field(default_factory=set)
-
-
-class Block:
+class JsonBlock:
     """Lines of one or many files, read once.
 
     Args:
-        rules: What the reader has made of its schema and options.
+        outcomes: What becomes of the records, still empty.
         decoder: Of whole lines.
         explainer: Of single records.
         unknown_fields: The fields outside the schema that are known to come.
@@ -105,14 +64,17 @@ class Block:
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a reader lends to each block
         self,
-        rules: Rules,
+        outcomes: RecordOutcomes,
         decoder: msgspec.json.Decoder[Any],
-        explainer: Explainer,
+        explainer: JsonExplainer,
         unknown_fields: UnknownFieldColumns,
-        pieces: Sequence[Piece],
+        pieces: Sequence[LinePiece],
         aside: list[bytes],
     ) -> None:
-        self._rules = rules
+        self._outcomes = outcomes
+        self._policy = outcomes.policy
+        self._parsed_type = outcomes.policy.parsed_type
+        self._shape = explainer.root
         self._decoder = decoder
         self._explainer = explainer
         self._unknown_fields = unknown_fields
@@ -124,24 +86,22 @@ class Block:
         self._columns = self._new_columns()
         self._rows = 0
         self._row_begins: dict[int, int] = {}
-        self._runs: list[_Run] = []
+        self._runs: list[_LineRange] = []
         self._odd_rows: list[object] = []
         self._waiting = 0
         self._quotes = 0
-        self._left = _Left()
         self._replaced: dict[int, object] = {}
         self._new_fields_file: str | None = None
-        self.counts = ReadCounts()
-        self.bad_records: list[BadRecord] = []
+        self._learnt_members: dict[int, bytes] = {}
 
     def read(self) -> pa.RecordBatch:
-        """Read everything; `counts` is complete then."""
+        """Read everything."""
         for begin, end in json_lines.chunks(self._text, json_lines.CHUNK_BYTES):
             self._read_chunk(begin, end)
         self._collect_odd_rows()
         if self._new_fields_file is not None:
             raise UnknownFields(self._explainer.new_fields, self._new_fields_file)
-        if self._rules.rescues:
+        if self._policy.rescues:
             self._rescue_repeated_keys()
         finished = [column.finish() for column in self._columns.children]
         self._rescue_misfits(finished)
@@ -154,7 +114,7 @@ class Block:
         chunk = self._text[begin:end]
         lines = json_lines.clean_lines(chunk)
         # A decoder that passes over unknown keys does not see that one of them is no text.
-        if lines and (self._rules.rescues or not json_lines.may_have_lone_surrogate(chunk)):
+        if lines and (self._policy.rescues or not json_lines.may_have_lone_surrogate(chunk)):
             for extended in (None, self._unknown_fields.extended):
                 rows = _decode_lines(extended.decoder if extended else self._decoder, chunk)
                 if len(rows) == lines:
@@ -188,7 +148,7 @@ class Block:
         """Whether a line is to be explained, even if the decoder took it."""
         if json_lines.may_be_too_deep(line):
             return True
-        return not self._rules.rescues and json_lines.may_have_lone_surrogate(line)
+        return not self._policy.rescues and json_lines.may_have_lone_surrogate(line)
 
     def _take(self, extended: Extended | None, rows: list[object], begin: int, end: int) -> None:
         """Add decoded lines to the columns."""
@@ -196,19 +156,19 @@ class Block:
             return
         self._collect_odd_rows()
         self._columns.collect_fields(rows)
-        self._runs.append(_Run(extended, self._rows, begin, end))
+        self._runs.append(_LineRange(extended, self._rows, begin, end))
         self._quotes += count_quotes(self._text[begin:end])
-        if extended is not None and self._rules.rescues:
+        if extended is not None and self._policy.rescues:
             members, quotes = extended.members(rows)
             self._quotes -= quotes
             first = self._rows
-            self._left.unknown_fields.update({first + row: each for row, each in members.items()})
+            self._learnt_members.update({first + row: each for row, each in members.items()})
         self._rows += len(rows)
 
     def _read_odd_line(self, begin: int, line: bytes) -> None:
         try:
             found = self._explainer.explain(line)
-            if not self._rules.rescues and json_lines.may_have_lone_surrogate(line):
+            if not self._policy.rescues and json_lines.may_have_lone_surrogate(line):
                 self._explainer.check_keys(line)
         except NotJsonError as error:
             self._read_corrupt(begin, line, error)
@@ -234,62 +194,24 @@ class Block:
             self._waiting = 0
 
     def _read_corrupt(self, begin: int, line: bytes, error: NotJsonError) -> None:
-        """A line that is no record: keep it, drop it or fail, as the mode says."""
-        self.counts.corrupt_records += 1
-        if self._rules.keeps_bad:
-            self.counts.dropped_records += 1
-            self._put_apart(begin, line, str(error))
-            return
-        if self._drop_or_fail(begin, line, str(error)):
-            self.counts.dropped_records += 1
-            return
-        self._add_odd_row(begin, self._rules.shape.missing)
-        self._keep_line(self._rows - 1, line)
-
-    def _put_apart(self, begin: int, line: bytes, reason: str) -> None:
-        uri = self._piece_at(begin).file_uri
-        self.bad_records.append(BadRecord(uri, printable(line), reason))
-
-    def _drop_or_fail(self, begin: int, line: bytes, reason: str) -> bool:
-        """Whether the mode drops records that are not valid; fails if it says so."""
-        if self._rules.mode == "FAILFAST":
-            raise CorruptRecordError(
-                f"{self._piece_at(begin).file_uri}: a line is not a valid record ({reason}), and "
-                "mode is FAILFAST. Correct or remove the file, or set mode to PERMISSIVE, which "
-                f"keeps such records apart. The line begins: {printable(line[:_SHOWN_BYTES])}"
-            )
-        return self._rules.mode == "DROPMALFORMED"
-
-    def _keep_line(self, row: int, line: bytes) -> None:
-        """Put a whole line where corrupt records go."""
-        raw = printable(line)
-        if self._rules.corrupt_place is not None:
-            self._left.corrupt[row] = raw.encode()
-        elif self._rules.rescues:
-            self._left.rescued[row] = quote(self._rules.corrupt_name) + b":" + quote(raw)
+        """A line that is no record has a row of its own, if it is kept."""
+        record = printable(line)
+        if not self._outcomes.is_dropped(self._piece_at(begin).file_uri, record, str(error)):
+            self._add_odd_row(begin, self._shape.missing)
+            self._outcomes.keep(self._rows - 1, record)
 
     # 2. What the columns did not take -----------------------------------------------------
 
-    def _resolve(self, first: int, begin: int, line: bytes, found: list[Explained]) -> None:
+    def _resolve(self, first: int, begin: int, line: bytes, found: list[JsonExplained]) -> None:
         """Decide about the explained rows of a line of which something may be left over."""
         rows = range(first, first + len(found))
-        if self._rules.rescues:
+        if self._policy.rescues:
             some = ((row, each.rescued) for row, each in zip(rows, found, strict=True))
-            self._left.rescued.update((row, rescued) for row, rescued in some if rescued)
+            self._outcomes.rescued.update((row, rescued) for row, rescued in some if rescued)
         elif not all(each.fits for each in found):
-            self._resolve_misfit(rows, begin, line)
-
-    def _resolve_misfit(self, rows: range, begin: int, line: bytes) -> None:
-        """Without rescued data, a value that does not fit makes a bad record, as in Spark."""
-        self.counts.corrupt_records += 1
-        if self._rules.keeps_bad:
-            self._put_apart(begin, line, _MISFIT)
-            self._left.dropped.update(rows)
-        elif self._drop_or_fail(begin, line, _MISFIT):
-            self._left.dropped.update(rows)
-        elif self._rules.corrupt_place is not None:
-            for row in rows:
-                self._keep_line(row, line)
+            # Without rescued data, a value that does not fit makes a bad record, as in Spark.
+            uri = self._piece_at(begin).file_uri
+            self._outcomes.drop_or_keep(uri, printable(line), MISFIT_REASON, rows)
 
     def _rescue_misfits(self, finished: list[Finished]) -> None:
         """Rescue values that columns could not take, and what the learnt fields hold.
@@ -299,22 +221,24 @@ class Block:
         """
         plain: dict[int, bytes] = {}
         explained: set[int] = set()
+        # Where records cannot spell the name of a column in another case.
+        has_plain_keys = self._policy.rescues and self._explainer.case_sensitive
         for index, (column, each) in enumerate(zip(self._columns.children, finished, strict=True)):
-            if self._rules.has_plain_keys and isinstance(column, LeafColumn):
-                key = quote(self._rules.shape.names[index]) + b":"
+            if has_plain_keys and isinstance(column, LeafColumn):
+                key = quote(self._shape.names[index]).encode() + b":"
                 for row in each.misfits.tolist():
                     member = key + column.texts.value(row)
                     plain[row] = plain[row] + b"," + member if row in plain else member
             else:
                 explained.update(each.misfits.tolist())
         self._check_disagreement(plain.keys() | explained)
-        for row, members in self._left.unknown_fields.items():
+        for row, members in self._learnt_members.items():
             plain[row] = plain[row] + b"," + members if row in plain else members
-        if self._rules.rescues:
-            self._left.rescued = plain | self._left.rescued
+        if self._policy.rescues:
+            self._outcomes.rescued = plain | self._outcomes.rescued
         for row, begin, line in self._lines_of(sorted(explained)):
             found = self._explainer.explain(line)
-            if not self._rules.rescues:
+            if not self._policy.rescues:
                 self._replaced[row] = found[0].row
             self._resolve(row, begin, line, found)
 
@@ -374,7 +298,7 @@ class Block:
             if again.quotes() + besides != count_quotes(chunk):
                 self._rescue_repeated_keys_of(run, chunk)
 
-    def _rescue_repeated_keys_of(self, run: _Run, chunk: bytes) -> None:
+    def _rescue_repeated_keys_of(self, run: _LineRange, chunk: bytes) -> None:
         breaks = [-1, *np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n")).tolist()]
         for place, (before, end) in enumerate(pairwise(breaks)):
             line = chunk[before + 1 : end]
@@ -385,48 +309,26 @@ class Block:
     # 3. The batch -------------------------------------------------------------------------
 
     def _batch(self, arrays: list[pa.Array]) -> pa.RecordBatch:
-        rules, left = self._rules, self._left
-        if rules.corrupt_place is not None:
-            arrays.insert(rules.corrupt_place, _sparse(left.corrupt, self._rows))
-        if rules.rescues:
-            arrays.append(_sparse(self._with_paths(), self._rows))
-        if arrays:
-            batch = pa.RecordBatch.from_arrays(arrays, schema=rules.arrow_schema)
-        else:
-            empty = pa.Array.from_buffers(pa.struct([]), self._rows, [None], children=[])
-            batch = pa.RecordBatch.from_struct_array(empty)
-        if left.dropped:
-            keep = np.ones(self._rows, np.bool_)
-            keep[list(left.dropped)] = False
-            batch = batch.filter(pa.array(keep))
-        self.counts.rows = batch.num_rows
-        self.counts.rescued_rows = len(left.rescued)
-        self.counts.dropped_records += len(left.dropped)
-        return batch
+        rescued = None
+        if self._policy.rescues:
+            rescued = self._outcomes.rescued_column(self._rows, self._path_ends())
+        return self._outcomes.batch(arrays, self._rows, rescued)
 
-    def _with_paths(self) -> dict[int, bytes]:
-        """Rescued data, with the path of the file last."""
-        rows = sorted(self._left.rescued)
-        if len(self._pieces) == 1:
-            end = b',"_file_path":' + quote(self._pieces[0].file_uri) + b"}"
-            return {row: b"{" + self._left.rescued[row] + end for row in rows}
+    def _path_ends(self) -> Callable[[int], bytes]:
+        """What ends the rescued data of a row: the path of its file."""
+        ends = [path_end(piece.file_uri).encode() for piece in self._pieces]
+        if len(ends) == 1:
+            return lambda _: ends[0]
         begins = self._row_begins
-        begins |= {
-            row: begin for row, begin, _ in self._lines_of([r for r in rows if r not in begins])
-        }
-        paths = [b',"_file_path":' + quote(piece.file_uri) + b"}" for piece in self._pieces]
-        return {
-            row: b"{"
-            + self._left.rescued[row]
-            + paths[bisect_right(self._piece_begins, begins[row]) - 1]
-            for row in rows
-        }
+        rows = sorted(row for row in self._outcomes.rescued if row not in begins)
+        begins |= {row: begin for row, begin, _ in self._lines_of(rows)}
+        return lambda row: ends[bisect_right(self._piece_begins, begins[row]) - 1]
 
-    def _piece_at(self, position: int) -> Piece:
+    def _piece_at(self, position: int) -> LinePiece:
         return self._pieces[bisect_right(self._piece_begins, position) - 1]
 
     def _new_columns(self) -> StructColumn:
-        return StructColumn(self._rules.shape, self._rules.parsed_type)
+        return StructColumn(self._shape, self._parsed_type)
 
 
 def _decode_lines(decoder: msgspec.json.Decoder[Any], chunk: bytes) -> list[Any]:
@@ -435,19 +337,3 @@ def _decode_lines(decoder: msgspec.json.Decoder[Any], chunk: bytes) -> list[Any]
         return decoder.decode_lines(chunk)
     except _REFUSED:
         return []
-
-
-def _sparse(values: dict[int, bytes], rows: int) -> pa.Array:
-    """A string column that is NULL except in some rows, which `values` has in any order."""
-    if not values:
-        return pa.nulls(rows, pa.string())
-    lengths = np.zeros(rows, np.int64)
-    valid = np.zeros(rows, np.bool_)
-    places = sorted(values)
-    strings = [values[place] for place in places]
-    lengths[places] = list(map(len, strings))
-    valid[places] = True
-    offsets = np.zeros(rows + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    data = pa.py_buffer(b"".join(strings))
-    return pa.Array.from_buffers(pa.string(), rows, [validity(valid), pa.py_buffer(offsets), data])

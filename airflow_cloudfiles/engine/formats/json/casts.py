@@ -1,13 +1,12 @@
-"""How are the texts of a leaf column converted all at once?
+"""How are the values of a leaf column converted all at once?
 
-Each type has a rule which texts are *easy*: Arrow's own cast takes them and gives what Spark gives.
-The hard rest goes through `formats.scalars.json_values`, one by one. What is null is neither.
+Each type has a rule which values are *easy*: Arrow's own cast takes them and gives what Spark
+gives. The hard rest goes through `json.converters`, one by one. What is null is neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -15,11 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_cloudfiles.engine.formats.arrays import Bools, Bytes, Positions
-from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
-from airflow_cloudfiles.engine.formats.json.shape import Leaf
-from airflow_cloudfiles.engine.formats.json.values import JsonValues
-from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
-from airflow_cloudfiles.engine.formats.scalars.json_values import MISFIT
+from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
+    from airflow_cloudfiles.engine.formats.json.shape import JsonLeaf
+    from airflow_cloudfiles.engine.formats.json.values import JsonValues
+    from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
 
 _STRINGS: Final = msgspec.json.Decoder(list[str])
 _NONE: Final[Positions] = np.empty(0, np.int64)
@@ -32,70 +35,70 @@ Easy = tuple[pa.Array, Bools]
 """An array of the right type, and which of its values are right already; the others are null."""
 
 
-def cast(texts: JsonValues, leaf: Leaf, kind: pa.DataType) -> tuple[pa.Array, Positions]:
+def cast(values: JsonValues, leaf: JsonLeaf, kind: pa.DataType) -> tuple[pa.Array, Positions]:
     """Convert a column.
 
     Returns:
         The array, and the positions of the values that do not fit, which are null in it.
     """
-    if not texts.count:
+    if not values.count:
         return pa.array([], kind), _NONE
     if pa.types.is_string(kind):
-        return _strings(texts), _NONE
+        return _strings(values), _NONE
     if leaf.patterns is not None and pa.types.is_temporal(kind):
-        array, easy = _patterned(texts, leaf.patterns, kind)
+        array, easy = _patterned(values, leaf.patterns, kind)
     elif pa.types.is_floating(kind):
-        array, easy = _floats(texts, kind, leaf.numbers)
+        array, easy = _floats(values, kind, leaf.numbers)
     else:
-        array, easy = _rule(kind)(texts, kind)
-    hard = np.flatnonzero(~(easy | texts.null))
+        array, easy = _rule(kind)(values, kind)
+    hard = np.flatnonzero(~(easy | values.null))
     if not len(hard):
         return array, _NONE
-    return _one_by_one(texts, leaf, array, hard)
+    return _one_by_one(values, leaf, array, hard)
 
 
-def _strings(texts: JsonValues) -> pa.Array:
+def _strings(values: JsonValues) -> pa.Array:
     """Strings without quotes and escapes, everything else as it stands.
 
     Every string fits: one without a UTF-8 form (a lone surrogate) never gets here, because the
     decoder refuses it and the record is explained.
     """
-    valid = ~texts.null if texts.null.any() else None
-    quoted = texts.quoted
+    valid = ~values.null if values.null.any() else None
+    quoted = values.quoted
     if not quoted.any():
-        array = texts.slice(valid, quoted=False)
+        array = values.slice(valid, quoted=False)
     elif (quoted if valid is None else quoted | ~valid).all():
-        array = texts.slice(valid, quoted=True)
+        array = values.slice(valid, quoted=True)
     else:
-        array = texts.unquoted(valid)
-    if b"\\" not in texts.buffer:
+        array = values.unquoted(valid)
+    if b"\\" not in values.buffer:
         return array
-    escaped = texts.escaped & quoted
+    escaped = values.escaped & quoted
     places = np.flatnonzero(escaped)
     if not len(places):
         return array
-    decoded = _STRINGS.decode(b"[" + b",".join(map(texts.value, places.tolist())) + b"]")
+    decoded = _STRINGS.decode(b"[" + b",".join(map(values.value, places.tolist())) + b"]")
     return pc.replace_with_mask(array, pa.array(escaped), pa.array(decoded, pa.string()))
 
 
 def _one_by_one(
-    texts: JsonValues, leaf: Leaf, array: pa.Array, hard: Positions
+    values: JsonValues, leaf: JsonLeaf, array: pa.Array, hard: Positions
 ) -> tuple[pa.Array, Positions]:
     """Convert the hard values, each by itself."""
-    values = [leaf.convert(texts.value(position)) for position in hard.tolist()]
-    misfits = hard[[value is MISFIT for value in values]]
-    mask = np.zeros(texts.count, np.bool_)
+    converted = [leaf.convert(values.value(position)) for position in hard.tolist()]
+    misfits = hard[[value is MISFIT for value in converted]]
+    mask = np.zeros(values.count, np.bool_)
     mask[hard] = True
-    fitting = pa.array([None if value is MISFIT else value for value in values], array.type)
+    fitting = pa.array([None if value is MISFIT else value for value in converted], array.type)
     return pc.replace_with_mask(array, pa.array(mask), fitting), misfits
 
 
-def _patterned(texts: JsonValues, patterns: TimePatterns, kind: pa.DataType) -> Easy:
+def _patterned(values: JsonValues, patterns: TimePatterns, kind: pa.DataType) -> Easy:
     """Dates and times by patterns; what does not fit is looked at again, to be sure."""
-    easy = texts.quoted & ~texts.escaped
+    easy = values.quoted & ~values.escaped
     if not easy.any():
-        return _all_hard(texts, kind)
-    array, _ = patterns.cast(texts.slice(_mask(easy), quoted=True), kind)
+        return _all_hard(values, kind)
+    array, _ = patterns.cast(values.slice(_mask(easy), quoted=True), kind)
     return array, easy & array.is_valid().to_numpy(zero_copy_only=False)
 
 
@@ -106,21 +109,21 @@ def _rule(kind: pa.DataType) -> Callable[[JsonValues, pa.DataType], Easy]:
     return _all_hard
 
 
-def _all_hard(texts: JsonValues, kind: pa.DataType) -> Easy:
-    return pa.nulls(texts.count, kind), np.zeros(texts.count, np.bool_)
+def _all_hard(values: JsonValues, kind: pa.DataType) -> Easy:
+    return pa.nulls(values.count, kind), np.zeros(values.count, np.bool_)
 
 
-def _booleans(texts: JsonValues, kind: pa.DataType) -> Easy:
-    true = texts.first == ord("t")
-    easy = true | (texts.first == ord("f"))
+def _booleans(values: JsonValues, kind: pa.DataType) -> Easy:
+    true = values.first == ord("t")
+    easy = true | (values.first == ord("f"))
     return pa.array(true, kind, mask=~easy), easy
 
 
-def _integers(texts: JsonValues, kind: pa.DataType) -> Easy:
-    easy = texts.number & (texts.lengths <= _LONG_DIGITS)
-    if any(character in texts.buffer for character in b".eE"):
-        easy &= ~texts.having(b".eE")
-    longs = texts.slice(_mask(easy), quoted=False).cast(pa.int64())
+def _integers(values: JsonValues, kind: pa.DataType) -> Easy:
+    easy = values.number & (values.lengths <= _LONG_DIGITS)
+    if any(character in values.buffer for character in b".eE"):
+        easy &= ~values.having(b".eE")
+    longs = values.slice(_mask(easy), quoted=False).cast(pa.int64())
     if kind == pa.int64():
         return longs, easy
     numbers = longs.fill_null(0).to_numpy(zero_copy_only=False)
@@ -130,34 +133,34 @@ def _integers(texts: JsonValues, kind: pa.DataType) -> Easy:
     return array.cast(kind), easy
 
 
-def _floats(texts: JsonValues, kind: pa.DataType, rule: NumberRule) -> Easy:
-    numbers = texts.slice(_mask(texts.number), quoted=False)
+def _floats(values: JsonValues, kind: pa.DataType, rule: NumberRule) -> Easy:
+    numbers = values.slice(_mask(values.number), quoted=False)
     array = numbers.cast(kind)
     infinite = np.isinf(array.fill_null(0).to_numpy(zero_copy_only=False))
-    easy = texts.number & ~infinite
+    easy = values.number & ~infinite
     doubtful = rule.doubtful(numbers, array)
     return array, easy if doubtful is None else easy & ~doubtful
 
 
-def _decimals(texts: JsonValues, kind: pa.DataType) -> Easy:
+def _decimals(values: JsonValues, kind: pa.DataType) -> Easy:
     # Arrow's cast does not see an overflow between the digits it reads and the scale it makes.
-    easy = texts.number & (texts.lengths + kind.scale <= _MAX_DIGITS) & ~texts.having(b"eE")
-    return _cast_where(texts, easy, kind, quoted=False)
+    easy = values.number & (values.lengths + kind.scale <= _MAX_DIGITS) & ~values.having(b"eE")
+    return _cast_where(values, easy, kind, quoted=False)
 
 
-def _dates(texts: JsonValues, kind: pa.DataType) -> Easy:
-    easy = texts.quoted & (texts.lengths == len('"2024-01-31"')) & ~texts.escaped
-    return _cast_where(texts, easy, kind, quoted=True)
+def _dates(values: JsonValues, kind: pa.DataType) -> Easy:
+    easy = values.quoted & (values.lengths == len('"2024-01-31"')) & ~values.escaped
+    return _cast_where(values, easy, kind, quoted=True)
 
 
-def _timestamps(texts: JsonValues, kind: pa.DataType) -> Easy:
+def _timestamps(values: JsonValues, kind: pa.DataType) -> Easy:
     """Whole timestamps to the second and beyond, all in UTC or all without a zone."""
-    plain = texts.quoted & ~texts.escaped
-    utc = plain & (texts.lengths >= len('"2024-01-31T12:30:59Z"')) & (texts.last(2) == ord("Z"))
-    local = plain & (texts.lengths >= len('"2024-01-31T12:30:59"')) & _digit(texts.last(2))
+    plain = values.quoted & ~values.escaped
+    utc = plain & (values.lengths >= len('"2024-01-31T12:30:59Z"')) & (values.last(2) == ord("Z"))
+    local = plain & (values.lengths >= len('"2024-01-31T12:30:59"')) & _digit(values.last(2))
     if kind.tz is not None and utc.any():
-        return _cast_where(texts, utc, kind, quoted=True)
-    array, easy = _cast_where(texts, local, pa.timestamp("us"), quoted=True)
+        return _cast_where(values, utc, kind, quoted=True)
+    array, easy = _cast_where(values, local, pa.timestamp("us"), quoted=True)
     return array.cast(pa.int64()).cast(kind), easy
 
 
@@ -169,11 +172,11 @@ def _mask(valid: Bools) -> Bools | None:
     return None if valid.all() else valid
 
 
-def _cast_where(texts: JsonValues, easy: Bools, kind: pa.DataType, *, quoted: bool) -> Easy:
+def _cast_where(values: JsonValues, easy: Bools, kind: pa.DataType, *, quoted: bool) -> Easy:
     """Cast the values Arrow takes; the others are null and not easy."""
     if not easy.any():
-        return _all_hard(texts, kind)
-    array = _cast_what_can_be(texts.slice(_mask(easy), quoted=quoted), kind)
+        return _all_hard(values, kind)
+    array = _cast_what_can_be(values.slice(_mask(easy), quoted=quoted), kind)
     taken = array.is_valid().to_numpy(zero_copy_only=False)
     return array, taken
 

@@ -3,16 +3,15 @@
 One column object per node of the schema. It is fed the decoded values chunk by chunk (`collect`,
 while they are still in the processor's cache) and keeps nothing but the bytes of their texts, one
 a line; `finish` turns these into an array, with vectorised operations for what is regular and
-`formats.scalars.json_values` for the rest, and tells which rows hold a value that does not fit.
+`json.converters` for the rest, and tells which rows hold a value that does not fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +20,16 @@ from msgspec import UNSET
 from airflow_cloudfiles.engine.formats.arrays import Int32s, Positions, validity
 from airflow_cloudfiles.engine.formats.json import casts as json_casts
 from airflow_cloudfiles.engine.formats.json.shape import (
-    Leaf,
-    ListShape,
-    MapShape,
-    Shape,
-    StructShape,
+    JsonLeaf,
+    JsonList,
+    JsonMap,
+    JsonShape,
+    JsonStruct,
 )
 from airflow_cloudfiles.engine.formats.json.values import JsonValues
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 NO_ROWS: Final[Positions] = np.empty(0, np.int64)
 
@@ -56,13 +58,13 @@ class Column(Protocol):
         """Make the array."""
 
 
-def new_column(shape: Shape, kind: pa.DataType) -> Column:
+def new_column(shape: JsonShape, kind: pa.DataType) -> Column:
     """An empty column for values of a shape, to become an array of an Arrow type."""
-    if isinstance(shape, Leaf):
+    if isinstance(shape, JsonLeaf):
         return LeafColumn(shape, kind)
-    if isinstance(shape, ListShape):
+    if isinstance(shape, JsonList):
         return ListColumn(kind, new_column(shape.element, kind.value_type))
-    if isinstance(shape, MapShape):
+    if isinstance(shape, JsonMap):
         return MapColumn(kind, new_column(shape.value, kind.item_type))
     return StructColumn(shape, kind)
 
@@ -71,7 +73,7 @@ def new_column(shape: Shape, kind: pa.DataType) -> Column:
 class LeafColumn:
     """Values taken as their texts."""
 
-    shape: Leaf
+    shape: JsonLeaf
     kind: pa.DataType
     _parts: list[bytes] = field(default_factory=list)
     _texts: JsonValues | None = None
@@ -104,7 +106,7 @@ class LeafColumn:
 
 
 @dataclass(slots=True)
-class _Places:
+class _Presence:
     """Which of the collected values are there: not missing from their record, not null."""
 
     missing: int = 0
@@ -130,11 +132,11 @@ class _Places:
 class StructColumn:
     """Objects with known fields."""
 
-    def __init__(self, shape: StructShape, kind: pa.DataType) -> None:
+    def __init__(self, shape: JsonStruct, kind: pa.DataType) -> None:
         self._kind = kind
         self._missing = shape.missing
         self._getters = shape.getters
-        self._places = _Places()
+        self._places = _Presence()
         self.children: list[Column] = [
             new_column(child, kind.field(index).type) for index, child in enumerate(shape.children)
         ]
@@ -179,7 +181,7 @@ class _Repeated:
 
     def __init__(self, kind: pa.DataType) -> None:
         self._kind = kind
-        self._places = _Places()
+        self._places = _Presence()
         self._lengths: list[Iterable[int]] = []
 
     def _add(self, values: list[Any]) -> list[Any]:

@@ -26,14 +26,15 @@ from msgspec import UNSET, Raw
 from pyspark.sql.types import ArrayType, DataType, NullType, StringType, StructField, StructType
 
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
+from airflow_cloudfiles.engine.formats.json.converters import text_of
 from airflow_cloudfiles.engine.formats.json.infer import seen_part
 from airflow_cloudfiles.engine.formats.json.shape import (
     EMPTY,
-    Leaf,
-    ListShape,
-    MapShape,
-    Shape,
-    StructShape,
+    JsonLeaf,
+    JsonList,
+    JsonMap,
+    JsonShape,
+    JsonStruct,
 )
 from airflow_cloudfiles.engine.formats.json.tokens import (
     DEFAULT,
@@ -42,13 +43,17 @@ from airflow_cloudfiles.engine.formats.json.tokens import (
     NotJsonError,
     key_text,
 )
-from airflow_cloudfiles.engine.formats.scalars.json_values import MISFIT, text_of
+from airflow_cloudfiles.engine.formats.new_fields import (
+    MAX_COLUMN_DEPTH,
+    SAMPLE_CHARACTERS,
+    merge_samples,
+)
+from airflow_cloudfiles.engine.formats.rescued_json import quote
+from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
 from airflow_cloudfiles.engine.types import canonical, is_column_name, is_unicode, merge_types
 
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
 _ELEMENTS: Final = msgspec.json.Decoder(list[Raw])
-_SAMPLE_CHARACTERS: Final = 1000
-_MAX_COLUMN_DEPTH: Final = 100
 _BLANK: Final = b" \t\r\n"
 _QUOTE: Final = b'"'
 _AS_TEXT: Final[dict[str, Any]] = {"parse_int": str, "parse_float": str}
@@ -61,7 +66,7 @@ Rescued = bytes | None
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class JsonExplained:
     """One row of a record.
 
     Attributes:
@@ -76,7 +81,7 @@ class Explained:
 
 
 @dataclass(slots=True)
-class Explainer:
+class JsonExplainer:
     """Explains records against one schema.
 
     Attributes:
@@ -95,7 +100,7 @@ class Explainer:
         spelled: How columns were spelled last, by position, where it is not as in the schema.
     """
 
-    root: StructShape
+    root: JsonStruct
     case_sensitive: bool
     collects_new: bool
     grammar: Grammar = DEFAULT
@@ -122,7 +127,7 @@ class Explainer:
             except RecursionError as error:
                 raise NotJsonError("nested too deeply to find a key that is no text") from error
 
-    def explain(self, line: bytes) -> list[Explained]:
+    def explain(self, line: bytes) -> list[JsonExplained]:
         """Take one line apart: one row for an object, several for an array of objects.
 
         Raises:
@@ -154,38 +159,40 @@ class Explainer:
             is_whole = False
         return records, is_whole
 
-    def _row(self, record: bytes) -> Explained:
+    def _row(self, record: bytes) -> JsonExplained:
         before = self._misfits
         row, rescued = self._struct(self.root, record, ())
         members = b"" if rescued is None else rescued[1:-1]
-        return Explained(row, members, fits=self._misfits == before)
+        return JsonExplained(row, members, fits=self._misfits == before)
 
-    def _value(self, shape: Shape, value: bytes, path: tuple[str, ...]) -> tuple[object, Rescued]:
+    def _value(
+        self, shape: JsonShape, value: bytes, path: tuple[str, ...]
+    ) -> tuple[object, Rescued]:
         """What the fast path would have decoded for a value, and what does not fit of it."""
-        if isinstance(shape, Leaf):
+        if isinstance(shape, JsonLeaf):
             found, rescued = _leaf(shape, value, self.grammar)
             self._misfits += rescued is not None
             return found, rescued
         if value == b"null":
             return None, None
-        if value[:1] != (b"[" if isinstance(shape, ListShape) else b"{"):
+        if value[:1] != (b"[" if isinstance(shape, JsonList) else b"{"):
             self._misfits += 1
             return UNSET, self.grammar.strict(value)
-        if isinstance(shape, ListShape):
+        if isinstance(shape, JsonList):
             return self._list(shape, value, path)
-        if isinstance(shape, MapShape):
+        if isinstance(shape, JsonMap):
             return self._map(shape, value, path)
         return self._struct(shape, value, path)
 
     def _struct(
-        self, shape: StructShape, value: bytes, path: tuple[str, ...]
+        self, shape: JsonStruct, value: bytes, path: tuple[str, ...]
     ) -> tuple[object, Rescued]:
         taken: dict[int, list[tuple[bytes, bytes]]] = {}
         unknown: dict[str | None, list[tuple[bytes, bytes]]] = {}
         for key, text in _members(value, self.grammar):
             name = key_text(key)
             # A key has one spelling in rescued data, whatever escapes the record writes it with.
-            plain = key if name is None else json.dumps(name, ensure_ascii=False).encode()
+            plain = key if name is None else quote(name).encode()
             index = None if name is None else self._index(shape, name)
             if index is None:
                 unknown.setdefault(name, []).append((plain, text))
@@ -212,7 +219,7 @@ class Explainer:
 
     def _unknown_fields(
         self,
-        shape: StructShape,
+        shape: JsonStruct,
         name: str | None,
         members: list[tuple[bytes, bytes]],
         path: tuple[str, ...],
@@ -228,9 +235,7 @@ class Explainer:
             if not self._is_nothing(text)
         ]
 
-    def _list(
-        self, shape: ListShape, value: bytes, path: tuple[str, ...]
-    ) -> tuple[object, Rescued]:
+    def _list(self, shape: JsonList, value: bytes, path: tuple[str, ...]) -> tuple[object, Rescued]:
         found: list[object] = []
         rescued: list[bytes] = []
         for position, text in enumerate(_elements(value, self.grammar)):
@@ -243,7 +248,7 @@ class Explainer:
                 rescued.append(rest)
         return found, b"[" + b",".join(rescued) + b"]" if rescued else None
 
-    def _map(self, shape: MapShape, value: bytes, path: tuple[str, ...]) -> tuple[object, Rescued]:
+    def _map(self, shape: JsonMap, value: bytes, path: tuple[str, ...]) -> tuple[object, Rescued]:
         last: dict[str, tuple[bytes, bytes]] = {}
         rescued: list[bytes] = []
         for key, text in _members(value, self.grammar):
@@ -269,7 +274,7 @@ class Explainer:
         """Whether an unknown field need not be kept."""
         return self.drops_nulls and value == b"null"
 
-    def _index(self, shape: StructShape, name: str) -> int | None:
+    def _index(self, shape: JsonStruct, name: str) -> int | None:
         """The column of a field name."""
         index = shape.index.get(name)
         if index is None and not self.case_sensitive:
@@ -277,7 +282,7 @@ class Explainer:
         return index
 
     def _is_new(
-        self, shape: StructShape, name: str | None, text: bytes, path: tuple[str, ...]
+        self, shape: JsonStruct, name: str | None, text: bytes, path: tuple[str, ...]
     ) -> bool:
         """Report an unknown field as a new column if it can be one."""
         if name is None:
@@ -300,7 +305,7 @@ class Explainer:
         sample = _sample(strict)
         for outer in reversed((*path, name)):
             sample = {outer: sample}
-        _merge(self.new_fields, sample)
+        merge_samples(self.new_fields, sample)
         return True
 
 
@@ -325,7 +330,7 @@ def has_repeated_key(record: bytes) -> bool:
     return repeated
 
 
-def _leaf(shape: Leaf, value: bytes, grammar: Grammar) -> tuple[object, Rescued]:
+def _leaf(shape: JsonLeaf, value: bytes, grammar: Grammar) -> tuple[object, Rescued]:
     if value == b"null":
         return Raw(value), None
     strict = grammar.strict(value)
@@ -334,7 +339,7 @@ def _leaf(shape: Leaf, value: bytes, grammar: Grammar) -> tuple[object, Rescued]
     if strict == value or not isinstance(shape.kind, StringType) or value[:1] in b"\"'":
         return Raw(strict), None
     # A string column takes the text as it stands in the source, tolerant spelling and all.
-    return Raw(json.dumps(value.decode(), ensure_ascii=False).encode()), None
+    return Raw(quote(value.decode()).encode()), None
 
 
 def _fits(found: object) -> bool:
@@ -411,7 +416,7 @@ def _has_column_type(strict: bytes, *, drops_nulls: bool) -> bool:
     if strict[:1] not in b"{[" and strict not in _SAY_NOTHING:
         return True
     try:
-        found = _type_of(strict, _MAX_COLUMN_DEPTH)
+        found = _type_of(strict, MAX_COLUMN_DEPTH)
     except NotJsonError:
         return False
     return (seen_part(found) if drops_nulls else canonical(found)) is not None
@@ -438,22 +443,10 @@ def _type_of(strict: bytes, depth: int) -> DataType:
 
 def _sample(strict: bytes) -> object:
     """A value for a message: parsed when it is short, cut off when it is long."""
-    if len(strict) <= _SAMPLE_CHARACTERS:
+    if len(strict) <= SAMPLE_CHARACTERS:
         try:
             return json.loads(strict)
         except (ValueError, RecursionError):
             return strict.decode()
     text = text_of(strict)
-    return (strict.decode() if text is None else text)[:_SAMPLE_CHARACTERS] + "…"
-
-
-def _merge(into: dict[str, object], sample: object) -> None:
-    """Add what is new in a nested sample."""
-    if not isinstance(sample, dict):
-        return
-    for name, value in sample.items():
-        known = into.get(name)
-        if name not in into:
-            into[name] = value
-        elif isinstance(known, dict) and isinstance(value, dict):
-            _merge(known, value)
+    return (strict.decode() if text is None else text)[:SAMPLE_CHARACTERS] + "…"

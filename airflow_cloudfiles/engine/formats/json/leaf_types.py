@@ -8,7 +8,7 @@ with its record, is a whole number here.
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from pyspark.sql.types import (
@@ -21,15 +21,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from airflow_cloudfiles.engine.formats.json.options import time_patterns
+from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.scalars.decimals import decimal_type, digits_of
-from airflow_cloudfiles.engine.formats.scalars.json_values import (
-    JAVA_DECIMAL,
+from airflow_cloudfiles.engine.formats.scalars.strings import (
+    JAVA_NUMBER,
     decimal_text,
     exact_decimal,
 )
-from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 
 
 def _fraction(text: str) -> Decimal | float:
@@ -64,7 +66,7 @@ class LeafTypes:
         self._typed = typed
         self._has_primitives = typed and not options.primitives_as_string
         self._decimals = typed and options.prefers_decimal
-        self._patterns = time_patterns(options)
+        self._patterns = TimePatterns.of(options)
         self._timestamps = typed and options.infer_timestamp
         self.decoder = _EXACT if self._decimals else PLAIN
 
@@ -103,7 +105,7 @@ def _integer_type(value: int) -> DataType:
 
 def _text_type(text: str) -> DataType | None:
     """The decimal that a text is, if it is one that Spark can name."""
-    if len(text) > _LONGEST or not JAVA_DECIMAL.fullmatch(text):
+    if len(text) > _LONGEST or not JAVA_NUMBER.fullmatch(text):
         return None
     number = exact_decimal(text)
     if number is None:

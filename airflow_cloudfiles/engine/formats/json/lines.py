@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 
+from airflow_cloudfiles.engine.formats import rescued_json
 from airflow_cloudfiles.engine.formats.json.tokens import MAX_DEPTH, Grammar, NotJsonError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 _STRICT: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(msgspec.Raw)
 CHUNK_BYTES: Final = 128 * 1024
@@ -63,6 +66,11 @@ def as_lines(records: Iterable[bytes], grammar: Grammar, aside: list[bytes]) -> 
 def original(line: bytes, aside: list[bytes]) -> bytes:
     """The record that a line of `as_lines` stands for."""
     return aside[int(line[1:])] if aside and line[:1] == _ASIDE else line
+
+
+def printable(record: bytes) -> str:
+    """`rescued_json.printable` without the line break."""
+    return rescued_json.printable(record.rstrip(b"\n"))
 
 
 def _one_line(record: bytes, grammar: Grammar) -> bytes | None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
+from airflow_cloudfiles.engine.formats.json.converters import JsonScalarRules
 from airflow_cloudfiles.engine.formats.json.tokens import Grammar
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import SPARK, NumberRule
-from airflow_cloudfiles.engine.formats.scalars.json_values import ScalarRules
-from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.json import JsonOptions
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 
 def json_options(options: CloudFilesOptions | None) -> JsonOptions:
@@ -29,28 +33,16 @@ def grammar_of(options: JsonOptions) -> Grammar:
     )
 
 
-def time_patterns(options: JsonOptions, *, exact: bool = True) -> TimePatterns:
-    """Of dates and timestamps; `exact` as in `ScalarRules`.
+def scalar_rules(
+    options: JsonOptions, numbers: NumberRule = SPARK, *, exact: bool = True
+) -> JsonScalarRules:
+    """How leaves are written; default patterns are left to the casts that are made for them.
 
     Raises:
         OptionError: A pattern, zone or locale that is none.
     """
-    return TimePatterns(
-        date=options.date_format,
-        timestamp=options.timestamp_format,
-        timestamp_ntz=options.timestamp_ntz_format,
-        time_zone=options.time_zone,
-        locale=options.locale,
-        exact=exact,
-    )
-
-
-def scalar_rules(
-    options: JsonOptions, numbers: NumberRule = SPARK, *, exact: bool = True
-) -> ScalarRules:
-    """How leaves are written; default patterns are left to the casts that are made for them."""
-    patterns = time_patterns(options, exact=exact)
-    return ScalarRules(
+    patterns = TimePatterns.of(options, exact=exact)
+    return JsonScalarRules(
         patterns=None if patterns.are_default else patterns,
         not_finite=options.allow_non_numeric_numbers,
         locale=patterns.locale,

@@ -9,16 +9,14 @@ or, as the mode says, dropped and counted, or the error.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow as pa
-from pyspark.sql.types import StringType, StructField, StructType
 
-from airflow_cloudfiles.engine.formats.base import BadRecord, Piece, ReadCounts, UnknownFields
+from airflow_cloudfiles.engine.formats.base import BadRecord, LinePiece, ReadCounts, UnknownFields
 from airflow_cloudfiles.engine.formats.json import lines as json_lines
-from airflow_cloudfiles.engine.formats.json.block import Block, Rules
-from airflow_cloudfiles.engine.formats.json.explain import Explainer
+from airflow_cloudfiles.engine.formats.json.block import JsonBlock
+from airflow_cloudfiles.engine.formats.json.explain import JsonExplainer
 from airflow_cloudfiles.engine.formats.json.options import (
     grammar_of,
     json_options,
@@ -26,12 +24,17 @@ from airflow_cloudfiles.engine.formats.json.options import (
 )
 from airflow_cloudfiles.engine.formats.json.shape import compile_struct
 from airflow_cloudfiles.engine.formats.json.unknown_fields import UnknownFieldColumns
-from airflow_cloudfiles.engine.formats.record_policy import check_corrupt_column
+from airflow_cloudfiles.engine.formats.record_policy import RecordOutcomes, RecordPolicy
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
-from airflow_cloudfiles.engine.types import to_arrow
 
-__all__ = ["JsonReader", "Piece", "ReadCounts", "UnknownFields"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["JsonReader", "LinePiece", "ReadCounts", "UnknownFields"]
 
 
 class JsonReader:
@@ -60,45 +63,31 @@ class JsonReader:
         *,
         reserved: Sequence[str] = (),
     ) -> None:
-        rescued, corrupt = options.rescued_data_column, options.corrupt_record_column
-        check_corrupt_column(data_schema, corrupt)
-        extra = [] if rescued is None else [StructField(rescued, StringType())]
-        self.arrow_schema: pa.Schema = to_arrow(StructType([*data_schema.fields, *extra]))
+        self._policy = RecordPolicy.of(data_schema, options)
+        self.arrow_schema: pa.Schema = self._policy.arrow_schema
         self.counts = ReadCounts()
         self.bad_records: list[BadRecord] = []
         self._options = options
-        parsed = StructType([each for each in data_schema.fields if each.name != corrupt])
         # Unknown fields nobody wants to see again need not be looked at, unless one of them may
         # be a column in another case.
         ignores = (
             options.schema_evolution_mode == "none"
-            and rescued is None
+            and not self._policy.rescues
             and options.reader_case_sensitive
         )
-        place = self.arrow_schema.get_field_index(corrupt)
         own = json_options(options)
         self.grammar = grammar_of(own)
         self._own = own
-        rules = scalar_rules(own, NumberRule.of(options), exact=rescued is not None)
+        rules = scalar_rules(own, NumberRule.of(options), exact=self._policy.rescues)
         shape = compile_struct(
-            parsed, forbid_unknown=not ignores, rules=rules, matcher=options.matcher
+            self._policy.parsed, forbid_unknown=not ignores, rules=rules, matcher=options.matcher
         )
         self.decoder = msgspec.json.Decoder(shape.make)
         self._unknown_fields = UnknownFieldColumns(shape, drops_nulls=own.drop_field_if_all_null)
-        self._rules = Rules(
-            mode=options.mode,
-            keeps_bad=options.bad_records_path is not None,
-            rescues=rescued is not None,
-            has_plain_keys=rescued is not None and options.reader_case_sensitive,
-            corrupt_name=corrupt,
-            corrupt_place=place if place >= 0 else None,
-            arrow_schema=self.arrow_schema,
-            parsed_type=pa.struct(list(to_arrow(parsed))),
-            shape=shape,
-        )
+        self._shape = shape
         self._reserved = options.matcher.keys((*reserved, *options.reserved_columns))
 
-    def read(self, pieces: Sequence[Piece]) -> pa.RecordBatch:
+    def read(self, pieces: Sequence[LinePiece]) -> pa.RecordBatch:
         """Read lines of one or many files into one batch, rows in the order of the lines.
 
         Reading the same pieces again gives the same batch; only `counts` goes on growing.
@@ -108,14 +97,14 @@ class JsonReader:
             CorruptRecordError: A line is no record, in mode `FAILFAST`.
         """
         aside: list[bytes] = []
-        lines = [Piece(each.file_uri, self._lines(each.data, aside)) for each in pieces]
+        lines = [LinePiece(each.file_uri, self._lines(each.data, aside)) for each in pieces]
         return self._read(lines, aside)
 
     def read_records(self, file_uri: str, records: Sequence[bytes]) -> pa.RecordBatch:
         """Read records of one file into one batch, whatever separated them."""
         aside: list[bytes] = []
         data = json_lines.as_lines(records, self.grammar, aside)
-        return self._read([Piece(file_uri, data)], aside)
+        return self._read([LinePiece(file_uri, data)], aside)
 
     def _lines(self, data: bytes, aside: list[bytes]) -> bytes:
         separator = self._own.line_sep
@@ -123,22 +112,20 @@ class JsonReader:
             return json_lines.with_line_breaks(data)
         return json_lines.as_lines(data.split(separator.encode()), self.grammar, aside)
 
-    def _read(self, lines: Sequence[Piece], aside: list[bytes]) -> pa.RecordBatch:
-        explainer = Explainer(
-            self._rules.shape,
+    def _read(self, lines: Sequence[LinePiece], aside: list[bytes]) -> pa.RecordBatch:
+        explainer = JsonExplainer(
+            self._shape,
             case_sensitive=self._options.reader_case_sensitive,
             collects_new=self._options.schema_evolution_mode in WATCHING_MODES,
             grammar=self.grammar,
             drops_nulls=self._own.drop_field_if_all_null,
-            as_spark=not self._rules.rescues,
+            as_spark=not self._policy.rescues,
             matcher=self._options.matcher,
             reserved=self._reserved,
         )
-        block = Block(self._rules, self.decoder, explainer, self._unknown_fields, lines, aside)
+        outcomes = RecordOutcomes(self._policy)
+        block = JsonBlock(outcomes, self.decoder, explainer, self._unknown_fields, lines, aside)
         batch = block.read()
-        self.counts.rows += block.counts.rows
-        self.counts.rescued_rows += block.counts.rescued_rows
-        self.counts.corrupt_records += block.counts.corrupt_records
-        self.counts.dropped_records += block.counts.dropped_records
-        self.bad_records += block.bad_records
+        self.counts.add(outcomes.counts)
+        self.bad_records += outcomes.bad_records
         return batch

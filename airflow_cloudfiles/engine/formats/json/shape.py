@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -17,22 +17,24 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
-from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
-from airflow_cloudfiles.engine.formats.scalars.exact_numbers import SPARK, NumberRule
-from airflow_cloudfiles.engine.formats.scalars.json_values import (
+from airflow_cloudfiles.engine.formats.json.converters import (
     DEFAULT_RULES,
-    Convert,
-    ScalarRules,
+    JsonConvert,
+    JsonScalarRules,
     converter,
 )
+from airflow_cloudfiles.engine.formats.scalars.exact_numbers import SPARK, NumberRule
 from airflow_cloudfiles.engine.types import is_column_name, short_type
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
 
 EMPTY: Final = Raw(b"")
 """What a leaf that the record does not have decodes to."""
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class JsonLeaf:
     """A value taken as its text.
 
     Attributes:
@@ -43,27 +45,27 @@ class Leaf:
     """
 
     kind: DataType
-    convert: Convert
+    convert: JsonConvert
     patterns: TimePatterns | None = None
     numbers: NumberRule = SPARK
 
 
 @dataclass(frozen=True, slots=True)
-class ListShape:
+class JsonList:
     """An array."""
 
-    element: Shape
+    element: JsonShape
 
 
 @dataclass(frozen=True, slots=True)
-class MapShape:
+class JsonMap:
     """An object with keys of its own choice."""
 
-    value: Shape
+    value: JsonShape
 
 
 @dataclass(frozen=True, slots=True)
-class StructShape:
+class JsonStruct:
     """An object with known fields.
 
     Attributes:
@@ -77,7 +79,7 @@ class StructShape:
 
     names: tuple[str, ...]
     attributes: tuple[str, ...]
-    children: tuple[Shape, ...]
+    children: tuple[JsonShape, ...]
     index: dict[str, int]
     folded: dict[str, int]
     make: Any
@@ -85,16 +87,16 @@ class StructShape:
     getters: tuple[Any, ...]
 
 
-Shape = Leaf | ListShape | MapShape | StructShape
+JsonShape = JsonLeaf | JsonList | JsonMap | JsonStruct
 
 
 def compile_struct(
     schema: StructType,
     *,
     forbid_unknown: bool,
-    rules: ScalarRules = DEFAULT_RULES,
+    rules: JsonScalarRules = DEFAULT_RULES,
     matcher: NameMatcher = CASE_INSENSITIVE,
-) -> StructShape:
+) -> JsonStruct:
     """Compile a schema.
 
     Raises:
@@ -106,7 +108,7 @@ def compile_struct(
     )
     attributes = tuple(f"f{index}" for index in range(len(names)))
     make = _struct_class(attributes, names, children, forbid_unknown=forbid_unknown)
-    return StructShape(
+    return JsonStruct(
         names=names,
         attributes=attributes,
         children=children,
@@ -118,7 +120,7 @@ def compile_struct(
     )
 
 
-def extended_class(shape: StructShape, names: dict[str, str], extra: dict[str, str]) -> Any:
+def extended_class(shape: JsonStruct, names: dict[str, str], extra: dict[str, str]) -> Any:
     """A struct class with the attributes of another one and more.
 
     Args:
@@ -138,7 +140,7 @@ def extended_class(shape: StructShape, names: dict[str, str], extra: dict[str, s
 def _struct_class(
     attributes: tuple[str, ...],
     names: tuple[str, ...],
-    children: tuple[Shape | None, ...],
+    children: tuple[JsonShape | None, ...],
     *,
     forbid_unknown: bool,
 ) -> Any:
@@ -151,7 +153,7 @@ def _struct_class(
     }
     fields = [
         (attribute, Raw, EMPTY)
-        if child is None or isinstance(child, Leaf)
+        if child is None or isinstance(child, JsonLeaf)
         else (attribute, _inner(child) | UnsetType, UNSET)
         for attribute, child in zip(attributes, children, strict=True)
     ]
@@ -163,13 +165,13 @@ def _struct_class(
 def _compile(
     kind: DataType,
     forbid_unknown: bool,  # noqa: FBT001 - private
-    rules: ScalarRules,
+    rules: JsonScalarRules,
     matcher: NameMatcher,
-) -> Shape:
+) -> JsonShape:
     if isinstance(kind, StructType):
         return compile_struct(kind, forbid_unknown=forbid_unknown, rules=rules, matcher=matcher)
     if isinstance(kind, ArrayType):
-        return ListShape(_compile(kind.elementType, forbid_unknown, rules, matcher))
+        return JsonList(_compile(kind.elementType, forbid_unknown, rules, matcher))
     if isinstance(kind, MapType):
         if not isinstance(kind.keyType, StringType):
             message = (
@@ -177,17 +179,17 @@ def _compile(
                 "Declare the keys of the map as string."
             )
             raise IncompatibleSchemaError(message)
-        return MapShape(_compile(kind.valueType, forbid_unknown, rules, matcher))
-    return Leaf(kind, converter(kind, rules), rules.patterns, rules.numbers)
+        return JsonMap(_compile(kind.valueType, forbid_unknown, rules, matcher))
+    return JsonLeaf(kind, converter(kind, rules), rules.patterns, rules.numbers)
 
 
-def _inner(shape: Shape) -> Any:
+def _inner(shape: JsonShape) -> Any:
     """The type of this shape inside an array or map."""
-    if isinstance(shape, Leaf):
+    if isinstance(shape, JsonLeaf):
         return Raw
-    if isinstance(shape, ListShape):
+    if isinstance(shape, JsonList):
         return list[_inner(shape.element)] | None  # type: ignore[misc]
-    if isinstance(shape, MapShape):
+    if isinstance(shape, JsonMap):
         return dict[str, _inner(shape.value)] | None  # type: ignore[misc]
     return shape.make | None
 

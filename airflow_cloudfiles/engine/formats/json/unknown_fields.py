@@ -7,7 +7,6 @@ with a struct that has them too; what they hold is rescued just as if it had bee
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
@@ -17,10 +16,11 @@ from msgspec import Raw
 
 from airflow_cloudfiles.engine.formats.json.shape import (
     EMPTY,
-    StructShape,
+    JsonStruct,
     can_be_told,
     extended_class,
 )
+from airflow_cloudfiles.engine.formats.rescued_json import quote
 
 MAX_LEARNT: Final = 200
 """Fields a reader learns at most: a record of arbitrary keys would not stop otherwise."""
@@ -69,7 +69,7 @@ class UnknownFieldColumns:
         extended: Decodes them too; `None` as long as there are none.
     """
 
-    def __init__(self, shape: StructShape, *, drops_nulls: bool = False) -> None:
+    def __init__(self, shape: JsonStruct, *, drops_nulls: bool = False) -> None:
         self._shape = shape
         self._drops_nulls = drops_nulls
         self._names: list[str] = []
@@ -100,7 +100,7 @@ class UnknownFieldColumns:
             dict(zip(attributes, self._names, strict=True)),
         )
         fields = [
-            (json.dumps(name, ensure_ascii=False).encode() + b":", attrgetter(attribute))
+            (quote(name).encode() + b":", attrgetter(attribute))
             for attribute, name in zip(attributes, self._names, strict=True)
         ]
         self.extended = Extended(msgspec.json.Decoder(make), tuple(fields), self._drops_nulls)

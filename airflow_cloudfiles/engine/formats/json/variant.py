@@ -7,22 +7,26 @@ the value is in the column, as in Spark's reader, and the line where corrupt rec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.sql.types import StringType, StructField, StructType
 
-from airflow_cloudfiles.engine.errors import CorruptRecordError, IncompatibleSchemaError
-from airflow_cloudfiles.engine.formats.base import BadRecord, Piece, ReadCounts
+from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
+from airflow_cloudfiles.engine.formats.base import BadRecord, LinePiece, ReadCounts
 from airflow_cloudfiles.engine.formats.json import lines as json_lines
+from airflow_cloudfiles.engine.formats.json.lines import printable
 from airflow_cloudfiles.engine.formats.json.options import grammar_of, json_options
-from airflow_cloudfiles.engine.formats.json.rescue import corrupt_member, printable, with_path
 from airflow_cloudfiles.engine.formats.json.tokens import NotJsonError
+from airflow_cloudfiles.engine.formats.record_policy import RecordOutcomes, RecordPolicy
+from airflow_cloudfiles.engine.formats.rescued_json import path_end
 from airflow_cloudfiles.engine.formats.variant.encode import NotVariantError, encode_json
 from airflow_cloudfiles.engine.types import VARIANT, to_arrow
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql.types import StructType
+
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 _Encoded = tuple[bytes, bytes]
@@ -48,22 +52,21 @@ class JsonVariantReader:
     """
 
     def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
-        rescued = options.rescued_data_column
-        extra = [] if rescued is None else [StructField(rescued, StringType())]
-        self.arrow_schema: pa.Schema = to_arrow(StructType([*data_schema.fields, *extra]))
-        self._place = self.arrow_schema.get_field_index(str(options.single_variant_column))
-        if self._place < 0 or self.arrow_schema.field(self._place).type != VARIANT:
+        self._policy = RecordPolicy.of(data_schema, options)
+        self.arrow_schema: pa.Schema = self._policy.arrow_schema
+        self._parsed = to_arrow(self._policy.parsed)
+        self._position = self._parsed.get_field_index(str(options.single_variant_column))
+        if self._position < 0 or self._parsed.field(self._position).type != VARIANT:
             raise IncompatibleSchemaError(
                 f"singleVariantColumn names {options.single_variant_column!r}, which the schema "
                 "does not have as a column of type VARIANT. Leave the schema out."
             )
-        self._options = options
         self._own = json_options(options)
         self.grammar = grammar_of(self._own)
         self.counts = ReadCounts()
         self.bad_records: list[BadRecord] = []
 
-    def read(self, pieces: Sequence[Piece]) -> pa.RecordBatch:
+    def read(self, pieces: Sequence[LinePiece]) -> pa.RecordBatch:
         """Read lines of one or many files into one batch, rows in the order of the lines.
 
         Raises:
@@ -84,19 +87,20 @@ class JsonVariantReader:
 
     def _read(self, records: Iterator[tuple[str, bytes]]) -> pa.RecordBatch:
         values: list[_Encoded | None] = []
-        corrupt: dict[int, tuple[str, bytes]] = {}
+        corrupt: dict[int, tuple[str, str]] = {}
+        outcomes = RecordOutcomes(self._policy)
         for uri, record in records:
             begin = self.grammar.begin(record)
             if begin == len(record):
                 continue
             value, reason = self._encoded(record, begin)
             if reason is not None:
-                if not self._keep(uri, record, reason, has_value=value is not None):
+                text = printable(record)
+                if outcomes.is_dropped(uri, text, reason, has_value=value is not None):
                     continue
-                corrupt[len(values)] = uri, record
+                corrupt[len(values)] = uri, text
             values.append(value)
-        self.counts.rows += len(values)
-        return self._batch(values, corrupt)
+        return self._batch(values, corrupt, outcomes)
 
     def _encoded(self, record: bytes, begin: int) -> tuple[_Encoded | None, str | None]:
         """A record as a value, and why it is not valid: quickly when it is strict JSON."""
@@ -116,43 +120,24 @@ class JsonVariantReader:
         is_part = record[begin] in _BEGINS_NUMBER and record[end] not in _WHITE
         return None if is_part else value, f"more after the record, at byte {end}"
 
-    def _keep(self, uri: str, record: bytes, reason: str, *, has_value: bool) -> bool:
-        """Whether a corrupt record is to have a row; fails if the mode says so."""
-        self.counts.corrupt_records += 1
-        if self._options.bad_records_path is not None:
-            self.bad_records.append(BadRecord(uri, printable(record), reason))
-            self.counts.dropped_records += 1
-            return False
-        if self._options.mode == "FAILFAST":
-            raise CorruptRecordError(
-                f"{uri}: record {printable(record)[:200]!r} is not valid ({reason}), and mode is "
-                "FAILFAST. Correct or remove the file, or set mode to PERMISSIVE, which keeps such "
-                "records apart."
-            )
-        # Spark's reader does not even notice what is behind a value: such a row is never dropped.
-        keeps = has_value or self._options.mode == "PERMISSIVE"
-        self.counts.dropped_records += not keeps
-        return keeps
-
     def _batch(
-        self, values: list[_Encoded | None], corrupt: dict[int, tuple[str, bytes]]
+        self,
+        values: list[_Encoded | None],
+        corrupt: dict[int, tuple[str, str]],
+        outcomes: RecordOutcomes,
     ) -> pa.RecordBatch:
-        columns = [pa.nulls(len(values), each.type) for each in self.arrow_schema]
-        columns[self._place] = variants(values)
-        name = self._options.corrupt_record_column
-        place = self.arrow_schema.get_field_index(name)
-        texts: list[str | None] = [None] * len(values)
-        if place >= 0:
-            for row, (_, record) in corrupt.items():
-                texts[row] = printable(record)
-        elif self._options.rescued_data_column is not None:
-            place = len(columns) - 1
-            self.counts.rescued_rows += len(corrupt)
-            for row, (uri, record) in corrupt.items():
-                texts[row] = with_path(corrupt_member(name, record), uri).decode()
-        if place >= 0:
-            columns[place] = pa.array(texts, pa.string())
-        return pa.RecordBatch.from_arrays(columns, schema=self.arrow_schema)
+        columns = [pa.nulls(len(values), each.type) for each in self._parsed]
+        columns[self._position] = variants(values)
+        for row, (_, record) in corrupt.items():
+            outcomes.keep(row, record)
+        rescued = None
+        if self._policy.rescues:
+            ends = {row: path_end(uri).encode() for row, (uri, _) in corrupt.items()}
+            rescued = outcomes.rescued_column(len(values), ends.__getitem__)
+        batch = outcomes.batch(columns, len(values), rescued)
+        self.counts.add(outcomes.counts)
+        self.bad_records += outcomes.bad_records
+        return batch
 
 
 def variants(values: Sequence[_Encoded | None]) -> pa.StructArray:

@@ -6,14 +6,16 @@ microseconds and in nanoseconds, and what follows compares the two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.formats.columnar.strings import elements, entries, listed
+from airflow_cloudfiles.engine.formats.columnar.nested import elements, entries, listed
 from airflow_cloudfiles.engine.formats.columnar.types import is_list, list_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _MOST_NANOS: Final = 2**63 - 2000
 

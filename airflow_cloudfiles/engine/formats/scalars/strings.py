@@ -1,11 +1,10 @@
-"""Does one text fit one column type, and as what?
+"""Does a string stand for a value of a column type, and for which?
 
-The reference for every value: the conversions of Spark's CSV reader
-(`UnivocityParser.makeConverter`, Spark 4.3), one text at a time. The columnar conversions of
-`formats.csv.casts` must agree with it for whatever they take on themselves, and hand the rest to
-it.
+What the formats share of their conversions, one string at a time: the numbers of Java, decimals of
+a precision, scale and language, dates and timestamps. Which strings a format takes beyond these,
+or takes them for, is its own business (`converters` of JSON and CSV, `casts` of XML).
 
-A text that Spark would change into another value does not fit where a rescued data column takes it:
+A value that Spark would change into another one does not fit where a rescued data column takes it:
 a decimal with more digits than the column has, a number beyond the largest double. A double is the
 nearest one to its text; which of them are too far from it, `exact_numbers` says.
 """
@@ -15,42 +14,54 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
+    ByteType,
     DataType,
     DateType,
     DecimalType,
-    DoubleType,
-    FloatType,
-    StringType,
+    IntegerType,
+    LongType,
+    ShortType,
     TimestampNTZType,
     TimestampType,
 )
 
-from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
-from airflow_cloudfiles.engine.formats.datetimes.names import Locale
+from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH, Locale
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
-from airflow_cloudfiles.engine.formats.scalars import json_values as json_scalars
-from airflow_cloudfiles.engine.formats.scalars.exact_numbers import SPARK, NumberRule
-from airflow_cloudfiles.engine.formats.scalars.json_values import INTEGER_BITS, MISFIT, ScalarRules
-from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
-from airflow_cloudfiles.engine.types import short_type
+from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
 
 Convert = Callable[[str], object]
-"""From a text that is not null to the value Arrow stores, or `MISFIT`.
+"""From a string that is not null to the value Arrow stores, or `MISFIT`.
 
 Timestamps are microseconds, dates are days since 1970-01-01.
 """
 
-_INTEGER: Final = re.compile(r"[+-]?\d{1,400}")
+
+class _Misfit:
+    """The type of `MISFIT`."""
+
+    def __repr__(self) -> str:
+        return "MISFIT"
+
+
+MISFIT: Final = _Misfit()
+"""The value does not fit the type."""
+
+INTEGER_BITS: Final[dict[type[DataType], int]] = {
+    ByteType: 8,
+    ShortType: 16,
+    IntegerType: 32,
+    LongType: 64,
+}
+JAVA_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+"""A number in decimal, as Java's `BigDecimal` and `parseDouble` take it."""
+_PLAIN_DECIMAL: Final = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:E-?[0-9]+)?")
+_MAX_DIGITS: Final = 38
 _DIGIT: Final = re.compile(r"\d")
-_NUMBER: Final = re.compile(
-    r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", flags=re.ASCII
-)
 _JAVA_WORDS: Final = {
     "NaN": math.nan,
     "+NaN": math.nan,
@@ -62,83 +73,121 @@ _JAVA_WORDS: Final = {
 _JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
 
 
-class Converters:
-    """The conversions to the types of columns, as the options say.
+def to_integer(bits: int, grammar: re.Pattern[str]) -> Convert:
+    """The conversion to whole numbers of so many bits.
 
     Args:
-        options: Words for what is no number, patterns and zone of times.
-        numbers: Which numbers doubles and floats hold.
-        exact: Whether a text that Spark would change does not fit.
-
-    Raises:
-        OptionError: A pattern, a zone or a locale that does not exist.
+        bits: Of the column.
+        grammar: Which strings are numbers: a sign if any, and digits of whatever script.
     """
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
 
-    def __init__(
-        self, options: CsvOptions, numbers: NumberRule = SPARK, *, exact: bool = True
-    ) -> None:
-        self._numbers, self._exact = numbers, exact
-        self.times = TimePatterns(
-            date=options.date_format,
-            timestamp=options.timestamp_format,
-            timestamp_ntz=options.timestamp_ntz_format,
-            time_zone=options.time_zone,
-            locale=options.locale,
-            exact=exact,
-        )
-        self._words = {
-            options.positive_inf: math.inf,
-            options.negative_inf: -math.inf,
-            options.nan_value: math.nan,
-        }
+    def convert(text: str) -> object:
+        if not grammar.fullmatch(text):
+            return MISFIT
+        number = int(text.lstrip("+-0") or "0")
+        number = -number if text[0] == "-" else number
+        return number if low <= number <= high else MISFIT
 
-    def to(self, kind: DataType, column: str) -> Convert:
-        """The conversion to the type of a column.
+    return convert
 
-        Raises:
-            IncompatibleSchemaError: A type that no single text is a value of.
-        """
-        bits = INTEGER_BITS.get(type(kind))
-        if bits is not None:
-            return _to_integer(bits)
-        if isinstance(kind, DecimalType):
-            return _to_decimal(kind, self.times.locale, exact=self._exact)
-        found = {
-            StringType: _to_string,
-            BinaryType: _to_binary,
-            BooleanType: _to_boolean,
-            DoubleType: self._to_double,
-            FloatType: self._to_float,
-            DateType: _or_misfit(self.times.date_days),
-            TimestampType: _or_misfit(self.times.timestamp_micros),
-            TimestampNTZType: _or_misfit(self.times.local_micros),
-        }
-        for base, convert in found.items():
-            if isinstance(kind, base):
-                return convert
-        raise IncompatibleSchemaError(
-            f"Column {column} has type {short_type(kind)}, but a value of a CSV file is one "
-            "text. Give it an atomic type; a nested one can be parsed from a string column."
-        )
 
-    def _to_double(self, text: str) -> object:
-        found = self._words.get(text)
-        if found is not None:
-            return found
-        plain = _decimal(text)
-        if plain is not None:
-            return json_scalars.floating(plain, self._numbers, is_float=False)
-        number = java_double(text)
-        return MISFIT if number is None else number
+def to_time(kind: DataType, patterns: TimePatterns) -> Convert | None:
+    """The conversion to dates or timestamps; `None` for another type."""
+    parsers: dict[type[DataType], Callable[[str], int | None]] = {
+        DateType: patterns.date_days,
+        TimestampType: patterns.timestamp_micros,
+        TimestampNTZType: patterns.local_micros,
+    }
+    parse = parsers.get(type(kind))
+    return None if parse is None else or_misfit(parse)
 
-    def _to_float(self, text: str) -> object:
-        plain = _decimal(text)
-        if plain is not None:
-            return json_scalars.floating(plain, self._numbers, is_float=True)
-        number = self._to_double(text)
-        if not isinstance(number, float) or not math.isfinite(number):
-            return number
-        return MISFIT if number != pa.scalar(number).cast(pa.float32()).as_py() else number
+
+def or_misfit(parse: Callable[[str], int | None]) -> Convert:
+    """The conversion of a parser."""
+
+    def convert(text: str) -> object:
+        found = parse(text)
+        return MISFIT if found is None else found
+
+    return convert
+
+
+def floating(text: str, rule: NumberRule, *, is_float: bool) -> object:
+    """The double, or float, of a number in decimal."""
+    # Straight to 32 bits: rounding twice, by way of a double, can miss the nearest one.
+    number = pa.scalar(text).cast(pa.float32()).as_py() if is_float else float(text)
+    if math.isinf(number):
+        return number if rule.infinite else MISFIT
+    return number if rule.holds(text, number, is_float=is_float) else MISFIT
+
+
+def to_decimal(kind: DecimalType, *, exact: bool) -> Convert:
+    """The conversion of numbers as Java writes them to decimals.
+
+    Args:
+        kind: Of the column.
+        exact: Whether a number with more digits than the column has does not fit; else rounded.
+    """
+    fit = _fit_decimal if exact else _round_decimal
+    return lambda text: fit(text, kind.precision, kind.scale)
+
+
+def decimal_text(text: str, locale: Locale) -> str:
+    """A decimal of a language as Java writes one; an empty text when it is none."""
+    if locale is ENGLISH:
+        return text.replace(",", "")
+    whole, mark, fraction = text.partition(locale.decimal)
+    plain = whole.replace(locale.group, "") + mark.replace(locale.decimal, ".") + fraction
+    # Other languages are parsed by Java's `DecimalFormat`, which is stricter than `BigDecimal`.
+    usual = _PLAIN_DECIMAL.fullmatch(plain) and (mark or not text.endswith(locale.group))
+    return plain if usual else ""
+
+
+def _fit_decimal(text: str, precision: int, scale: int) -> object:
+    """The decimal, when its digits fit exactly."""
+    if not JAVA_NUMBER.fullmatch(text):
+        return MISFIT
+    number = exact_decimal(text)
+    if number is None:
+        return MISFIT
+    if not number:
+        return Decimal(0).scaleb(-scale)
+    if not -scale <= number.adjusted() < precision - scale:
+        return MISFIT
+    with localcontext() as context:
+        context.prec = max(len(text), _MAX_DIGITS * 2)
+        fitted = number.normalize(context)
+        if int(fitted.as_tuple().exponent) < -scale:
+            return MISFIT
+        return fitted.quantize(Decimal(1).scaleb(-scale), context=context)
+
+
+def _round_decimal(text: str, precision: int, scale: int) -> object:
+    """The decimal, rounded half up to the scale, when its whole digits fit."""
+    if not JAVA_NUMBER.fullmatch(text):
+        return MISFIT
+    number = exact_decimal(text)
+    if number is None or (number and number.adjusted() >= precision - scale):
+        return MISFIT
+    unit = Decimal(1).scaleb(-scale)
+    if number.adjusted() < -scale - 1:
+        return 0 * unit
+    with localcontext() as context:
+        context.prec = max(len(text), _MAX_DIGITS * 2)
+        rounded = number.quantize(unit, ROUND_HALF_UP, context)
+        return MISFIT if rounded and rounded.adjusted() >= precision - scale else rounded
+
+
+def exact_decimal(text: str) -> Decimal | None:
+    """A number of `JAVA_NUMBER`; `None` where no `Decimal` has such an exponent.
+
+    Ask `adjusted` before anything that writes its digits down: `1e999999999` has a gigabyte.
+    """
+    try:
+        return Decimal(text)
+    except ArithmeticError:
+        return None
 
 
 def java_double(text: str, *, infinite: bool = False) -> float | None:
@@ -150,18 +199,18 @@ def java_double(text: str, *, infinite: bool = False) -> float | None:
     found = _JAVA_WORDS.get(text)
     if found is not None:
         return found
-    plain = _decimal(text)
+    plain = java_decimal(text)
     if plain is None:
         return _hexadecimal(text[:-1] if text[-1:] in {"f", "F", "d", "D"} else text)
     number = float(plain)
     return None if math.isinf(number) and not infinite else number
 
 
-def _decimal(text: str) -> str | None:
+def java_decimal(text: str) -> str | None:
     """A number in decimal, without what Java takes around it; `None` when it is none."""
     plain = text.strip(_JAVA_BLANKS)
     plain = plain[:-1] if plain[-1:] in {"f", "F", "d", "D"} else plain
-    return plain.removeprefix("+") if _NUMBER.fullmatch(plain) else None
+    return plain.removeprefix("+") if JAVA_NUMBER.fullmatch(plain) else None
 
 
 def _hexadecimal(text: str) -> float | None:
@@ -172,48 +221,6 @@ def _hexadecimal(text: str) -> float | None:
         return float.fromhex(text)
     except (ValueError, OverflowError):
         return None
-
-
-def _or_misfit(convert: Callable[[str], int | None]) -> Convert:
-    def converted(text: str) -> object:
-        found = convert(text)
-        return MISFIT if found is None else found
-
-    return converted
-
-
-def _to_string(text: str) -> object:
-    return text
-
-
-def _to_binary(text: str) -> object:
-    return text.encode()
-
-
-def _to_boolean(text: str) -> object:
-    return {"true": True, "false": False}.get(text.lower(), MISFIT)
-
-
-def _to_integer(bits: int) -> Convert:
-    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-
-    def convert(text: str) -> object:
-        if not _INTEGER.fullmatch(text):
-            return MISFIT
-        number = int(text)  # reads the digits of any script, as Java does
-        return number if low <= number <= high else MISFIT
-
-    return convert
-
-
-def _to_decimal(kind: DecimalType, locale: Locale, *, exact: bool) -> Convert:
-    fit = json_scalars.converter(kind, ScalarRules(exact=exact))
-
-    def convert(text: str) -> object:
-        plain = ascii_digits(json_scalars.decimal_text(text, locale))
-        return fit(b'"' + plain.encode() + b'"') if _NUMBER.fullmatch(plain) else MISFIT
-
-    return convert
 
 
 def ascii_digits(text: str) -> str:

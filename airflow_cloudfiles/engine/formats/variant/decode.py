@@ -8,16 +8,18 @@ nanoseconds, UUIDs) is read, too.
 from __future__ import annotations
 
 import base64
-import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from struct import unpack
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from airflow_cloudfiles.engine.formats.rescued_json import quote
 from airflow_cloudfiles.engine.formats.variant.encode import NotVariantError, metadata_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
 
 _VERSION: Final = 1
 _SHORT_STRING, _OBJECT, _ARRAY = 1, 2, 3
@@ -109,9 +111,9 @@ class Names:
             raise NotVariantError("there is no value")
         kind, header = value[0] & 3, value[0] >> 2
         if kind == _SHORT_STRING:
-            return _quote(_text(value[1 : 1 + header]))
+            return quote(_text(value[1 : 1 + header]))
         if kind == _OBJECT:
-            members = (f"{_quote(key)}:{self.json(each)}" for key, each in self.members(value))
+            members = (f"{quote(key)}:{self.json(each)}" for key, each in self.members(value))
             return "{" + ",".join(members) + "}"
         if kind == _ARRAY:
             elements = list(_elements(value))
@@ -183,10 +185,6 @@ def _number(data: bytes, place: int, width: int) -> int:
     return int.from_bytes(found, "little")
 
 
-def _quote(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
 def _text(data: bytes) -> str:
     try:
         return data.decode()
@@ -253,7 +251,7 @@ _PRIMITIVES: Final[dict[int, Callable[[Any], str]]] = {
     13: _moment("us"),
     14: _float,
     15: lambda data: f'"{base64.b64encode(data[4:]).decode()}"',
-    16: lambda data: _quote(_text(data[4:])),
+    16: lambda data: quote(_text(data[4:])),
     17: _time,
     18: _moment("ns", "Z"),
     19: _moment("ns"),

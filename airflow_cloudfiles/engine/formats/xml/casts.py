@@ -8,10 +8,8 @@ behind it, out of range, or with more digits than the column has.
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -21,32 +19,34 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     DataType,
-    DateType,
     DecimalType,
     DoubleType,
     FloatType,
     IntegerType,
     LongType,
     StringType,
-    TimestampNTZType,
-    TimestampType,
 )
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats.arrays import Bools
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
-from airflow_cloudfiles.engine.formats.scalars import json_values as json_scalars
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import SPARK, NumberRule
-from airflow_cloudfiles.engine.formats.scalars.json_values import INTEGER_BITS, MISFIT, ScalarRules
-from airflow_cloudfiles.engine.formats.scalars.strings import java_double
+from airflow_cloudfiles.engine.formats.scalars.strings import (
+    INTEGER_BITS,
+    JAVA_NUMBER,
+    MISFIT,
+    Convert,
+    decimal_text,
+    floating,
+    java_double,
+    to_decimal,
+    to_integer,
+    to_time,
+)
 from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 from airflow_cloudfiles.engine.types import short_type
 
-Convert = Callable[[str], object]
-"""From a text to the value Arrow stores, or `MISFIT`; timestamps are microseconds, dates days."""
-
 _INTEGER: Final = re.compile(r"[+-]?0*[0-9]{1,19}")
-_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _NOT_FINITE: Final = {
     "NaN": math.nan,
     "Infinity": math.inf,
@@ -81,15 +81,8 @@ class TextCasts:
         self, options: XmlOptions, numbers: NumberRule = SPARK, *, exact: bool = True
     ) -> None:
         self._numbers, self._exact = numbers, exact
-        self._moments = TimePatterns(
-            # Spark's XML reader takes dates by this pattern where its JSON reader takes more.
-            date=options.date_format or "yyyy-MM-dd",
-            timestamp=options.timestamp_format,
-            timestamp_ntz=options.timestamp_ntz_format,
-            time_zone=options.time_zone,
-            locale=options.locale,
-            exact=exact,
-        )
+        # Spark's XML reader takes dates by this pattern where its JSON reader takes more.
+        self._moments = TimePatterns.of(options, default_date="yyyy-MM-dd", exact=exact)
         self.locale = self._moments.locale
 
     def converter(self, kind: DataType) -> Convert:
@@ -101,10 +94,10 @@ class TextCasts:
         if isinstance(kind, StringType):
             return str
         if isinstance(kind, DecimalType):
-            rules = ScalarRules(locale=self.locale, exact=self._exact)
-            return _quoted(json_scalars.converter(kind, rules))
+            fit = to_decimal(kind, exact=self._exact)
+            return lambda text: fit(decimal_text(text, self.locale))
         if type(kind) in INTEGER_BITS:
-            convert = _to_integer(INTEGER_BITS[type(kind)])
+            convert = to_integer(INTEGER_BITS[type(kind)], _INTEGER)
             may_be_signed_twice = isinstance(kind, IntegerType | LongType) and not self._exact
             return _signed_twice(convert) if may_be_signed_twice else convert
         simple: dict[type[DataType], Convert] = {
@@ -112,11 +105,8 @@ class TextCasts:
             DoubleType: self._floating(is_float=False),
             FloatType: self._floating(is_float=True),
             BinaryType: _to_binary,
-            DateType: _or_misfit(self._moments.date_days),
-            TimestampType: _or_misfit(self._moments.timestamp_micros),
-            TimestampNTZType: _or_misfit(self._moments.local_micros),
         }
-        found = simple.get(type(kind))
+        found = simple.get(type(kind)) or to_time(kind, self._moments)
         if found is None:
             raise IncompatibleSchemaError(
                 f"XML cannot be read into a column of type {short_type(kind)}. Declare it as "
@@ -201,24 +191,11 @@ def _one_by_one(
     return pc.replace_with_mask(array, pa.array(hard), fitting), misfits
 
 
-def _to_integer(bits: int) -> Convert:
-    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-
-    def convert(text: str) -> object:
-        if not _INTEGER.fullmatch(text):
-            return MISFIT
-        number = int(text.lstrip("+-0") or "0")
-        number = -number if text.startswith("-") else number
-        return number if low <= number <= high else MISFIT
-
-    return convert
-
-
 def _to_floating(rule: NumberRule, *, is_float: bool) -> Convert:
     def convert(text: str) -> object:
-        if not _NUMBER.fullmatch(text):
+        if not JAVA_NUMBER.fullmatch(text):
             return _NOT_FINITE.get(text, MISFIT)
-        return json_scalars.floating(text.removeprefix("+"), rule, is_float=is_float)
+        return floating(text.removeprefix("+"), rule, is_float=is_float)
 
     return convert
 
@@ -266,15 +243,3 @@ def _to_boolean(text: str) -> object:
 
 def _to_binary(text: str) -> object:
     return bytes.fromhex(text) if _HEXADECIMAL.fullmatch(text) else MISFIT
-
-
-def _or_misfit(parse: Callable[[str], int | None]) -> Convert:
-    def convert(text: str) -> object:
-        found = parse(text)
-        return MISFIT if found is None else found
-
-    return convert
-
-
-def _quoted(convert: json_scalars.Convert) -> Convert:
-    return lambda text: convert(json.dumps(text).encode())

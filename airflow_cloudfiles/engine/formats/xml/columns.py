@@ -9,23 +9,25 @@ is not taken, and is explained instead (`explain`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_cloudfiles.engine.formats.arrays import Positions, validity
-from airflow_cloudfiles.engine.formats.xml.casts import TextCasts
 from airflow_cloudfiles.engine.formats.xml.elements import find_elements
 from airflow_cloudfiles.engine.formats.xml.fields import SPACE, Fields
-from airflow_cloudfiles.engine.formats.xml.found import Found, Source
+from airflow_cloudfiles.engine.formats.xml.found import Found, NodeValues
 from airflow_cloudfiles.engine.formats.xml.pieces import PieceTable, cut
-from airflow_cloudfiles.engine.formats.xml.places import NOWHERE, Place, Places
-from airflow_cloudfiles.engine.formats.xml.rows import Rows
-from airflow_cloudfiles.engine.formats.xml.shape import Leaf, StructShape
+from airflow_cloudfiles.engine.formats.xml.places import NOWHERE, SchemaNode, SchemaNodes
 from airflow_cloudfiles.engine.formats.xml.values import Values
-from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.formats.xml.casts import TextCasts
+    from airflow_cloudfiles.engine.formats.xml.rows import Rows
+    from airflow_cloudfiles.engine.formats.xml.shape import XmlLeaf, XmlStruct
+    from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 
 _MOST_PLACES: Final = 1_000_000
 """Structs times names: past this, names are data and a table of them is no gain."""
@@ -62,7 +64,7 @@ class Columns:
 
     def __init__(  # noqa: PLR0913 - what a reader knows
         self,
-        shape: StructShape,
+        shape: XmlStruct,
         kind: pa.DataType,
         options: XmlOptions,
         casts: TextCasts,
@@ -70,7 +72,7 @@ class Columns:
         case_sensitive: bool,
         ignores_unknown: bool,
     ) -> None:
-        self._places = Places(shape, kind, case_sensitive=case_sensitive)
+        self._places = SchemaNodes(shape, kind, case_sensitive=case_sensitive)
         self._options = options
         self._fields = Fields(options)
         self._casts = casts
@@ -106,7 +108,7 @@ class Columns:
 class _Reading:
     """One pass over some rows."""
 
-    def __init__(self, places: Places, casts: TextCasts, found: Found, values: Values) -> None:
+    def __init__(self, places: SchemaNodes, casts: TextCasts, found: Found, values: Values) -> None:
         self._places = places
         self._casts = casts
         self._found = found
@@ -122,7 +124,7 @@ class _Reading:
             rows, arrays = rows[keep], [array.take(pa.array(keep)) for array in arrays]
         return Taken(rows, arrays)
 
-    def _children(self, place: Place, count: int) -> list[pa.Array]:
+    def _children(self, place: SchemaNode, count: int) -> list[pa.Array]:
         return [self._column(number, count) for number in place.children]
 
     def _column(self, number: int, count: int) -> pa.Array:
@@ -142,8 +144,8 @@ class _Reading:
             return _lists(place.whole_kind, array, source.parents, count)
         return self._one_each(array, source, count)
 
-    def _leaf(self, place: Place, source: Source) -> pa.Array:
-        shape = cast("Leaf", place.shape)
+    def _leaf(self, place: SchemaNode, source: NodeValues) -> pa.Array:
+        shape = cast("XmlLeaf", place.shape)
         texts, wrong = self._values.take(source.texts, are_attributes=source.are_attributes)
         if not shape.is_string and not source.are_attributes:
             # An empty element is null, as in Spark; an empty attribute is not.
@@ -153,7 +155,7 @@ class _Reading:
         self._found.refuse(source, wrong | misfits)
         return array
 
-    def _one_each(self, array: pa.Array, source: Source, count: int) -> pa.Array:
+    def _one_each(self, array: pa.Array, source: NodeValues, count: int) -> pa.Array:
         """At most one value for each parent."""
         parents = source.parents
         again = np.append(parents[1:] == parents[:-1], False)[: len(parents)]

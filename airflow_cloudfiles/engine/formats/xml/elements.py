@@ -8,12 +8,13 @@ it, is left out: somebody else tells what is wrong with it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from airflow_cloudfiles.engine.formats.arrays import Bools, Int32s, Positions
-from airflow_cloudfiles.engine.formats.xml.pieces import Meanings, Pieces
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.formats.arrays import Bools, Int32s, Positions
+    from airflow_cloudfiles.engine.formats.xml.pieces import MarkupPieces, Meanings
 
 _MAX_DEPTH: Final = 32
 
@@ -53,7 +54,7 @@ class Elements:
     attribute_owners: Positions
 
 
-def find_elements(pieces: Pieces, meanings: Meanings) -> Elements:
+def find_elements(pieces: MarkupPieces, meanings: Meanings) -> Elements:
     """Make elements of pieces; rows that are not well-formed are left out."""
     count = len(pieces.taken)
     delta = meanings.opens - meanings.closes
@@ -71,7 +72,7 @@ def find_elements(pieces: Pieces, meanings: Meanings) -> Elements:
     return _paired(pieces, meanings, depths, bad)
 
 
-def _paired(pieces: Pieces, meanings: Meanings, depths: Int32s, bad: Bools) -> Elements:
+def _paired(pieces: MarkupPieces, meanings: Meanings, depths: Int32s, bad: Bools) -> Elements:
     """Find the end and the parent of each element."""
     opens, closes = meanings.opens == 1, meanings.closes == 1
     if bad.any():
@@ -97,7 +98,7 @@ def _paired(pieces: Pieces, meanings: Meanings, depths: Int32s, bad: Bools) -> E
 
 
 def _kept(
-    pieces: Pieces,
+    pieces: MarkupPieces,
     meanings: Meanings,
     bad: Bools,
     found: tuple[Positions, Positions, Positions, Int32s],

@@ -21,20 +21,17 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from airflow_cloudfiles.engine.formats.scalars.json_values import MISFIT
+from airflow_cloudfiles.engine.formats.new_fields import MAX_COLUMN_DEPTH, cut_sample, merge_samples
+from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
 from airflow_cloudfiles.engine.formats.xml.fields import SPACE, Fields, Item
 from airflow_cloudfiles.engine.formats.xml.shape import (
-    Leaf,
-    ListShape,
-    MapShape,
-    Shape,
-    StructShape,
+    XmlLeaf,
+    XmlList,
+    XmlMap,
+    XmlShape,
+    XmlStruct,
 )
-from airflow_cloudfiles.engine.formats.xml.tree import Node
-
-MAX_COLUMN_DEPTH: Final = 100
-"""A field that is nested deeper is never a column."""
-_SAMPLE_CHARACTERS: Final = 1000
+from airflow_cloudfiles.engine.formats.xml.tree import XmlNode
 
 
 class _Nothing:
@@ -46,7 +43,7 @@ NOTHING: Final = _Nothing()
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class XmlExplained:
     """One row.
 
     Attributes:
@@ -61,7 +58,7 @@ class Explained:
 
 
 @dataclass(slots=True)
-class Explainer:
+class XmlExplainer:
     """Explains rows against one schema.
 
     Attributes:
@@ -73,7 +70,7 @@ class Explainer:
         new_fields: What `explain` met, by top-level name, with a sample; only grows.
     """
 
-    root: StructShape
+    root: XmlStruct
     fields: Fields
     case_sensitive: bool
     collects_new: bool
@@ -81,15 +78,15 @@ class Explainer:
     new_fields: dict[str, object] = field(default_factory=dict)
     _misfits: int = 0
 
-    def explain(self, node: Node) -> Explained:
+    def explain(self, node: XmlNode) -> XmlExplained:
         """Take one row apart."""
         before = self._misfits
         row, rescued = self._struct(self.root, node, ())
         members = "" if isinstance(rescued, _Nothing) else _json(rescued)[1:-1]
-        return Explained(row, members, fits=self._misfits == before)
+        return XmlExplained(row, members, fits=self._misfits == before)
 
     def _struct(
-        self, shape: StructShape, node: Node, path: tuple[str, ...]
+        self, shape: XmlStruct, node: XmlNode, path: tuple[str, ...]
     ) -> tuple[dict[str, object], object]:
         taken: dict[int, tuple[str, list[Item]]] = {}
         unknown: dict[str, list[Item]] = {}
@@ -112,10 +109,10 @@ class Explainer:
         return row, rescued or NOTHING
 
     def _field(
-        self, shape: Shape, items: list[Item], path: tuple[str, ...]
+        self, shape: XmlShape, items: list[Item], path: tuple[str, ...]
     ) -> tuple[object, object]:
         """What all that comes under one name gives to a column, and what is left over."""
-        if isinstance(shape, ListShape):
+        if isinstance(shape, XmlList):
             return self._list(shape, items, path)
         found, rest = self._value(shape, items[-1], path)
         if len(items) == 1:
@@ -124,7 +121,7 @@ class Explainer:
         return found, earlier if rest is NOTHING else [*earlier, rest]
 
     def _list(
-        self, shape: ListShape, items: list[Item], path: tuple[str, ...]
+        self, shape: XmlList, items: list[Item], path: tuple[str, ...]
     ) -> tuple[object, object]:
         found: list[object] = []
         rescued: list[object] = []
@@ -136,20 +133,20 @@ class Explainer:
                 rescued.append(rest)
         return found, rescued or NOTHING
 
-    def _value(self, shape: Shape, item: Item, path: tuple[str, ...]) -> tuple[object, object]:
-        if isinstance(shape, Leaf):
+    def _value(self, shape: XmlShape, item: Item, path: tuple[str, ...]) -> tuple[object, object]:
+        if isinstance(shape, XmlLeaf):
             found, rest = self._leaf(shape, item)
             self._misfits += found is MISFIT
             return (None if found is MISFIT else found), rest
-        if isinstance(item, Node) and isinstance(shape, StructShape):
+        if isinstance(item, XmlNode) and isinstance(shape, XmlStruct):
             return self._struct(shape, item, path)
-        if isinstance(item, Node) and isinstance(shape, MapShape):
+        if isinstance(item, XmlNode) and isinstance(shape, XmlMap):
             return self._map(shape, item, path)
         text = self.fields.plain(item)
         self._misfits += text is not None
         return None, NOTHING if text is None else text
 
-    def _map(self, shape: MapShape, node: Node, path: tuple[str, ...]) -> tuple[object, object]:
+    def _map(self, shape: XmlMap, node: XmlNode, path: tuple[str, ...]) -> tuple[object, object]:
         items: dict[str, list[Item]] = {}
         for name, item in self.fields.of(node):
             items.setdefault(name, []).append(item)
@@ -162,7 +159,7 @@ class Explainer:
                 rescued[name] = rest
         return found or None, rescued or NOTHING
 
-    def _leaf(self, shape: Leaf, item: Item) -> tuple[object, object]:
+    def _leaf(self, shape: XmlLeaf, item: Item) -> tuple[object, object]:
         """The value or `MISFIT`, and what is left over."""
         if isinstance(item, str):
             return self._text(shape, item, item, {})
@@ -174,10 +171,10 @@ class Explainer:
         return self._text(shape, item.inner(), item, attributes)
 
     def _text(
-        self, shape: Leaf, text: str, item: Item, attributes: dict[str, object]
+        self, shape: XmlLeaf, text: str, item: Item, attributes: dict[str, object]
     ) -> tuple[object, object]:
         rest = attributes or NOTHING
-        if not shape.is_string and isinstance(item, Node) and not text.strip(SPACE):
+        if not shape.is_string and isinstance(item, XmlNode) and not text.strip(SPACE):
             return None, rest  # an empty element is null, as in Spark
         value = self.fields.text(text)
         if value is None:
@@ -187,7 +184,7 @@ class Explainer:
 
     def _unknown_field(
         self,
-        shape: StructShape,
+        shape: XmlStruct,
         name: str,
         items: list[Item],
         path: tuple[str, ...],
@@ -209,7 +206,7 @@ class Explainer:
         sample: Any = _sample(value)
         for outer in reversed((*path, name)):
             sample = {outer: sample}
-        _merge(self.new_fields, sample)
+        merge_samples(self.new_fields, sample)
 
 
 def _depth(value: object) -> int:
@@ -228,14 +225,5 @@ def _json(value: object) -> str:
 def _sample(value: object) -> object:
     """A value for a message, cut off when it is long."""
     text = value if isinstance(value, str) else _json(value)
-    return value if len(text) <= _SAMPLE_CHARACTERS else text[:_SAMPLE_CHARACTERS] + "…"
-
-
-def _merge(into: dict[str, object], sample: dict[str, object]) -> None:
-    """Add what is new in a nested sample."""
-    for name, value in sample.items():
-        known = into.get(name)
-        if name not in into:
-            into[name] = value
-        elif isinstance(known, dict) and isinstance(value, dict):
-            _merge(known, value)
+    cut = cut_sample(text)
+    return value if cut == text else cut

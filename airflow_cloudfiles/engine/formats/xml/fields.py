@@ -7,13 +7,16 @@ is a field under its prefixed name, an element one under its own, a text beside 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from airflow_cloudfiles.engine.formats.xml.tree import Node
-from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
+from airflow_cloudfiles.engine.formats.xml.tree import XmlNode
 
-Item = str | Node
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
+
+Item = str | XmlNode
 """What a field holds: the text of an attribute, a text among elements, or an element."""
 
 SPACE: Final = " \t\n\r"
@@ -30,16 +33,16 @@ class Fields:
         self._trims = options.ignore_surrounding_spaces
         self._null = options.null_value
 
-    def of(self, node: Node) -> Iterator[tuple[str, Item]]:
+    def of(self, node: XmlNode) -> Iterator[tuple[str, Item]]:
         """All fields: attributes, then content in order."""
         yield from self.attributes(node)
         for each in node.content:
-            if isinstance(each, Node):
+            if isinstance(each, XmlNode):
                 yield self.name(each.name), each
             elif each.strip(SPACE):
                 yield self._value_tag, each
 
-    def attributes(self, node: Node) -> Iterator[tuple[str, Item]]:
+    def attributes(self, node: XmlNode) -> Iterator[tuple[str, Item]]:
         """The attributes, unless they are excluded."""
         if self._has_attributes:
             for name, value in node.attributes:
@@ -59,11 +62,11 @@ class Fields:
             text = text.strip(SPACE)
         return None if text == self._null else text
 
-    def leaf(self, node: Node) -> str | None:
+    def leaf(self, node: XmlNode) -> str | None:
         """The text of an element without elements."""
         return self.text(node.text)
 
-    def is_leaf(self, node: Node) -> bool:
+    def is_leaf(self, node: XmlNode) -> bool:
         """Whether an element has nothing but text."""
         return node.is_plain and not (self._has_attributes and node.attributes)
 

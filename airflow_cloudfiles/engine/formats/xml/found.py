@@ -7,20 +7,22 @@ has no place, stands in two ways in one place, or is more than the text that sho
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from airflow_cloudfiles.engine.formats.arrays import Bools, Positions
-from airflow_cloudfiles.engine.formats.xml.elements import Elements
-from airflow_cloudfiles.engine.formats.xml.places import NOWHERE, Places
-from airflow_cloudfiles.engine.formats.xml.values import Values
+from airflow_cloudfiles.engine.formats.xml.places import NOWHERE, SchemaNodes
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.formats.arrays import Bools, Positions
+    from airflow_cloudfiles.engine.formats.xml.elements import Elements
+    from airflow_cloudfiles.engine.formats.xml.values import Values
 
 _NONE: Final = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class NodeValues:
     """Where the values of one place come from, in the order of the rows.
 
     Attributes:
@@ -55,7 +57,7 @@ class Found:
     def __init__(  # noqa: PLR0913 - what a reader knows
         self,
         elements: Elements,
-        places: Places,
+        places: SchemaNodes,
         *,
         elements_at: Positions,
         attributes_at: Positions,
@@ -100,7 +102,7 @@ class Found:
         self._refuse_unknown(texts[found < 0])
         self._tagged = {place: texts[members] for place, members in _grouped(found).items()}
 
-    def source(self, place: int) -> Source:
+    def source(self, place: int) -> NodeValues:
         """What stands in a place: elements, or attributes, or texts."""
         every = self._all
         elements = self._of_place.get(place, _NONE)
@@ -112,14 +114,16 @@ class Found:
             self.bad[every.rows[owners]] = True
             self.bad[every.rows[tagged]] = True
             parents = self._numbers[every.parents[elements]]
-            return Source(parents, every.rows[elements], every.texts[elements])
+            return NodeValues(parents, every.rows[elements], every.texts[elements])
         if len(attributes):
             self.bad[every.rows[tagged]] = True
             pieces = every.attributes[attributes]
-            return Source(self._numbers[owners], every.rows[owners], pieces, are_attributes=True)
-        return Source(self._numbers[tagged], every.rows[tagged], every.texts[tagged])
+            return NodeValues(
+                self._numbers[owners], every.rows[owners], pieces, are_attributes=True
+            )
+        return NodeValues(self._numbers[tagged], every.rows[tagged], every.texts[tagged])
 
-    def refuse(self, source: Source, wrong: Bools) -> None:
+    def refuse(self, source: NodeValues, wrong: Bools) -> None:
         """Refuse the rows of some values."""
         if wrong.any():
             self.bad[source.rows[wrong]] = True

@@ -14,8 +14,7 @@ not depend on the order of the rows, but for the order and the spelling of the f
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from pyspark.sql.types import (
     ArrayType,
@@ -34,21 +33,21 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine import worker_messages
-from airflow_cloudfiles.engine.formats.base import OpenedFile
-from airflow_cloudfiles.engine.formats.scalars.json_values import (
-    MISFIT,
-    decimal_text,
-    exact_decimal,
-)
+from airflow_cloudfiles.engine.formats.new_fields import MAX_COLUMN_DEPTH
+from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT, decimal_text, exact_decimal
 from airflow_cloudfiles.engine.formats.xml.casts import TextCasts
-from airflow_cloudfiles.engine.formats.xml.explain import MAX_COLUMN_DEPTH
 from airflow_cloudfiles.engine.formats.xml.fields import SPACE, Fields, Item
 from airflow_cloudfiles.engine.formats.xml.rows import Rows, RowScanner
-from airflow_cloudfiles.engine.formats.xml.tree import Node, NotXmlError, parse
+from airflow_cloudfiles.engine.formats.xml.tree import NotXmlError, XmlNode, parse
 from airflow_cloudfiles.engine.formats.xml.validate import RowValidator
-from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, merge_types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from airflow_cloudfiles.engine.formats.base import OpenedFile
+    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+    from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 
 _NULL: Final = NullType()
 _STRING: Final = StringType()
@@ -153,7 +152,7 @@ class XmlInference:
             if int(self._rows * ratio) > int((self._rows - 1) * ratio):
                 yield text
 
-    def _learn_node(self, spot: _Spot, node: Node, depth: int) -> None:
+    def _learn_node(self, spot: _Spot, node: XmlNode, depth: int) -> None:
         """Learn the fields of an element."""
         fields = spot.fields if spot.entries is None else {}
         for items in self._grouped(node):
@@ -166,7 +165,7 @@ class XmlInference:
                 child = fields.setdefault(self._key_of(name), _Spot(name))
             self._learn(child, [item for _, item in items], depth)
 
-    def _grouped(self, node: Node) -> Iterable[list[tuple[str, Item]]]:
+    def _grouped(self, node: XmlNode) -> Iterable[list[tuple[str, Item]]]:
         """The fields of an element, those of one column together."""
         groups: dict[str, list[tuple[str, Item]]] = {}
         for name, item in self._fields.of(node):
@@ -179,12 +178,12 @@ class XmlInference:
         if len(items) > 1 and not spot.is_fixed:
             spot.is_list = True
         for item in items:
-            if isinstance(item, Node) and not self._fields.is_leaf(item):
+            if isinstance(item, XmlNode) and not self._fields.is_leaf(item):
                 self._learn_nested(spot, item, depth)
             else:
                 self._learn_text(spot, item)
 
-    def _learn_nested(self, spot: _Spot, node: Node, depth: int) -> None:
+    def _learn_nested(self, spot: _Spot, node: XmlNode, depth: int) -> None:
         if depth < MAX_COLUMN_DEPTH:
             self._learn_node(spot, node, depth + 1)
         elif not spot.is_fixed:

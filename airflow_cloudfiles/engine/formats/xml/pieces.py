@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_cloudfiles.engine.formats.arrays import Bools, Bytes, Int8s, Int32s, Positions
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.formats.arrays import Bools, Bytes, Int8s, Int32s, Positions
 
 _MOST_PIECES: Final = 50_000
 """Past this, markup holds data; what was learnt is forgotten to bound the memory."""
@@ -35,7 +36,7 @@ _QUOTE, _APOSTROPHE, _LESS, _GREATER, _MARK, _QUESTION = b"\"'<>!?"
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class MarkupPieces:
     """Markup pieces of rows, in order.
 
     Attributes:
@@ -62,14 +63,14 @@ class Pieces:
         return both.take(pa.array(even)), both
 
 
-def cut(texts: list[bytes]) -> Pieces:
+def cut(texts: list[bytes]) -> MarkupPieces:
     """Cut rows; those that cannot be are left out."""
     kept = np.arange(len(texts))
     while True:
         rows = texts if len(kept) == len(texts) else [texts[row] for row in kept.tolist()]
         found = _cut_all(rows)
-        if isinstance(found, Pieces):
-            return Pieces(found.text, found.begins, found.ends, found.rows, kept)
+        if isinstance(found, MarkupPieces):
+            return MarkupPieces(found.text, found.begins, found.ends, found.rows, kept)
         kept = kept[~found]
 
 
@@ -97,7 +98,7 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-def _cut_all(texts: list[bytes]) -> Pieces | Bools:
+def _cut_all(texts: list[bytes]) -> MarkupPieces | Bools:
     """Cut rows, or tell which ones cannot be."""
     whole = b"".join(texts)
     characters = np.frombuffer(whole, np.uint8)
@@ -130,7 +131,7 @@ def _cut_all(texts: list[bytes]) -> Pieces | Bools:
         stops = np.sort(np.concatenate([ends, quotes[0::2]]), kind="stable")
     counts = np.diff(np.append(np.searchsorted(begins, firsts), len(begins)))
     rows = np.repeat(np.arange(len(texts), dtype=np.int32), counts)
-    return Pieces(whole, begins, stops + 1, rows, np.arange(len(texts)))
+    return MarkupPieces(whole, begins, stops + 1, rows, np.arange(len(texts)))
 
 
 def _alternate(opens: Positions, closes: Positions) -> bool:

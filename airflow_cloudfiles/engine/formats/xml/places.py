@@ -5,23 +5,25 @@ A schema as a flat list of places, and tables from place and name to place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from airflow_cloudfiles.engine.formats.arrays import Positions
-from airflow_cloudfiles.engine.formats.xml.shape import Leaf, ListShape, Shape, StructShape
+from airflow_cloudfiles.engine.formats.xml.shape import XmlLeaf, XmlList, XmlShape, XmlStruct
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     import pyarrow as pa
+
+    from airflow_cloudfiles.engine.formats.arrays import Positions
 
 NOWHERE: Final = -1
 
 
 @dataclass(slots=True)
-class Place:
+class SchemaNode:
     """A place where elements may stand.
 
     Attributes:
@@ -33,7 +35,7 @@ class Place:
         children: The places in it, in the order of the schema.
     """
 
-    shape: Shape
+    shape: XmlShape
     kind: pa.DataType
     whole_kind: pa.DataType
     is_list: bool
@@ -43,10 +45,10 @@ class Place:
     @property
     def is_leaf(self) -> bool:
         """Whether texts stand here."""
-        return isinstance(self.shape, Leaf)
+        return isinstance(self.shape, XmlLeaf)
 
 
-class Places:
+class SchemaNodes:
     """All places of a schema, the row itself first.
 
     Args:
@@ -55,15 +57,15 @@ class Places:
         case_sensitive: Whether `Foo` is another field than `foo`.
     """
 
-    def __init__(self, shape: StructShape, kind: pa.DataType, *, case_sensitive: bool) -> None:
+    def __init__(self, shape: XmlStruct, kind: pa.DataType, *, case_sensitive: bool) -> None:
         self._case_sensitive = case_sensitive
-        self._all: list[Place] = []
-        self._structs: list[Place] = []
+        self._all: list[SchemaNode] = []
+        self._structs: list[SchemaNode] = []
         self._add(shape, kind)
         self.structs = np.array([place.struct for place in self._all])
         self.are_leaves = np.array([place.is_leaf for place in self._all])
 
-    def __getitem__(self, number: int) -> Place:
+    def __getitem__(self, number: int) -> SchemaNode:
         return self._all[number]
 
     def __len__(self) -> int:
@@ -88,20 +90,20 @@ class Places:
         found = []
         for place in self._structs:
             index = None
-            if name is not None and isinstance(place.shape, StructShape):
+            if name is not None and isinstance(place.shape, XmlStruct):
                 index = place.shape.find(name, case_sensitive=self._case_sensitive)
             found.append(NOWHERE if index is None else place.children[index])
         return found
 
-    def _add(self, shape: Shape, kind: pa.DataType) -> int:
+    def _add(self, shape: XmlShape, kind: pa.DataType) -> int:
         whole_kind = kind
-        is_list = isinstance(shape, ListShape)
-        if isinstance(shape, ListShape):
+        is_list = isinstance(shape, XmlList)
+        if isinstance(shape, XmlList):
             shape, kind = shape.element, kind.value_type
-        place = Place(shape, kind, whole_kind, is_list)
+        place = SchemaNode(shape, kind, whole_kind, is_list)
         number = len(self._all)
         self._all.append(place)
-        if isinstance(shape, StructShape):
+        if isinstance(shape, XmlStruct):
             place.struct = len(self._structs)
             self._structs.append(place)
             place.children = [

@@ -8,11 +8,9 @@ dropped and counted, `badRecordsPath`, or the error.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
-import pyarrow as pa
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.formats.base import (
     BadRecord,
@@ -20,20 +18,25 @@ from airflow_cloudfiles.engine.formats.base import (
     ReadCounts,
     UnknownFields,
 )
-from airflow_cloudfiles.engine.formats.record_policy import check_corrupt_column
+from airflow_cloudfiles.engine.formats.record_policy import RecordOutcomes, RecordPolicy
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
-from airflow_cloudfiles.engine.formats.xml.block import Block, Rules
+from airflow_cloudfiles.engine.formats.xml.block import XmlBlock
 from airflow_cloudfiles.engine.formats.xml.casts import TextCasts
 from airflow_cloudfiles.engine.formats.xml.columns import Columns
-from airflow_cloudfiles.engine.formats.xml.explain import Explainer
+from airflow_cloudfiles.engine.formats.xml.explain import XmlExplainer
 from airflow_cloudfiles.engine.formats.xml.fields import Fields
 from airflow_cloudfiles.engine.formats.xml.rows import Rows, RowScanner
 from airflow_cloudfiles.engine.formats.xml.shape import compile_struct
 from airflow_cloudfiles.engine.formats.xml.validate import RowValidator
 from airflow_cloudfiles.engine.formats.xml.variant import VariantExplainer, check_column
 from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
-from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
-from airflow_cloudfiles.engine.types import to_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 
 _LARGEST_BATCH: Final = 16_384
 """Rows in a batch: Spark keeps a few of them in memory."""
@@ -62,38 +65,26 @@ class XmlReader:
         self, data_schema: StructType, options: CloudFilesOptions, *, is_thorough: bool = False
     ) -> None:
         own = cast("XmlOptions", options.format_options)
-        rescued, corrupt = options.rescued_data_column, options.corrupt_record_column
-        check_corrupt_column(data_schema, corrupt)
-        extra = [] if rescued is None else [StructField(rescued, StringType())]
-        self.arrow_schema: pa.Schema = to_arrow(StructType([*data_schema.fields, *extra]))
+        self._policy = RecordPolicy.of(data_schema, options)
+        self.arrow_schema: pa.Schema = self._policy.arrow_schema
         self.counts = ReadCounts()
         self.bad_records: list[BadRecord] = []
         self._options = options
         self._own = own
-        parsed = StructType([each for each in data_schema.fields if each.name != corrupt])
-        casts = TextCasts(own, NumberRule.of(options), exact=rescued is not None)
+        parsed = self._policy.parsed
+        casts = TextCasts(own, NumberRule.of(options), exact=self._policy.rescues)
         self._locale = casts.locale
-        place = self.arrow_schema.get_field_index(corrupt)
         single = options.single_variant_column
         if single is not None:
             check_column(parsed, single)
         columns = parsed if single is None else StructType([])
         self._shape = compile_struct(columns, casts.converter, options.matcher)
         self._fields = Fields(own)
-        self._rules = Rules(
-            mode=options.mode,
-            rescues=rescued is not None,
-            keeps_bad_records=options.bad_records_path is not None,
-            corrupt_name=corrupt,
-            corrupt_place=place if place >= 0 else None,
-            arrow_schema=self.arrow_schema,
-            parsed_type=pa.struct(list(to_arrow(parsed))),
-        )
         # Unknown fields nobody wants to see again need not be looked at, unless one of them may
         # be a column in another case.
         ignores = (
             options.schema_evolution_mode == "none"
-            and rescued is None
+            and not self._policy.rescues
             and options.reader_case_sensitive
         )
         self._columns = (
@@ -101,7 +92,7 @@ class XmlReader:
             if is_thorough or single is not None
             else Columns(
                 self._shape,
-                self._rules.parsed_type,
+                self._policy.parsed_type,
                 own,
                 casts,
                 case_sensitive=options.reader_case_sensitive,
@@ -140,22 +131,19 @@ class XmlReader:
 
     def _read(self, rows: Rows, file_uri: str) -> pa.RecordBatch:
         explainer = self._explainer()
-        block = Block(self._rules, self._columns, explainer, rows, file_uri)
-        batch = block.read()
+        outcomes = RecordOutcomes(self._policy)
+        batch = XmlBlock(outcomes, self._columns, explainer, rows, file_uri).read()
         if explainer.new_fields:
             raise UnknownFields(explainer.new_fields, file_uri)
-        self.bad_records += block.bad_records
-        self.counts.rows += block.counts.rows
-        self.counts.rescued_rows += block.counts.rescued_rows
-        self.counts.corrupt_records += block.counts.corrupt_records
-        self.counts.dropped_records += block.counts.dropped_records
+        self.counts.add(outcomes.counts)
+        self.bad_records += outcomes.bad_records
         return batch
 
-    def _explainer(self) -> Explainer | VariantExplainer:
+    def _explainer(self) -> XmlExplainer | VariantExplainer:
         single = self._options.single_variant_column
         if single is not None:
             return VariantExplainer(single, self._fields, self._locale)
-        return Explainer(
+        return XmlExplainer(
             self._shape,
             self._fields,
             case_sensitive=self._options.reader_case_sensitive,

@@ -16,15 +16,18 @@ What stands between rows is not read, as in Spark.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
-from airflow_cloudfiles.engine.formats.base import OpenedFile
-from airflow_cloudfiles.engine.formats.xml.source import CHUNK_BYTES, Source
+from airflow_cloudfiles.engine.formats.xml.source import CHUNK_BYTES, XmlText
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_cloudfiles.engine.formats.base import OpenedFile
 
 MAX_ROW_BYTES: Final = 128 * 2**20
 """A larger row is refused. So far an end tag is looked for before a row counts as cut."""
@@ -114,7 +117,7 @@ class RowScanner:
         has_begun = False
         namespaces: list[bytes] = []
         sizes = iter(lambda: min(max(CHUNK_BYTES, len(held)), _LARGEST_CHUNK), 0)
-        for chunk in Source(file, encoding).chunks(sizes):
+        for chunk in XmlText(file, encoding).chunks(sizes):
             held = held + chunk if held else chunk
             if not has_begun and (has_begun := b"<" in held):
                 held, found = _without_garbage(held)

@@ -5,19 +5,23 @@ A schema compiled once per reader: names to positions, leaf types to conversions
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from airflow_cloudfiles.engine.casing import NameMatcher
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
-from airflow_cloudfiles.engine.formats.xml.casts import Convert
 from airflow_cloudfiles.engine.types import short_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_cloudfiles.engine.formats.scalars.strings import Convert
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class XmlLeaf:
     """A text."""
 
     kind: DataType
@@ -30,21 +34,21 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class ListShape:
+class XmlList:
     """An element that may come many times."""
 
-    element: Shape
+    element: XmlShape
 
 
 @dataclass(frozen=True, slots=True)
-class MapShape:
+class XmlMap:
     """An element with children of any name."""
 
-    value: Shape
+    value: XmlShape
 
 
 @dataclass(frozen=True, slots=True)
-class StructShape:
+class XmlStruct:
     """An element with known children and attributes.
 
     Attributes:
@@ -55,7 +59,7 @@ class StructShape:
     """
 
     names: tuple[str, ...]
-    children: tuple[Shape, ...]
+    children: tuple[XmlShape, ...]
     index: dict[str, int]
     folded: dict[str, int]
     matcher: NameMatcher
@@ -68,19 +72,19 @@ class StructShape:
         return found
 
 
-Shape = Leaf | ListShape | MapShape | StructShape
+XmlShape = XmlLeaf | XmlList | XmlMap | XmlStruct
 
 
 def compile_struct(
     schema: StructType, converter: Callable[[DataType], Convert], matcher: NameMatcher
-) -> StructShape:
+) -> XmlStruct:
     """Compile a schema.
 
     Raises:
         IncompatibleSchemaError: A column has a type that XML cannot be read into.
     """
     names = tuple(schema.names)
-    return StructShape(
+    return XmlStruct(
         names=names,
         children=tuple(_compile(each.dataType, converter, matcher) for each in schema.fields),
         index={name: index for index, name in enumerate(names)},
@@ -91,7 +95,7 @@ def compile_struct(
 
 def _compile(
     kind: DataType, converter: Callable[[DataType], Convert], matcher: NameMatcher
-) -> Shape:
+) -> XmlShape:
     if isinstance(kind, StructType):
         return compile_struct(kind, converter, matcher)
     if isinstance(kind, ArrayType):
@@ -100,12 +104,12 @@ def _compile(
                 f"XML has no arrays of arrays, so it cannot be read into {short_type(kind)}. "
                 "Declare the column as string, which takes the XML as it is."
             )
-        return ListShape(_compile(kind.elementType, converter, matcher))
+        return XmlList(_compile(kind.elementType, converter, matcher))
     if isinstance(kind, MapType):
         if not isinstance(kind.keyType, StringType):
             raise IncompatibleSchemaError(
                 f"XML cannot be read as {short_type(kind)}: the names of elements are strings. "
                 "Declare the keys of the map as string."
             )
-        return MapShape(_compile(kind.valueType, converter, matcher))
-    return Leaf(kind, converter(kind))
+        return XmlMap(_compile(kind.valueType, converter, matcher))
+    return XmlLeaf(kind, converter(kind))

@@ -13,12 +13,16 @@ import codecs
 import lzma
 import re
 import zlib
-from collections.abc import Iterator
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
-from airflow_cloudfiles.engine.formats.base import OpenedFile
+from airflow_cloudfiles.engine.formats import rescued_json
 from airflow_cloudfiles.engine.formats.recognize import refuse_binary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_cloudfiles.engine.formats.base import OpenedFile
 
 CHUNK_BYTES: Final = 2**20
 """Read at a time: enough rows to convert whole columns, little enough for memory."""
@@ -54,10 +58,10 @@ codecs.register_error("airflow-cloudfiles-xml", _escape)
 
 def printable(text: bytes) -> str:
     """A part of a file for people: bytes that are no UTF-8 are escaped."""
-    return text.decode("utf-8", "backslashreplace").replace(_UNKNOWN_BYTE, "")
+    return rescued_json.printable(text).replace(_UNKNOWN_BYTE, "")
 
 
-class Source:
+class XmlText:
     """The text of one file, from its beginning.
 
     Args:

@@ -7,10 +7,12 @@ nothing grows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from xml.parsers import expat
 from xml.sax.saxutils import escape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MAX_DEPTH: Final = 200
 """A row that is nested deeper is a corrupt record."""
@@ -23,7 +25,7 @@ class NotXmlError(ValueError):
     """The source of a row is not well-formed."""
 
 
-class Node:
+class XmlNode:
     """An element.
 
     Attributes:
@@ -38,12 +40,12 @@ class Node:
     def __init__(self, name: str, attributes: list[tuple[str, str]]) -> None:
         self.name = name
         self.attributes = attributes
-        self.content: list[str | Node] = []
+        self.content: list[str | XmlNode] = []
 
     @property
-    def elements(self) -> Iterator[Node]:
+    def elements(self) -> Iterator[XmlNode]:
         """The elements in it."""
-        return (each for each in self.content if isinstance(each, Node))
+        return (each for each in self.content if isinstance(each, XmlNode))
 
     @property
     def is_plain(self) -> bool:
@@ -69,7 +71,7 @@ class Node:
         return f"<{self.name}{attributes}>{self.inner()}</{self.name}>"
 
 
-def parse(text: bytes) -> Node:
+def parse(text: bytes) -> XmlNode:
     """Read one row.
 
     Raises:
@@ -88,10 +90,10 @@ class _Builder:
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
         self._parser.CharacterDataHandler = self._characters
-        self._root = Node("", [])
+        self._root = XmlNode("", [])
         self._open = [self._root]
 
-    def build(self, text: bytes) -> Node:
+    def build(self, text: bytes) -> XmlNode:
         try:
             self._parser.Parse(text, True)
         except expat.ExpatError as error:
@@ -107,7 +109,7 @@ class _Builder:
         if len(self._open) > MAX_DEPTH:
             raise NotXmlError(f"nested deeper than {MAX_DEPTH}")
         pairs = list(zip(attributes[::2], attributes[1::2], strict=True)) if attributes else []
-        node = Node(name, pairs)
+        node = XmlNode(name, pairs)
         self._open[-1].content.append(node)
         self._open.append(node)
 

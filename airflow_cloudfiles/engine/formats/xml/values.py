@@ -6,16 +6,18 @@ Entities are resolved and white space is taken away, only where there is any.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_cloudfiles.engine.formats.arrays import Bools, Positions
 from airflow_cloudfiles.engine.formats.xml.fields import SPACE
-from airflow_cloudfiles.engine.formats.xml.pieces import Pieces
-from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.formats.arrays import Bools, Positions
+    from airflow_cloudfiles.engine.formats.xml.pieces import MarkupPieces
+    from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 
 _REFERENCE: Final = re.compile(r"&(?:(lt|gt|amp|quot|apos)|#([0-9]{1,7})|#x([0-9A-Fa-f]{1,6}));")
 _CHARACTERS: Final = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
@@ -33,7 +35,7 @@ class Values:
         options: How white space and nulls are meant.
     """
 
-    def __init__(self, both: pa.Array, pieces: Pieces, options: XmlOptions) -> None:
+    def __init__(self, both: pa.Array, pieces: MarkupPieces, options: XmlOptions) -> None:
         self._both = both
         self._begins = pieces.ends
         self._ends = np.append(pieces.begins[1:], len(pieces.text))

@@ -7,22 +7,22 @@ say, with all of their digits; other texts are strings.
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import StructType, VariantType
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
-from airflow_cloudfiles.engine.formats.scalars.json_values import decimal_text, exact_decimal
+from airflow_cloudfiles.engine.formats.rescued_json import quote
+from airflow_cloudfiles.engine.formats.scalars.strings import decimal_text, exact_decimal
 from airflow_cloudfiles.engine.formats.variant.encode import NotVariantError, encode_json
-from airflow_cloudfiles.engine.formats.xml.explain import Explained
-from airflow_cloudfiles.engine.formats.xml.fields import Fields, Item
+from airflow_cloudfiles.engine.formats.xml.explain import XmlExplained
 from airflow_cloudfiles.engine.formats.xml.tree import NotXmlError
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.datetimes.names import Locale
-    from airflow_cloudfiles.engine.formats.xml.tree import Node
+    from airflow_cloudfiles.engine.formats.xml.fields import Fields, Item
+    from airflow_cloudfiles.engine.formats.xml.tree import XmlNode
 
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 _MOST_DIGITS: Final = 38
@@ -60,7 +60,7 @@ class VariantExplainer:
         self._fields = fields
         self._locale = locale
 
-    def explain(self, node: Node) -> Explained:
+    def explain(self, node: XmlNode) -> XmlExplained:
         """Encode one row.
 
         Raises:
@@ -71,7 +71,7 @@ class VariantExplainer:
         except NotVariantError as error:
             raise NotXmlError(str(error)) from error
         row: dict[str, object] = {self._column: {"value": value, "metadata": metadata}}
-        return Explained(row, rescued="", fits=True)
+        return XmlExplained(row, rescued="", fits=True)
 
     def _json(self, item: Item) -> str:
         if isinstance(item, str):
@@ -82,7 +82,7 @@ class VariantExplainer:
         for name, each in self._fields.of(item):
             found.setdefault(name, []).append(self._json(each))
         members = (
-            f"{_quote(name)}:{each[0] if len(each) == 1 else '[' + ','.join(each) + ']'}"
+            f"{quote(name)}:{each[0] if len(each) == 1 else '[' + ','.join(each) + ']'}"
             for name, each in found.items()
         )
         return "{" + ",".join(members) + "}"
@@ -100,8 +100,4 @@ class VariantExplainer:
                 scale = max(0, -int(number.as_tuple().exponent))
                 if max(len(digits), scale) <= _MOST_DIGITS:
                     return format(number, "f")
-        return _quote(text)
-
-
-def _quote(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+        return quote(text)

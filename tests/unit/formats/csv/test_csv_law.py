@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.formats.csv.casts import Cast
+from airflow_cloudfiles.engine.formats.csv.converters import CsvConverters
 from airflow_cloudfiles.engine.formats.csv.header import safe_names
 from airflow_cloudfiles.engine.formats.csv.reader import CsvReader
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
-from airflow_cloudfiles.engine.formats.scalars.json_values import MISFIT
-from airflow_cloudfiles.engine.formats.scalars.strings import Converters
+from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
 from airflow_cloudfiles.engine.types import to_arrow
 from tests.support.formats.csv_files import columns, opened, options, rows_of, written
 from tests.support.formats.numbers_law import NUMBERS, OPTION, RULES, gives_back, is_number
@@ -134,7 +134,7 @@ def _check(sample: Sample, rows: list[dict[str, Any]]) -> None:
     """The law."""
     schema = columns(sample.ddl)
     given = options(**sample.dialect)
-    converters = Converters(given.format_options, NumberRule.of(given))
+    converters = CsvConverters(given.format_options, NumberRule.of(given))
     rule = sample.dialect[OPTION]
     floats = {each.name: str(each.type) == "float" for each in to_arrow(schema)}
     convert = {each.name: converters.to(each.dataType, "") for each in schema.fields}
@@ -265,7 +265,7 @@ MOMENTS = [
 def test_a_column_of_one_kind_of_text_is_converted_as_each_text(kind: str, rule: Any) -> None:
     (column,) = columns(f"a {kind}").fields
     numbers = NumberRule(rule)
-    converters = Converters(options().format_options, numbers)
+    converters = CsvConverters(options().format_options, numbers)
     cast = Cast(to_arrow(columns(f"a {kind}")).field(0).type, converters.to(column.dataType, ""),
         converters.times, numbers)  # fmt: skip
     dates = ["2024-01-31", "2023-02-29", "2024-1-031", "12345-1-31", "1234567-01", "20-4-01-31"]

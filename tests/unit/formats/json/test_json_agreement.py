@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.formats.json import lines as json_lines
-from airflow_cloudfiles.engine.formats.json.reader import JsonReader, Piece
+from airflow_cloudfiles.engine.formats.json.reader import JsonReader, LinePiece
 from airflow_cloudfiles.engine.formats.json.unknown_fields import UnknownFieldColumns
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from tests.support.formats.numbers_law import gives_back, is_number
@@ -190,8 +190,8 @@ def read(
     reader = JsonReader(schema, options(**others))
     if explain:
         reader.decoder = RefusesEverything()
-        reader._unknown_fields = LearnsNothing(reader._rules.shape)
-    pieces = [Piece("file:///f.json", b"\n".join(lines))]
+        reader._unknown_fields = LearnsNothing(reader._shape)
+    pieces = [LinePiece("file:///f.json", b"\n".join(lines))]
     reader.read(pieces)
     batch = reader.read(pieces)  # by now it has learnt which unknown fields to expect
     batch.validate(full=True)

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.errors import CorruptRecordError
-from airflow_cloudfiles.engine.formats.base import Piece
+from airflow_cloudfiles.engine.formats.base import LinePiece
 from airflow_cloudfiles.engine.formats.json import document as json_document
 from airflow_cloudfiles.engine.formats.json.document import (
     JsonDocumentInference,
@@ -103,10 +103,10 @@ def test_mangled_lines_are_rows_each_by_itself(given: dict[str, str]):
     for _ in range(120):
         data = _mangled(rng)
         reader = JsonReader(SCHEMA, options(**given))
-        together = rows_of(reader.read([Piece("file:///f", data)]))
+        together = rows_of(reader.read([LinePiece("file:///f", data)]))
         alone = []
         for line in _lines(data):
-            rows = rows_of(reader.read([Piece("file:///f", line)]))
+            rows = rows_of(reader.read([LinePiece("file:///f", line)]))
             assert rows or line.lstrip()[:1] in b"[/", line
             alone += rows
         assert repr(together) == repr(alone)
@@ -139,7 +139,7 @@ def test_mangled_lines_are_variants_or_corrupt_records():
     for _ in range(150):
         data = _mangled(rng)
         reader = JsonVariantReader(fixed_schema(chosen), chosen)
-        batch = reader.read([Piece("file:///f", data)])
+        batch = reader.read([LinePiece("file:///f", data)])
         batch.validate(full=True)
         assert batch.num_rows == len(_lines(data))
         assert all(
@@ -154,13 +154,13 @@ def test_mangled_lines_fail_or_are_dropped_and_counted(mode: str):  # B75
     for _ in range(80):
         data = _mangled(rng)
         kept = JsonReader(SCHEMA, options())
-        kept.read([Piece("file:///f", data)])
+        kept.read([LinePiece("file:///f", data)])
         reader = JsonReader(SCHEMA, options(mode=mode))
         if mode == "FAILFAST" and kept.counts.corrupt_records:
             with pytest.raises(CorruptRecordError, match=r"FAILFAST\. Correct or remove the file"):
-                reader.read([Piece("file:///f", data)])
+                reader.read([LinePiece("file:///f", data)])
             continue
-        rows = reader.read([Piece("file:///f", data)]).num_rows
+        rows = reader.read([LinePiece("file:///f", data)]).num_rows
         assert rows + reader.counts.dropped_records == kept.counts.rows
         assert reader.counts.dropped_records == kept.counts.corrupt_records
 
@@ -168,7 +168,7 @@ def test_mangled_lines_fail_or_are_dropped_and_counted(mode: str):  # B75
 def test_bad_records_go_to_their_path_whatever_the_mode_and_mismatches_do_not():  # B76
     chosen = options(badRecordsPath="/bad", mode="FAILFAST")
     reader = JsonReader(SCHEMA, chosen)
-    rows = reader.read([Piece("file:///f", b'{"b":"no"}\nbroken\n{"b":1}\n\xff')]).to_pylist()
+    rows = reader.read([LinePiece("file:///f", b'{"b":"no"}\nbroken\n{"b":1}\n\xff')]).to_pylist()
     assert [row["b"] for row in rows] == [None, 1]
     assert rows[0]["_rescued_data"] == '{"b":"no","_file_path":"file:///f"}'
     assert [each.record for each in reader.bad_records] == ["broken", "\\xff"]
@@ -182,7 +182,7 @@ def test_ten_thousand_columns_and_as_many_unknown_fields():
     record = json.dumps({name: number for number, name in enumerate(names)}).encode()
     strange = json.dumps({f"x{number}": number for number in range(10_000)}).encode()
     reader = JsonReader(schema, options())
-    rows = reader.read([Piece("file:///f", b"\n".join([record, strange, record]))]).to_pylist()
+    rows = reader.read([LinePiece("file:///f", b"\n".join([record, strange, record]))]).to_pylist()
     assert [row["c9999"] for row in rows] == [9999, None, 9999]
     assert len(json.loads(rows[1]["_rescued_data"])) == 10_001
     inference = JsonInference(options(**{"cloudFiles.inferColumnTypes": "true"}))
@@ -215,7 +215,7 @@ def test_what_is_huge_or_deep_is_kept_somewhere(value: str, given: dict[str, str
     for field in ("a", "c", "l", "new"):
         text = line.replace(b'"a"', f'"{field}"'.encode(), 1)
         reader = JsonReader(SCHEMA, options(**given))
-        rows = reader.read([Piece("file:///f", text + b'\n{"a":"after","b":2}')]).to_pylist()
+        rows = reader.read([LinePiece("file:///f", text + b'\n{"a":"after","b":2}')]).to_pylist()
         assert rows[-1]["a"] == "after"
         assert len(rows) == 2
         assert rows[0]["a"] is not None or rows[0]["c"] is not None or rows[0]["_rescued_data"]
@@ -224,7 +224,7 @@ def test_what_is_huge_or_deep_is_kept_somewhere(value: str, given: dict[str, str
     JsonInference(options(**{"cloudFiles.inferColumnTypes": "true", **given})).add(line)
     chosen = options(singleVariantColumn="v", **given)
     variants = JsonVariantReader(fixed_schema(chosen), chosen)
-    assert variants.read([Piece("file:///f", line)]).num_rows == 1
+    assert variants.read([LinePiece("file:///f", line)]).num_rows == 1
 
 
 def test_a_document_that_is_too_large_is_refused_by_name(monkeypatch):

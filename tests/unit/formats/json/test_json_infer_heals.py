@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.formats.json.infer import JsonInference
-from airflow_cloudfiles.engine.formats.json.reader import JsonReader, Piece, UnknownFields
+from airflow_cloudfiles.engine.formats.json.reader import JsonReader, LinePiece, UnknownFields
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.evolution import evolve
 from airflow_cloudfiles.engine.schema.inference import resolve
@@ -64,7 +64,7 @@ def test_one_retry_heals_any_new_fields(first, later, typed, tolerant):  # B46, 
     options = _options(typed)
     current = _resolved([json.dumps(record) for record in first], options)
     lines = [_tolerant(record) if tolerant else json.dumps(record) for record in later]
-    piece = Piece("file:///landing/p=1/f.json", "\n".join(lines).encode())
+    piece = LinePiece("file:///landing/p=1/f.json", "\n".join(lines).encode())
     evolved = evolve(current, _resolved(lines, options, known=current))
     found = _new_fields(current, options, piece)
     assert not found or evolved != current, f"{found} is new to {simple_ddl(current)}"
@@ -76,5 +76,5 @@ def test_one_retry_heals_any_new_fields(first, later, typed, tolerant):  # B46, 
 def test_what_was_inferred_from_records_has_a_column_for_all_their_fields(records, typed):
     options = _options(typed)
     lines = [json.dumps(record) for record in records]
-    piece = Piece("file:///landing/f.json", "\n".join(lines).encode())
+    piece = LinePiece("file:///landing/f.json", "\n".join(lines).encode())
     assert not _new_fields(_resolved(lines, options), options, piece)

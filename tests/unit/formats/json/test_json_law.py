@@ -31,7 +31,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from airflow_cloudfiles.engine.formats.base import Piece
+from airflow_cloudfiles.engine.formats.base import LinePiece
 from airflow_cloudfiles.engine.formats.json.document import JsonDocumentReader
 from airflow_cloudfiles.engine.formats.json.options import grammar_of, json_options
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader
@@ -171,7 +171,7 @@ def test_columns_and_rescued_data_give_back_every_record(seed: int, separator: s
     lines = {"lineSep": separator} if separator else {}
     reader = JsonReader(schema, options(**lines, **{OPTION: rule}))
     data = (separator or "\n").encode().join(records)
-    rows = reader.read([Piece(URI, data)]).to_pylist()
+    rows = reader.read([LinePiece(URI, data)]).to_pylist()
     _assert_every_record_is_somewhere(records, rows, schema, rule)
     assert reader.counts.rows == len(rows)
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.formats.base import Piece, UnknownFields
+from airflow_cloudfiles.engine.formats.base import LinePiece, UnknownFields
 from airflow_cloudfiles.engine.formats.json.document import (
     JsonDocumentInference,
     JsonDocumentReader,
@@ -31,7 +31,7 @@ def options(**given: str) -> CloudFilesOptions:
 
 def read(data: bytes, **given: str) -> list[dict[str, object]]:
     chosen = options(**{"cloudFiles.schemaEvolutionMode": "rescue", **given})
-    return JsonReader(SCHEMA, chosen).read([Piece("file:///f", data)]).to_pylist()
+    return JsonReader(SCHEMA, chosen).read([LinePiece("file:///f", data)]).to_pylist()
 
 
 def inferred(*records: str, known: StructType | None = None, **given: str) -> str:
@@ -163,12 +163,12 @@ def test_a_field_that_is_always_null_is_dropped_and_is_nothing():
     assert inferred(*records, dropFieldIfAllNull="true") == "struct<a:string>"
     reader = JsonReader(SCHEMA, options(dropFieldIfAllNull="true"))
     for _ in range(2):  # the second time it has learned the names
-        rows = reader.read([Piece("file:///f", "\n".join(records).encode())]).to_pylist()
+        rows = reader.read([LinePiece("file:///f", "\n".join(records).encode())]).to_pylist()
         assert [row["_rescued_data"] for row in rows] == ['{"e":[],"_file_path":"file:///f"}', None]
     with pytest.raises(UnknownFields):
-        reader.read([Piece("file:///f", b'{"n":1}')])
+        reader.read([LinePiece("file:///f", b'{"n":1}')])
     # An empty text tells no type, so it is no new column, but neither is it nothing.
-    [row] = reader.read([Piece("file:///f", b'{"n":"","m":{"x":""}}')]).to_pylist()
+    [row] = reader.read([LinePiece("file:///f", b'{"n":"","m":{"x":""}}')]).to_pylist()
     assert row["_rescued_data"] == '{"m":{"x":""},"n":"","_file_path":"file:///f"}'
     assert inferred(records[1], '{"n":"","m":{"x":""}}', dropFieldIfAllNull="true") == (
         "struct<a:string>"
@@ -194,7 +194,9 @@ def test_the_words_for_no_number_are_texts_when_they_are_not_allowed():
         **{"allowNonNumericNumbers": "false", "cloudFiles.schemaEvolutionMode": "rescue"}
     )
     rows = (
-        JsonReader(schema, chosen).read([Piece("file:///f", b'{"c":"NaN"}\n{"c":NaN}')]).to_pylist()
+        JsonReader(schema, chosen)
+        .read([LinePiece("file:///f", b'{"c":"NaN"}\n{"c":NaN}')])
+        .to_pylist()
     )
     assert rows[0] == {"c": "NaN", "d": None, "_rescued_data": None}
     assert "_corrupt_record" in rows[1]["_rescued_data"]

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 from airflow_cloudfiles.engine.errors import CorruptRecordError, IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats.json.reader import (
     JsonReader,
-    Piece,
+    LinePiece,
     ReadCounts,
     UnknownFields,
 )
@@ -53,7 +53,7 @@ def reader(schema: StructType, *, given: bool = False, reserved=(), **others: st
 
 def rows(data: str | bytes, schema: StructType, **others) -> list[dict[str, object]]:
     data = data.encode() if isinstance(data, str) else data
-    batch = reader(schema, **others).read([Piece(URI, data)])
+    batch = reader(schema, **others).read([LinePiece(URI, data)])
     batch.validate(full=True)
     return batch.to_pylist()
 
@@ -146,9 +146,9 @@ def test_unknown_fields_are_dropped_in_mode_none_unless_there_is_a_column_for_th
 @pytest.mark.parametrize("mode", ["addNewColumns", "failOnNewColumns"])
 def test_new_fields_of_the_whole_block_are_reported(mode):  # B45 B47 B48 B52
     pieces = [
-        Piece("file:///1", b'{"a":"1"}'),
-        Piece("file:///2", b'{"a":"1","b":{"c":7}}\n{"user":{"zip":"x"}}'),
-        Piece("file:///3", b'{"b":0,"d":null}\n'),
+        LinePiece("file:///1", b'{"a":"1"}'),
+        LinePiece("file:///2", b'{"a":"1","b":{"c":7}}\n{"user":{"zip":"x"}}'),
+        LinePiece("file:///3", b'{"b":0,"d":null}\n'),
     ]
     with pytest.raises(UnknownFields) as caught:
         reader(columns(a=StringType(), user=USER), mode_=mode).read(pieces)
@@ -263,12 +263,14 @@ def test_a_broken_record_is_never_gone_without_a_column_for_it():  # B80
 
 def test_a_broken_record_is_dropped_and_counted_or_fails_as_the_mode_says():  # B75
     dropping = reader(columns(a=LongType()), mode="DROPMALFORMED")
-    assert dropping.read([Piece(URI, BROKEN)]).num_rows == 2
+    assert dropping.read([LinePiece(URI, BROKEN)]).num_rows == 2
     assert dropping.counts == ReadCounts(
         rows=2, rescued_rows=0, corrupt_records=3, dropped_records=3
     )
-    with pytest.raises(CorruptRecordError, match=r'a b\.json: a line .* begins: {"a":$'):
-        reader(columns(a=LongType()), mode="FAILFAST").read([Piece("x", b""), Piece(URI, BROKEN)])
+    with pytest.raises(CorruptRecordError, match=r'a b\.json: a record .* begins: {"a":$'):
+        reader(columns(a=LongType()), mode="FAILFAST").read(
+            [LinePiece("x", b""), LinePiece(URI, BROKEN)]
+        )
 
 
 @pytest.mark.parametrize("mode", ["FAILFAST", "DROPMALFORMED"])
@@ -301,8 +303,8 @@ def test_the_corrupt_column_holds_the_line_of_its_own_row(rescue):  # B78
 
 
 def test_rows_of_many_files_know_their_file():
-    pieces = [Piece(f"file:///{n}", b'{"a":"x"}\n{"a":%d}' % n) for n in range(300)]
-    pieces.insert(7, Piece("file:///empty", b""))
+    pieces = [LinePiece(f"file:///{n}", b'{"a":"x"}\n{"a":%d}' % n) for n in range(300)]
+    pieces.insert(7, LinePiece("file:///empty", b""))
     batch = reader(columns(a=LongType())).read(pieces)
     paths = [json.loads(row["_rescued_data"])["_file_path"] for row in batch.to_pylist()[::2]]
     assert paths == [f"file:///{n}" for n in range(300)]
@@ -349,13 +351,13 @@ def test_the_schema_of_a_batch_is_the_one_spark_expects():
         [StructField("a", LongType(), metadata={"comment": "x"}), *columns(u=ArrayType(USER))]
     )
     expected = StructType([*schema.fields, StructField("_rescued_data", StringType())])
-    batch = reader(schema).read([Piece(URI, b"{}")])
+    batch = reader(schema).read([LinePiece(URI, b"{}")])
     expected_arrow = to_arrow_schema(expected, timezone="UTC")
     assert batch.schema.equals(expected_arrow, check_metadata=True)
 
 
 def test_rows_without_any_column_are_counted():
-    assert reader(StructType([]), given=True).read([Piece(URI, b'{"a":1}\n{}')]).num_rows == 2
+    assert reader(StructType([]), given=True).read([LinePiece(URI, b'{"a":1}\n{}')]).num_rows == 2
 
 
 @pytest.mark.parametrize(
@@ -395,9 +397,9 @@ def test_a_key_that_is_no_text_makes_a_corrupt_record_where_nothing_is_rescued(l
     found = reader(schema, given=True, mode=mode)
     if mode == "FAILFAST":
         with pytest.raises(CorruptRecordError, match="is no Unicode text"):
-            found.read([Piece(URI, data)])
+            found.read([LinePiece(URI, data)])
         return
-    batch = found.read([Piece(URI, data)]).to_pylist()
+    batch = found.read([LinePiece(URI, data)]).to_pylist()
     lost = [{"a": None, "m": None, "_corrupt_record": line.decode()}]
     assert batch == [
         {"a": "1", "m": None, "_corrupt_record": None},

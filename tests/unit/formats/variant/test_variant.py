@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pyspark.sql.variant_utils import VariantUtils
 
 from airflow_cloudfiles.engine.errors import CorruptRecordError
-from airflow_cloudfiles.engine.formats.base import Piece
+from airflow_cloudfiles.engine.formats.base import LinePiece
 from airflow_cloudfiles.engine.formats.json.document import JsonDocumentReader
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_reader
 from airflow_cloudfiles.engine.formats.variant.encode import NotVariantError, encode, encode_json
@@ -114,7 +114,7 @@ def read_lines(*lines, given="", **more):
     if given:
         schema = StructType([*schema.fields, StructField(given, StringType())])
     reader = open_reader(schema, chosen)
-    return reader.read([Piece("file:///f", b"\n".join(lines))]).to_pylist(), reader
+    return reader.read([LinePiece("file:///f", b"\n".join(lines))]).to_pylist(), reader
 
 
 TAILS = {
@@ -166,7 +166,7 @@ def test_what_has_no_variant_goes_where_corrupt_records_go(line):
 def test_every_line_is_a_value_and_broken_ones_are_rescued():
     chosen = options(singleVariantColumn="v")
     reader = open_reader(fixed_schema(chosen), chosen)
-    batch = reader.read([Piece("file:///f", b'{"a":1}\n\n[1, 2]\nbroken\n"x"')])
+    batch = reader.read([LinePiece("file:///f", b'{"a":1}\n\n[1, 2]\nbroken\n"x"')])
     rows = batch.to_pylist()
     told = [row["v"] and VariantUtils.to_json(**row["v"]) for row in rows]
     assert told == ['{"a":1}', "[1,2]", None, '"x"']
