@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 from airflow_cloudfiles.engine.errors import OptionError, StateConflictError, UnsupportedOptionError
+from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options import names as option_names
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
@@ -45,6 +47,28 @@ class StreamArguments:
     """The table the rows go to."""
     options: Mapping[str, object] = field(default_factory=dict)
     """`cloudFiles.*` and format options under Auto Loader's names."""
+
+    def as_keywords(self) -> dict[str, Any]:
+        """What makes the same value again, as keyword arguments."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def job(
+        self, kind: Literal["ingest", "infer", "promote"], *, run_id: str, **details: Any
+    ) -> JobSpec:
+        """A run of this stream.
+
+        Args:
+            kind: What to do.
+            run_id: Names the run's report.
+            details: Further fields of the `JobSpec`.
+
+        Raises:
+            OptionError: The options, or the details, are not valid.
+        """
+        options = self.engine_options()
+        return JobSpec(
+            kind=kind, run_id=run_id, **{**self.as_keywords(), "options": options}, **details
+        )
 
     def located(self, locate: Callable[[str], str]) -> StreamArguments:
         """The same stream with every location made absolute by `locate`."""

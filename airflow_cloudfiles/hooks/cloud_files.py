@@ -206,18 +206,7 @@ class CloudFilesHook(BaseHook):
             run_id: Names the report.
             on_log: Called with each line of the process' log as it comes.
         """
-        located = self.locate(stream)
-        spec = JobSpec(
-            kind="promote",
-            source=located.source,
-            format=located.format,
-            checkpoint_location=located.checkpoint_location,
-            schema_location=located.schema_location,
-            target=located.target,
-            options=located.engine_options(),
-            promote=check_fields(fields),
-            run_id=run_id,
-        )
+        spec = self.locate(stream).job("promote", run_id=run_id, promote=check_fields(fields))
         return launch(spec, LocalPython(), on_log=on_log, access=self.access)
 
     def _intake(self, located: StreamArguments, **changes: Any) -> Intake:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import BaseOperator
-
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.hooks.arguments import StreamArguments, check_at_parse
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-from airflow_cloudfiles.hooks.task import set_retry_defaults, task_errors
+from airflow_cloudfiles.hooks.stream_task import StreamTask
+from airflow_cloudfiles.hooks.task import task_errors
 from airflow_cloudfiles.operators.spark_job import CloudFilesSparkJobOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from airflow.providers.common.compat.sdk import Context
 
@@ -59,7 +57,6 @@ class CloudFilesInferSchemaOperator(CloudFilesSparkJobOperator):
     """
 
     template_fields: Sequence[str] = (*CloudFilesSparkJobOperator.template_fields, "infer_again")
-    template_fields_renderers = {"options": "json"}  # noqa: RUF012 - as Airflow
 
     def __init__(self, *, infer_again: bool | str = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -111,13 +108,7 @@ class CloudFilesIngestOperator(CloudFilesSparkJobOperator):
     template_fields: Sequence[str] = (*CloudFilesSparkJobOperator.template_fields, "batch")
     template_fields_renderers = {"options": "json", "batch": "json"}  # noqa: RUF012 - as Airflow
 
-    def __init__(
-        self,
-        *,
-        target: str,
-        batch: object = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, target: str, batch: object = None, **kwargs: Any) -> None:
         super().__init__(target=target, **kwargs)
         self.batch = batch
 
@@ -135,7 +126,7 @@ class CloudFilesIngestOperator(CloudFilesSparkJobOperator):
         return report
 
 
-class CloudFilesReconcileOperator(BaseOperator):
+class CloudFilesReconcileOperator(StreamTask):
     """List everything once, and say what notifications or incremental listings had lost.
 
     First it looks for new files as the stream always does, so that what is merely on its way is not
@@ -143,67 +134,19 @@ class CloudFilesReconcileOperator(BaseOperator):
     ingested by the stream's next run. It starts no Spark.
 
     Args:
-        source: Path or URI of the folder the files land in; may have a pattern. (templated)
-        format: The format of the files, for instance `json`.
-        checkpoint_location: Where the state of the stream lives. (templated)
-        schema_location: Where the schema log lives; the checkpoint location when left out.
-            (templated)
-        target: The table the rows go to; never taken for a source when it is below it.
-            (templated)
-        options: The options of the stream, under Auto Loader's names. (templated)
-        conn_id: Connection that says how the cloud is reached, or where relative locations begin.
-        kwargs: Airflow's own arguments of an operator. `retries` is 3 unless you say otherwise.
+        kwargs: The arguments of `StreamTask`.
 
     Returns:
         XCom: `{"checkpoint_location", "listed", "files", "bytes", "sample", "outstanding_files"}`:
         `files` is how many had been lost, `sample` has at most five of their paths.
     """
 
-    template_fields: Sequence[str] = (
-        "source",
-        "checkpoint_location",
-        "schema_location",
-        "target",
-        "options",
-    )
-    template_fields_renderers = {"options": "json"}  # noqa: RUF012 - Airflow declares it so
     ui_color = "#e4f0e2"
-
-    def __init__(  # noqa: PLR0913 - a task's arguments are its interface
-        self,
-        *,
-        source: str,
-        format: str,  # noqa: A002 - Spark's word
-        checkpoint_location: str,
-        schema_location: str | None = None,
-        target: str | None = None,
-        options: Mapping[str, object] | None = None,
-        conn_id: str | None = None,
-        **kwargs: Any,
-    ) -> None:
-        check_at_parse(source=source, format=format, options=options)
-        set_retry_defaults(kwargs, heals=False)
-        super().__init__(**kwargs)
-        self.source = source
-        self.format = format
-        self.checkpoint_location = checkpoint_location
-        self.schema_location = schema_location
-        self.target = target
-        self.options = options
-        self.conn_id = conn_id
 
     def execute(self, context: Context) -> dict[str, object]:  # noqa: ARG002 - Airflow's signature
         """List everything and return what was missing."""
-        stream = StreamArguments(
-            source=self.source,
-            format=self.format,
-            checkpoint_location=self.checkpoint_location,
-            schema_location=self.schema_location,
-            target=self.target,
-            options=self.options or {},
-        )
         with task_errors():
-            report = CloudFilesHook(self.conn_id).reconcile(stream)
+            report = CloudFilesHook(self.conn_id).reconcile(self.stream_arguments())
         if report["files"]:
             self.log.warning(
                 "%s of %s files in %s had been lost, such as %s. The next run ingests them.",

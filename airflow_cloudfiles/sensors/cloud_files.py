@@ -16,18 +16,16 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
-from airflow_cloudfiles.hooks.arguments import StreamArguments, check_at_parse
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-from airflow_cloudfiles.hooks.task import set_retry_defaults, task_errors
+from airflow_cloudfiles.hooks.stream_task import StreamTask
+from airflow_cloudfiles.hooks.task import task_errors
 from airflow_cloudfiles.triggers.cloud_files import CloudFilesTrigger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from airflow.providers.common.compat.sdk import Context
 
 
-class CloudFilesSensor(BaseSensorOperator):
+class CloudFilesSensor(StreamTask, BaseSensorOperator):
     """Wait until a folder holds files that its stream has not ingested.
 
     Each poke looks for new files, by listing or in the queue of notifications, and appends them to
@@ -37,77 +35,30 @@ class CloudFilesSensor(BaseSensorOperator):
     returns the same.
 
     Args:
-        source: Path or URI of the folder the files land in; may have a pattern. (templated)
-        format: The format of the files, for instance `json`.
-        checkpoint_location: Where the state of the stream lives. (templated)
-        schema_location: Where the schema log lives; the checkpoint location when left out.
-            (templated)
-        target: The table the rows go to; never taken for a source when it is below it.
-            (templated)
-        options: `cloudFiles.*` and format options, under Auto Loader's names. (templated)
-        conn_id: Connection that says how the cloud is reached, or of type *File (path)*: relative
-            locations are below its path.
         deferrable: Whether the triggerer waits between two pokes, which frees the worker slot and
             costs no process. Default is Airflow's `[operators] default_deferrable`.
-        kwargs: Airflow's own arguments of a sensor (`poke_interval`, `timeout`, `mode`, …).
-            `retries` is 3 unless you say otherwise. `soft_fail` skips when nothing arrived in time;
-            an error still fails.
+        kwargs: The arguments of `StreamTask`, and Airflow's own of a sensor (`poke_interval`,
+            `timeout`, `mode`, …). `soft_fail` skips when nothing arrived in time; an error still
+            fails.
 
     Returns:
         XCom: `{"checkpoint_location", "first_entry", "last_entry", "files", "bytes", "sample"}`:
         a reference to the batch, small however many files it has.
     """
 
-    template_fields: Sequence[str] = (
-        "source",
-        "checkpoint_location",
-        "schema_location",
-        "target",
-        "options",
-    )
-    template_fields_renderers = {"options": "json"}  # noqa: RUF012 - Airflow declares it so
     ui_color = "#d9ecf7"
 
-    def __init__(  # noqa: PLR0913 - a task's arguments are its interface
-        self,
-        *,
-        source: str,
-        format: str,  # noqa: A002 - Spark's word
-        checkpoint_location: str,
-        schema_location: str | None = None,
-        target: str | None = None,
-        options: Mapping[str, object] | None = None,
-        conn_id: str | None = None,
-        deferrable: bool | None = None,
-        **kwargs: Any,
-    ) -> None:
-        check_at_parse(source=source, format=format, options=options)
-        set_retry_defaults(kwargs, heals=False)
+    def __init__(self, *, deferrable: bool | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.source = source
-        self.format = format
-        self.checkpoint_location = checkpoint_location
-        self.schema_location = schema_location
-        self.target = target
-        self.options = options
-        self.conn_id = conn_id
         if deferrable is None:
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = deferrable
 
     def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - Airflow's signature
         """Discover once; done when anything is outstanding."""
-        stream = StreamArguments(
-            source=self.source,
-            format=self.format,
-            checkpoint_location=self.checkpoint_location,
-            schema_location=self.schema_location,
-            target=self.target,
-            options=self.options or {},
-        )
         # soft_fail makes Airflow skip what fails for good; ours skips quiet times, never an error
         with nullcontext() if self.soft_fail else task_errors():
-            batch = CloudFilesHook(self.conn_id).discover(stream)
+            batch = CloudFilesHook(self.conn_id).discover(self.stream_arguments())
         if batch is None:
             self.log.info("Nothing to ingest below %s.", self.source)
             return PokeReturnValue(is_done=False)
@@ -153,12 +104,7 @@ class CloudFilesSensor(BaseSensorOperator):
             raise AirflowSensorTimeout(message)
         self.defer(
             trigger=CloudFilesTrigger(
-                source=self.source,
-                format=self.format,
-                checkpoint_location=self.checkpoint_location,
-                schema_location=self.schema_location,
-                target=self.target,
-                options=self.options,
+                **self.stream_arguments().as_keywords(),
                 conn_id=self.conn_id,
                 poke_interval=self.poke_interval,
             ),

@@ -41,38 +41,17 @@ class CloudFilesTrigger(BaseEventTrigger):
     (Airflow 3.3). Nothing in a watcher is templated.
 
     Args:
-        source: Path or URI of the folder the files land in; may have a pattern.
-        format: The format of the files, for instance `json`.
-        checkpoint_location: Where the state of the stream lives.
-        schema_location: Where the schema log lives; the checkpoint location when left out.
-        target: The table the rows go to; never taken for a source when it is below it.
-        options: `cloudFiles.*` and format options, under Auto Loader's names. They are stored in
-            Airflow's database: credentials are refused.
         conn_id: Connection that says how the cloud is reached, or where relative locations begin.
         poke_interval: Seconds between two looks, and before the first one.
+        stream: The fields of `StreamArguments`. Options are stored in Airflow's database:
+            credentials are refused.
     """
 
-    def __init__(  # noqa: PLR0913 - a stream's arguments
-        self,
-        *,
-        source: str,
-        format: str,  # noqa: A002 - Spark's word
-        checkpoint_location: str,
-        schema_location: str | None = None,
-        target: str | None = None,
-        options: Mapping[str, object] | None = None,
-        conn_id: str | None = None,
-        poke_interval: float = 60.0,
+    def __init__(
+        self, *, conn_id: str | None = None, poke_interval: float = 60.0, **stream: Any
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's
-        self.stream = StreamArguments(
-            source=source,
-            format=format,
-            checkpoint_location=checkpoint_location,
-            schema_location=schema_location,
-            target=target,
-            options=dict(options or {}),
-        )
+        self.stream = StreamArguments(**{**stream, "options": dict(stream.get("options") or {})})
         self.conn_id = conn_id
         self.poke_interval = poke_interval
 
@@ -88,12 +67,7 @@ class CloudFilesTrigger(BaseEventTrigger):
         return (
             f"{__name__}.{type(self).__name__}",
             {
-                "source": stream.source,
-                "format": stream.format,
-                "checkpoint_location": stream.checkpoint_location,
-                "schema_location": stream.schema_location,
-                "target": stream.target,
-                "options": dict(stream.options),
+                **stream.as_keywords(),
                 "conn_id": self.conn_id,
                 "poke_interval": self.poke_interval,
             },

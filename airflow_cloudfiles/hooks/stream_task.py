@@ -1,0 +1,83 @@
+"""Which arguments do all tasks of a stream have in common?
+
+Airflow reads the signature of every `__init__` on the way to its base operator: for `default_args`,
+for `partial()`, for required arguments. So a stream's arguments are written out once, here, and a
+subclass declares only those it adds and passes the rest on as `**kwargs`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.providers.common.compat.sdk import BaseOperator
+
+from airflow_cloudfiles.hooks.arguments import StreamArguments, check_at_parse
+from airflow_cloudfiles.hooks.task import set_retry_defaults
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class StreamTask(BaseOperator):
+    """Base of the sensor and the operators.
+
+    Args:
+        source: Path or URI of the folder the files land in; may have a pattern. (templated)
+        format: The format of the files, for instance `json`.
+        checkpoint_location: Where the state of the stream lives. (templated)
+        schema_location: Where the schema log lives; default: the checkpoint location. (templated)
+        target: The table the rows go to; it is never read as input, even below the source.
+            (templated)
+        options: `cloudFiles.*` and format options, under Auto Loader's names. Credentials are
+            refused. (templated)
+        conn_id: Connection of AWS, Azure or Google Cloud, or of type *File (path)*: relative
+            locations are below its path.
+        kwargs: Airflow's own arguments of an operator. `retries` defaults to 3. A mapped task needs
+            `retries` in `partial()` or `default_args`: Airflow does not run `__init__` for it.
+    """
+
+    template_fields: Sequence[str] = (
+        "source",
+        "checkpoint_location",
+        "schema_location",
+        "target",
+        "options",
+    )
+    template_fields_renderers = {"options": "json"}  # noqa: RUF012 - Airflow declares it so
+
+    heals_schema_changes: ClassVar[bool] = False
+    """Whether a retry of this task heals a schema change."""
+
+    def __init__(  # noqa: PLR0913 - a task's arguments are its interface
+        self,
+        *,
+        source: str,
+        format: str,  # noqa: A002 - Spark's word
+        checkpoint_location: str,
+        schema_location: str | None = None,
+        target: str | None = None,
+        options: Mapping[str, object] | None = None,
+        conn_id: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        check_at_parse(source=source, format=format, options=options)
+        set_retry_defaults(kwargs, heals=self.heals_schema_changes)
+        super().__init__(**kwargs)
+        self.source = source
+        self.format = format
+        self.checkpoint_location = checkpoint_location
+        self.schema_location = schema_location
+        self.target = target
+        self.options = options
+        self.conn_id = conn_id
+
+    def stream_arguments(self) -> StreamArguments:
+        """The stream, as the rendered arguments describe it."""
+        return StreamArguments(
+            source=self.source,
+            format=self.format,
+            checkpoint_location=self.checkpoint_location,
+            schema_location=self.schema_location,
+            target=self.target,
+            options=self.options or {},
+        )

@@ -1,0 +1,43 @@
+"""How does a task follow a job that runs in a process of its own?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_cloudfiles.hooks.stream_task import StreamTask
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.job.launch import Run
+
+
+class JobTask(StreamTask):
+    """Base of the operators that start a job: its log is the task's, and its end too.
+
+    Args:
+        kwargs: The arguments of `StreamTask`.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._run: Run | None = None
+
+    def follow(self, run: Run) -> dict[str, Any]:
+        """Wait for a job that was started with `log_line`.
+
+        Returns:
+            Its report.
+
+        Raises:
+            CloudFilesError: The job failed.
+        """
+        self._run = run
+        return run.wait()
+
+    def on_kill(self) -> None:
+        """End the job, with every process it started."""
+        if self._run is not None:
+            self._run.kill()
+
+    def log_line(self, line: str) -> None:
+        """Write a line of the job's log into the task's."""
+        self.log.info("%s", line)
