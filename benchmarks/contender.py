@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from pyarrow.dataset import dataset
 
 from airflow_cloudfiles.engine.job import run as job
-from airflow_cloudfiles.engine.job.launch import LAUNCHED
+from airflow_cloudfiles.engine.job.spark_command import LAUNCHED
 from airflow_cloudfiles.engine.job.spec import JobSpec
 
 if TYPE_CHECKING:

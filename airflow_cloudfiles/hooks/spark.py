@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.job.launch import LocalSpark, SparkSubmit
+from airflow_cloudfiles.engine.job.spark_command import LocalSpark, SparkSubmit
 from airflow_cloudfiles.engine.job.spec import refuse_secrets
 
 if TYPE_CHECKING:

@@ -12,12 +12,8 @@ from typing import Any
 import pytest
 
 from airflow_cloudfiles.engine.errors import UnknownFieldException
-from airflow_cloudfiles.engine.job.launch import (
-    COORDINATOR_JVM,
-    JobSpec,
-    SparkSubmit,
-    launch,
-)
+from airflow_cloudfiles.engine.job.launch import JobSpec, SparkSubmit, launch
+from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM
 from tests.support.landing import drop, rows
 from tests.support.standalone_cluster import StandaloneCluster
 

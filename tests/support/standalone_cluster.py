@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from airflow_cloudfiles.engine.job.launch import find_java, spark_home
+from airflow_cloudfiles.engine.job.java import find_java
+from airflow_cloudfiles.engine.job.spark_command import spark_home
 
 START_SECONDS = 300
 
@@ -54,14 +55,13 @@ class StandaloneCluster:
 
     def _start(self, name: str, kind: str, arguments: list[str]) -> None:
         home = spark_home()
-        java_home = find_java()
         env = {
             **os.environ,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_HOME": str(home),
             "SPARK_DAEMON_MEMORY": "512m",
             "PYSPARK_PYTHON": sys.executable,
-            **({"JAVA_HOME": java_home} if java_home else {}),
+            "JAVA_HOME": find_java(),
         }
         with (self._folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(

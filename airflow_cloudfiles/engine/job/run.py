@@ -31,8 +31,8 @@ from airflow_cloudfiles.engine.delta.widening import WideningRule, widening_rule
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
 from airflow_cloudfiles.engine.inference.workers import SparkWorkers, local_workers
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.job.launch import COORDINATOR_JVM, LAUNCHED, default_conf
 from airflow_cloudfiles.engine.job.replay import replay
+from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM, LAUNCHED, default_conf
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions

@@ -19,7 +19,7 @@ from airflow_cloudfiles.engine.inference.infer import infer_files
 from airflow_cloudfiles.engine.inference.tasks import Learned, Sample, learn_sample, learn_task
 from airflow_cloudfiles.engine.inference.workers import ProcessWorkers, SparkWorkers
 from airflow_cloudfiles.engine.job import run as job
-from airflow_cloudfiles.engine.job.launch import LAUNCHED
+from airflow_cloudfiles.engine.job.spark_command import LAUNCHED
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts

@@ -1,4 +1,4 @@
-"""What is needed to start Spark is found, or missed in a sentence."""
+"""A run is specified, started, followed and ended."""
 
 from __future__ import annotations
 
@@ -9,45 +9,12 @@ from pathlib import Path
 import pytest
 
 from airflow_cloudfiles.engine.errors import (
-    JavaNotFoundError,
     OptionError,
     RunFailedError,
     StateError,
     UnknownFieldException,
 )
-from airflow_cloudfiles.engine.job import launch as launching
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalSpark, SparkSubmit, launch
-
-
-def _java(folder: Path, version: str) -> Path:
-    """A program that answers `-version` as a Java of that version does."""
-    binary = folder / "bin" / "java"
-    binary.parent.mkdir(parents=True)
-    binary.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
-    binary.chmod(0o755)
-    return folder
-
-
-@pytest.mark.parametrize("version", ["17.0.15", "21", "25.0.1"])
-def test_java_is_taken_from_java_home(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
-) -> None:
-    home = _java(tmp_path / "jdk", version)
-    monkeypatch.setenv("JAVA_HOME", str(home))
-    assert launching.find_java() == str(home)
-
-
-@pytest.mark.slow
-def test_without_a_new_enough_java_the_error_says_what_was_found_and_how_to_get_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = _java(tmp_path / "old", "1.8.0_412")
-    monkeypatch.setenv("JAVA_HOME", str(home))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(launching, "JAVA_MINIMUM", 99)
-    with pytest.raises(JavaNotFoundError, match="is Java 8") as caught:
-        launching.find_java()
-    assert "apt-get install" in str(caught.value)
 
 
 def test_a_job_specification_survives_its_file() -> None:

@@ -1,0 +1,232 @@
+"""With which command and environment is a driver started?
+
+`LocalSpark` and `LocalPython` run the job in a Python process on this machine, `SparkSubmit` hands
+it to a cluster. Importing this module imports no Spark.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from airflow_cloudfiles.engine.errors import OptionError, RunError
+from airflow_cloudfiles.engine.job.java import find_java
+from airflow_cloudfiles.engine.job.spec import refuse_secrets
+
+DEFAULT_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""Spark configuration of a run unless the user says otherwise: a task has no one to look at a UI,
+and a log is no place for a progress bar."""
+LOCAL_CONF = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.authenticate": "true",
+}
+"""Spark configuration of a run in one process on this machine. Spark itself listens on the address
+of the machine, without a password; whoever connects there can run code. Here it listens on the
+loopback interface only, and asks other users of this machine for a secret that it makes itself."""
+COORDINATOR_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""JVM options of a local run: its JVM only coordinates, rows stay in Python. Compiling less and one
+collector thread start it sooner and leave the cores to the tasks (docs/decisions)."""
+LAUNCHED = "CLOUDFILES_LAUNCHED"
+"""Environment variable: `local` or `submit`, when the master was chosen with the driver's start."""
+_LOCAL_MASTER = re.compile(r"local(\[.*\])?")
+JOB_MODULE = "airflow_cloudfiles.engine.job"
+
+
+class How(Protocol):
+    """A way to start the Spark driver of a run."""
+
+    def command(self, state: str, run_id: str) -> list[str]:
+        """The command to run."""
+
+    def environment(self) -> dict[str, str]:
+        """Environment variables to add."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSpark:
+    """Spark in one process on this machine.
+
+    Attributes:
+        master: `local[*]`, or `local[n]` for n tasks at a time.
+        driver_memory: Memory of the JVM as Spark writes it (`2g`); default is Spark's (1g).
+    """
+
+    master: str = "local[*]"
+    driver_memory: str | None = None
+
+    def command(self, state: str, run_id: str) -> list[str]:
+        """Python runs the driver, which starts the JVM."""
+        return [sys.executable, "-m", JOB_MODULE, state, run_id]
+
+    def environment(self) -> dict[str, str]:
+        """PySpark takes master and memory of a JVM it starts itself from one variable."""
+        check_pyspark()
+        arguments = ["--master", self.master, *_as_flags(default_conf(self.master))]
+        if self.driver_memory:
+            arguments += ["--driver-memory", self.driver_memory]
+        python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        return {
+            **python,
+            # PySpark takes it apart with `shlex`.
+            "PYSPARK_SUBMIT_ARGS": shlex.join([*arguments, "pyspark-shell"]),
+            LAUNCHED: "local",
+            "JAVA_HOME": find_java(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalPython:
+    """A process of this Python, for jobs that need no Spark."""
+
+    def command(self, state: str, run_id: str) -> list[str]:
+        """Python runs the job."""
+        return [sys.executable, "-m", JOB_MODULE, state, run_id]
+
+    def environment(self) -> dict[str, str]:
+        """Nothing is added."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSubmit:
+    """Spark on a cluster, through `spark-submit`.
+
+    The executors need Python with this package and its `spark` and `delta` extras (docs/how-to/
+    run-on-a-cluster.md), and must reach the source, the state and the target by the same URIs.
+
+    Attributes:
+        master: `spark://host:port`, `yarn` or `k8s://https://host:port`.
+        deploy_mode: `client` or `cluster`.
+        conf: Spark configuration.
+        packages: Maven coordinates.
+        files: Files for the executors' working directories.
+        py_files: Python archives for driver and executors.
+        archives: Archives to unpack, such as a packed environment.
+        queue: YARN queue.
+        principal: Kerberos principal.
+        keytab: Kerberos keytab.
+        binary: Path of `spark-submit`; default is the one of the installed `pyspark`.
+        executor_python: Python on the executors; default is `PYSPARK_PYTHON` of this process'
+            environment, else `python3`. The configuration `spark.pyspark.python` wins over it.
+        env: Environment variables for `spark-submit`, such as `HADOOP_CONF_DIR`.
+    """
+
+    master: str
+    deploy_mode: str = "client"
+    conf: Mapping[str, str] = field(default_factory=dict)
+    packages: Sequence[str] = ()
+    files: Sequence[str] = ()
+    py_files: Sequence[str] = ()
+    archives: Sequence[str] = ()
+    queue: str | None = None
+    principal: str | None = None
+    keytab: str | None = None
+    binary: str | None = None
+    executor_python: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        refuse_secrets(self.conf)
+
+    def command(self, state: str, run_id: str) -> list[str]:
+        """`spark-submit` with this package's entry point."""
+        if self.deploy_mode not in {"client", "cluster"}:
+            raise OptionError(f"deploy_mode must be client or cluster, got {self.deploy_mode!r}.")
+        words = [self.binary or _spark_submit(), "--master", self.master]
+        words += ["--deploy-mode", self.deploy_mode, "--name", f"cloudfiles-{run_id}"]
+        for flag, value in (
+            ("--packages", ",".join(self.packages)),
+            ("--files", ",".join(self.files)),
+            ("--py-files", ",".join(self.py_files)),
+            ("--archives", ",".join(self.archives)),
+            ("--queue", self.queue),
+            ("--principal", self.principal),
+            ("--keytab", self.keytab),
+        ):
+            if value:
+                words += [flag, value]
+        words += _as_flags(self._conf())
+        return [*words, str(Path(__file__).with_name("__main__.py")), state, run_id]
+
+    def environment(self) -> dict[str, str]:
+        """The driver's Python is this one in client mode."""
+        java = {} if self.binary else {"JAVA_HOME": find_java()}
+        client = {"PYSPARK_DRIVER_PYTHON": sys.executable} if self.deploy_mode == "client" else {}
+        return {
+            **client,
+            "PYSPARK_PYTHON": self.executor_python or os.environ.get("PYSPARK_PYTHON", "python3"),
+            LAUNCHED: "submit",
+            **java,
+            **self.env,
+        }
+
+    def _conf(self) -> dict[str, str]:
+        """In cluster mode wait for the end, and tell the driver that its master was chosen."""
+        waits = {}
+        if self.deploy_mode == "cluster":
+            waits = {
+                "spark.yarn.submit.waitAppCompletion": "true",
+                "spark.kubernetes.submission.waitAppCompletion": "true",
+                f"spark.yarn.appMasterEnv.{LAUNCHED}": "submit",
+                f"spark.kubernetes.driverEnv.{LAUNCHED}": "submit",
+            }
+        return {**DEFAULT_CONF, **waits, **self.conf}
+
+
+def default_conf(master: str) -> dict[str, str]:
+    """Spark configuration for a master, unless the user says otherwise."""
+    return {**DEFAULT_CONF, **(LOCAL_CONF if _LOCAL_MASTER.fullmatch(master) else {})}
+
+
+def check_pyspark() -> None:
+    """Find out whether PySpark is there, and whole.
+
+    `pyspark-client` overwrites files of `pyspark`, and leaves it broken when it is removed.
+
+    Raises:
+        RunError: It is missing, or its files are of another version than its metadata.
+    """
+    folder = spark_home()
+    declared = importlib.metadata.version("pyspark")
+    text = (folder / "version.py").read_text(encoding="utf-8")
+    found = re.search(r"""__version__\s*(?::\s*str\s*)?=\s*["']([^"']+)""", text)
+    actual = found[1] if found else "unknown"
+    if actual != declared:
+        raise RunError(
+            f"PySpark is damaged: its metadata says {declared}, its files {actual}. The package "
+            "pyspark-client overwrites files of pyspark; reinstall pyspark after it, or install "
+            "both in the same version."
+        )
+
+
+def spark_home() -> Path:
+    """Where PySpark is installed (which is a `SPARK_HOME`), found without importing it."""
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise RunError(
+            "PySpark is not installed. Install airflow-provider-cloudfiles[spark,delta]."
+        )
+    return Path(found.origin).parent
+
+
+def _spark_submit() -> str:
+    """The `spark-submit` of the installed PySpark."""
+    check_pyspark()
+    return str(spark_home() / "bin" / "spark-submit")
+
+
+def _as_flags(conf: Mapping[str, str]) -> list[str]:
+    """Spark configuration as `spark-submit` takes it."""
+    return [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
