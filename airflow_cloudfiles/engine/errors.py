@@ -50,14 +50,17 @@ CloudFilesError                              is_retryable = False
     └── RunFailedError                       Spark ended without a report                 retryable
 ```
 
-Errors cross from an executor to the driver to the Airflow worker, partly as text in a Java stack
-trace. So each is built from its message alone (picklable), and `from_text` finds one again.
+Errors cross from an executor to the driver to the Airflow worker. Each is built from its message
+alone, so it can be pickled; a report has its `to_record`. Through the JVM only text passes: where
+an error leaves a Python process of Spark, `marked` puts the record behind the message, and
+`from_text` reads it back out of whatever Java wraps around it.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import cast
 
 from airflow_cloudfiles.engine.shortened import few_members, more
@@ -228,9 +231,9 @@ class UnknownFieldException(SchemaError):  # noqa: N818 - Auto Loader's name, wh
     The text follows Databricks' error class `UNKNOWN_FIELD_EXCEPTION` (B66).
     """
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, retry: bool = False) -> None:
         super().__init__(message)
-        self.is_retryable = "automatic retry: true" in message
+        self.is_retryable = retry
 
     @classmethod
     def of(
@@ -255,7 +258,8 @@ class UnknownFieldException(SchemaError):  # noqa: N818 - Auto Loader's name, wh
             f"[{UNKNOWN_FIELD_CLASS}] Encountered unknown fields during parsing: {sample}"
             f"{more(len(fields) - len(found))}, "
             f"which can be fixed by an automatic retry: {str(retry).lower()}. "
-            f"File: {json.dumps(file)}. {what_to_do}"
+            f"File: {json.dumps(file)}. {what_to_do}",
+            retry=retry,
         )
 
     @property
@@ -342,39 +346,64 @@ def _tree(root: type[CloudFilesError]) -> dict[str, type[CloudFilesError]]:
     return found
 
 
-_IN_TRACEBACK = re.compile(r"airflow_cloudfiles\.engine\.errors\.(\w+): (.*)")
+def to_record(error: CloudFilesError) -> dict[str, object]:
+    """An error as plain values: `class`, `message` and `is_retryable`."""
+    return {
+        "class": type(error).__name__,
+        "message": error.message,
+        "is_retryable": error.is_retryable,
+    }
 
 
-def from_name(name: str, message: str) -> CloudFilesError:
-    """Rebuild an error from class name and message; the base class when the name is not ours."""
-    return _tree(CloudFilesError).get(name, CloudFilesError)(message)
+def from_record(record: Mapping[str, object]) -> CloudFilesError:
+    """Rebuild an error from its record; the base class when the name is not one of the tree."""
+    kind = _tree(CloudFilesError).get(str(record.get("class")), CloudFilesError)
+    error = kind(str(record.get("message")))
+    is_retryable = record.get("is_retryable")
+    if isinstance(is_retryable, bool) and is_retryable != error.is_retryable:
+        error.is_retryable = is_retryable
+    return error
+
+
+_BEGIN, _END = "<<cloudfiles-error:", ">>"
+"""Around a record in a text. What is between them has neither `<` nor `>`, and is ASCII."""
+_MARKER = re.compile(f"{re.escape(_BEGIN)}([^<>]*){re.escape(_END)}")
+
+
+def marked(error: CloudFilesError) -> str:
+    """The message of an error, and on a line behind it its record for `from_text`."""
+    record = json.dumps(to_record(error), ensure_ascii=True)
+    record = record.replace("<", "\\u003c").replace(">", "\\u003e")
+    return f"{error.message}\n{_BEGIN}{record}{_END}"
 
 
 _WORKER_DIED = "Python worker exited unexpectedly (crashed)"
-"""Spark's message for one that the system ended: it does not know why."""
+"""What Spark reports of a process that the system ended: it cannot know why."""
 
 
 def from_text(text: str) -> CloudFilesError | None:
-    """Find the last of our errors in a Python traceback that is part of a longer text.
+    """Find the last of our errors in a longer text, such as that of a `StreamingQueryException`.
 
-    Args:
-        text: For instance the message of a `StreamingQueryException`.
+    The last in a traceback is the one that was raised; those before it are its causes, and what a
+    message quotes from a file comes before the record of its own error.
 
     Returns:
-        The error, with its class and message; one of ours also where a Python worker has died
-        without any; `None` when the text holds none of ours.
+        The error, with its class, message and `is_retryable`; one of ours also where a Python
+        worker has died without any; `None` when the text holds none of ours.
     """
-    matches = _IN_TRACEBACK.findall(text)
-    if not matches and _WORKER_DIED in text:
-        return RunFailedError(
-            "A Python worker of Spark died while it read files, without a word. Either the "
-            "memory of its machine did not suffice: give executors more "
-            "(spark.executor.memoryOverhead), or read fewer files at once "
-            "(cloudFiles.maxFilesPerTrigger). Or the format is ORC and a file is damaged so that "
-            "its library ends the process: with cloudFiles.maxFilesPerTrigger=1 the next file to "
-            "ingest is the one; replace it. Nothing of the batch was committed."
-        )
-    if not matches:
+    for written in reversed(_MARKER.findall(text)):
+        try:
+            record: object = json.loads(written)
+        except ValueError:  # cut off, or quoted from a file
+            continue
+        if isinstance(record, dict) and isinstance(record.get("message"), str):
+            return from_record(record)
+    if _WORKER_DIED not in text:
         return None
-    name, message = matches[-1]
-    return from_name(name, message.strip())
+    return RunFailedError(
+        "A Python worker of Spark died while it read files, and left no error. Either its machine "
+        "ran out of memory: give executors more (spark.executor.memoryOverhead), or read fewer "
+        "files at once (cloudFiles.maxFilesPerTrigger). Or the format is ORC and a file is damaged "
+        "so that its library ends the process: with cloudFiles.maxFilesPerTrigger=1 the next file "
+        "to ingest is the damaged one; replace it. Nothing of the batch was committed."
+    )

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from airflow_cloudfiles.engine.errors import RunError, RunFailedError, from_name
+from airflow_cloudfiles.engine.errors import RunError, RunFailedError, from_record
 from airflow_cloudfiles.engine.job.spark_command import (
     JOB_MODULE,
     How,
@@ -82,8 +82,7 @@ class Run:
                 f"Its last lines were:\n{tail}"
             )
         if report.get("outcome") != "succeeded":
-            error = report.get("error", {})
-            raise from_name(str(error.get("class")), str(error.get("message")))
+            raise from_record(report.get("error", {}))
         return report
 
     def kill(self) -> None:

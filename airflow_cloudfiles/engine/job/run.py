@@ -87,11 +87,7 @@ def run(spec: JobSpec) -> dict[str, Any]:
         )
         report |= {
             "outcome": "failed",
-            "error": {
-                "class": type(ours).__name__,
-                "message": ours.message,
-                "is_retryable": ours.is_retryable,
-            },
+            "error": errors.to_record(ours),
         }
     durations["total_seconds"] = round(time.monotonic() - clock, 3)
     store = open_store(spec.checkpoint_location)

@@ -35,6 +35,7 @@ from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.spark import checkpoint_healing, checkpoint_mirror, handoff
+from airflow_cloudfiles.engine.spark.error_marks import marking
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
 from airflow_cloudfiles.engine.spark.session_zone import zone_warning
 from airflow_cloudfiles.engine.spark.sink import STATE as SINK_STATE
@@ -128,6 +129,7 @@ def _wrap_pyspark() -> None:
     for name in _WRITER_CALLS:
         if hasattr(DataStreamWriter, name):
             _wrap(DataStreamWriter, name, _remember)
+    _wrap(DataStreamWriter, "foreachBatch", _foreach_batch)
     _wrap(DataStreamWriter, "start", _start)
     _wrap(DataStreamWriter, "toTable", _start)
     _wrap(StreamingQuery, "awaitTermination", _await)
@@ -144,7 +146,6 @@ _WRITER_CALLS = (
     "queryName",
     "trigger",
     "foreach",
-    "foreachBatch",
 )
 
 
@@ -171,6 +172,14 @@ def _remember(original: Callable[..., Any], name: str, self: Any, args: Any, kwa
     result = original(self, *args, **kwargs)
     _calls(self).append((name, args, kwargs))
     return result
+
+
+def _foreach_batch(
+    original: Callable[..., Any], name: str, self: Any, args: Any, kwargs: Any
+) -> Any:
+    """The function runs in a callback of the JVM, which passes on the text of its errors."""
+    [function] = [*args, *kwargs.values()]
+    return _remember(original, name, self, (marking(function),), {})
 
 
 def _options_of(builder: Any, extra: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -39,6 +39,7 @@ from airflow_cloudfiles.engine.options.values import Values
 from airflow_cloudfiles.engine.reading.split_reader import SplitCounts
 from airflow_cloudfiles.engine.reading.splits import Split
 from airflow_cloudfiles.engine.spark import split_rows
+from airflow_cloudfiles.engine.spark.error_marks import marking_errors
 from airflow_cloudfiles.engine.spark.source import log_to_stderr
 from airflow_cloudfiles.engine.spark.table_source import DeltaTableReader
 from airflow_cloudfiles.engine.state import progress
@@ -68,6 +69,7 @@ class TaskWritten(WriterCommitMessage):
     schema_version: int | None = None
 
 
+@marking_errors
 class DeltaLakeDataSource(DataSource):
     """The sink `deltalake`, and the batch source of the same name.
 
@@ -152,6 +154,7 @@ class DeltaDataSource(DeltaLakeDataSource):
         return "delta"
 
 
+@marking_errors
 class DeltaStreamWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of one query to one table."""
 

@@ -42,6 +42,7 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.splits import BatchContext, Split
 from airflow_cloudfiles.engine.spark import handoff, split_rows
 from airflow_cloudfiles.engine.spark.checkpoint_mirror import CheckpointMirror
+from airflow_cloudfiles.engine.spark.error_marks import marking_errors
 from airflow_cloudfiles.engine.state import progress
 from airflow_cloudfiles.engine.stream.locations import QueryLocations
 
@@ -56,6 +57,7 @@ LOCK_PATIENCE_SECONDS = 20.0
 _log = logging.getLogger(__name__)
 
 
+@marking_errors
 class CloudFilesDataSource(DataSource):
     """The data source `cloudFiles`.
 
@@ -127,6 +129,7 @@ class SplitPartition(InputPartition):
         super().__init__(split)
 
 
+@marking_errors
 class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans and reads the micro-batches of one query.
 

@@ -17,6 +17,7 @@ from airflow_cloudfiles.engine.delta.opening import open_existing
 from airflow_cloudfiles.engine.delta.rewrite import fragments_of
 from airflow_cloudfiles.engine.delta.variant import as_read
 from airflow_cloudfiles.engine.formats.columnar.types import holds_variant
+from airflow_cloudfiles.engine.spark.error_marks import marking_errors
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class TablePart(InputPartition):
         super().__init__((version, places))
 
 
+@marking_errors
 class DeltaTableReader(DataSourceReader):
     """Reads the version that is newest when the query is planned."""
 

@@ -221,5 +221,7 @@ def _widened_error(findings: Findings, file_uri: str) -> UnknownFieldException:
     return UnknownFieldException(
         f"[{WIDER_TYPES_CLASS}] Encountered values that need wider types during parsing: {wider}"
         f"{more(len(every) - len(first))}, which can be fixed by an automatic retry: true. "
-        f"File: {json.dumps(file_uri)}. The schema log holds the wider types; run the stream again."
+        f"File: {json.dumps(file_uri)}. The schema log holds the wider types; run the stream "
+        "again.",
+        retry=True,
     )

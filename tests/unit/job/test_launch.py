@@ -13,6 +13,7 @@ from airflow_cloudfiles.engine.errors import (
     RunFailedError,
     StateError,
     UnknownFieldException,
+    to_record,
 )
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalSpark, SparkSubmit, launch
 
@@ -90,7 +91,7 @@ def test_a_driver_that_ends_without_a_report_is_reported_with_its_last_lines(
 
 def test_the_error_of_a_report_is_raised_as_itself(tmp_path: Path) -> None:
     error = UnknownFieldException.of({"a": 1}, file="f", retry=True)
-    report = {"outcome": "failed", "error": {"class": type(error).__name__, "message": str(error)}}
+    report = {"outcome": "failed", "error": to_record(error)}
     text = (
         "import sys, pathlib\n"
         "folder = pathlib.Path(sys.argv[1].removeprefix('file://'), '_reports')\n"
