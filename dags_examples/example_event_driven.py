@@ -1,9 +1,10 @@
 """When files arrive, run: an asset with a watcher.
 
-The watcher's trigger looks in the triggerer, without a worker, and rings once for what arrived. The
-ring says that something is there, not what: the ingestion looks for itself and takes all there is,
-so a ring that is lost, doubled or late costs nothing. Set `CLOUDFILES_ROOT` to a folder that the
-triggerer and all workers share, put JSON files below its `landing/` folder and unpause the DAG.
+The watcher's trigger checks in the triggerer, without a worker, and fires once for what arrived.
+The event says that something is there, not what: the ingestion discovers files itself and takes all
+of them, so an event that is lost, repeated or late costs nothing. Set `CLOUDFILES_ROOT` to a folder
+that the triggerer and all workers share, put JSON files below its `landing/` folder and unpause the
+DAG.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ STREAM = {
     "target": f"{ROOT}/table",
 }
 
-bell = CloudFilesTrigger(
+arrival = CloudFilesTrigger(
     **STREAM, poke_interval=float(os.environ.get("CLOUDFILES_POKE_SECONDS", "30"))
 )
-landing = Asset("landing", watchers=[AssetWatcher(name="arrivals", trigger=bell)])
+landing = Asset("landing", watchers=[AssetWatcher(name="arrivals", trigger=arrival)])
 table = Asset("table")
 
 with DAG(
     "example_event_driven",
     schedule=[landing],
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
-    max_active_runs=1,  # rings during a run are one further run, after it
+    max_active_runs=1,  # events during a run are one further run, after it
     default_args=STREAM,
     tags=["cloudfiles", "example"],
     doc_md=__doc__,
 ):
-    # No sensor: without a batch, the ingestion looks for files itself, and may find none.
+    # No sensor: without a batch, the ingestion discovers files itself, and may find none.
     CloudFilesIngestOperator(task_id="ingest", outlets=[table])
 # [END event_driven]

@@ -114,10 +114,10 @@ class CloudFilesHook(BaseHook):
 
     def has_arrivals(self, stream: StreamArguments) -> bool:
         """Whether there is something to ingest; records and acknowledges nothing."""
-        return bool(self.look(stream))
+        return bool(self.check(stream))
 
-    def look(self, stream: StreamArguments) -> Arrivals:
-        """Say what there is to ingest, in as few words as a doorbell needs.
+    def check(self, stream: StreamArguments) -> Arrivals:
+        """Report what there is to ingest, as far as a trigger event needs it.
 
         Records nothing, and receives no message for good.
         """

@@ -74,14 +74,14 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
     def execute_complete(
         self,
         context: Context,
-        event: object = None,  # noqa: ARG002 - a doorbell: what is there, the worker looks up
+        event: object = None,  # noqa: ARG002 - the worker discovers what is there
         deadline: float | None = None,
     ) -> Any:
-        """Look again, as the trigger rang; wait on if somebody else was faster.
+        """Poke again after the event; keep waiting if another run was faster.
 
         Args:
             context: Airflow's.
-            event: The trigger's, of no further use.
+            event: The trigger's, not used.
             deadline: When the sensor times out, in seconds since 1970. `dag.test()` loses it.
         """
         return self._batch_or_defer(context, deadline or time.time() + self.timeout)
@@ -123,6 +123,8 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
             if self.never_fail:
                 raise AirflowSkipException(f"Skipped instead of failed: {error}") from error
             if self.silent_fail and not isinstance(error, AirflowFailException):
-                self.log.exception("Looking for files in %s failed; waiting on.", self.source)
+                self.log.exception(
+                    "Checking %s for new files failed; the sensor keeps waiting.", self.source
+                )
                 return PokeReturnValue(is_done=False)
             raise

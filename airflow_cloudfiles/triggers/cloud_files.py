@@ -1,9 +1,9 @@
 """How does Airflow learn that files have arrived, without a worker that waits?
 
-A trigger only rings: it looks whether there is something to ingest, receives no message for good,
-records nothing and never says which files. A task that is woken looks for itself and records in the
-worker, because an event may be lost, doubled or come late, and a task may fail between the ring and
-its start. See docs/decisions/0025-doorbells.md.
+A trigger only checks whether there is something to ingest and fires an event: it acknowledges no
+message, records nothing and never names files. The task that the event starts discovers and records
+in its worker, because an event may be lost, repeated or late, and a task may fail between the event
+and its start. See docs/decisions/0025-trigger-events.md.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from airflow.triggers.base import TriggerEvent
 from airflow_cloudfiles.engine.intake.results import Arrivals
 from airflow_cloudfiles.hooks.arguments import StreamArguments, check_at_parse
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-from airflow_cloudfiles.triggers.event_deduplication import Doorbell
+from airflow_cloudfiles.triggers.event_deduplication import EventDeduplication
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Hashable
 
 _log = logging.getLogger(__name__)
 
-MEMORY = "cloudfiles_doorbell"
-"""Key of the asset's state store (Airflow 3.3) under which a watcher keeps what it has rung for."""
+MEMORY = "cloudfiles_trigger_events"
+"""Key of the asset's state store (Airflow 3.3) under which a watcher keeps what it fired for."""
 
 LONGEST_PAUSE_SECONDS = 600.0
-"""Between two looks that fail."""
+"""Between two checks that fail."""
 
 
 class CloudFilesTrigger(BaseEventTrigger):
-    """Ring when a stream has something to ingest.
+    """Fire an event when a stream has something to ingest.
 
-    In an `AssetWatcher` it makes a DAG run for what arrived; `CloudFilesSensor(deferrable=True)`
+    In an `AssetWatcher` it starts a DAG run for what arrived; `CloudFilesSensor(deferrable=True)`
     waits with it. Watchers of one stream share one poller, however many assets they belong to
     (Airflow 3.3). Nothing in a watcher is templated.
 
     Args:
         conn_id: Connection that says how the cloud is reached, or where relative locations begin.
-        poke_interval: Seconds between two looks, and before the first one.
+        poke_interval: Seconds between two checks, and before the first one.
         stream: The fields of `StreamArguments`. Options are stored in Airflow's database:
             credentials are refused.
     """
@@ -56,7 +56,7 @@ class CloudFilesTrigger(BaseEventTrigger):
         self.poke_interval = poke_interval
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Say how this trigger is made again in the triggerer.
+        """Describe how the triggerer makes this trigger again.
 
         Raises:
             OptionError: An option is not valid. Here and not in `__init__`, where an error would
@@ -74,23 +74,23 @@ class CloudFilesTrigger(BaseEventTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look every `poke_interval` seconds, and ring.
+        """Check every `poke_interval` seconds, and fire events.
 
-        A deferred task is woken by a look that fails too, once: the worker meets the error where
-        it is judged, as in the other modes of the sensor. A watcher goes on for ever; Airflow would
+        A deferred task is resumed by a check that fails too, once: the worker meets the error and
+        handles it as in the other modes of the sensor. A watcher goes on for ever; Airflow would
         start it again within seconds, so it waits longer itself.
         """
         if getattr(self, "task_instance", None) is None:
-            async for event in self._rings(_looks(self.stream, self.conn_id, self.poke_interval)):
+            async for event in self._events(_checks(self.stream, self.conn_id, self.poke_interval)):
                 yield event
         else:
-            async for seen in _looks(self.stream, self.conn_id, self.poke_interval):
+            async for seen in _checks(self.stream, self.conn_id, self.poke_interval):
                 if seen is None or seen:
                     yield self._event(arrived=bool(seen))
                     return
 
     def shared_stream_key(self) -> Hashable | None:
-        """Name what is looked at: watchers with the same key share one poller (Airflow 3.3).
+        """Name what is checked: watchers with the same key share one poller (Airflow 3.3).
 
         A deferred task has a poller of its own: an event soon after its deferral could be lost.
         """
@@ -101,35 +101,35 @@ class CloudFilesTrigger(BaseEventTrigger):
 
     @classmethod
     async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator[Arrivals | None]:
-        """Look, for every watcher with this key."""
+        """Check, for every watcher with this key."""
         one = cls(**kwargs)
-        async for seen in _looks(one.stream, one.conn_id, one.poke_interval):
+        async for seen in _checks(one.stream, one.conn_id, one.poke_interval):
             yield seen
 
     async def filter_shared_stream(
         self, shared_stream: AsyncIterator[Arrivals | None]
     ) -> AsyncIterator[TriggerEvent]:
-        """Ring for what the shared poller saw."""
-        async for event in self._rings(shared_stream):
+        """Fire events for what the shared poller found."""
+        async for event in self._events(shared_stream):
             yield event
 
-    async def _rings(self, looks: AsyncIterator[Arrivals | None]) -> AsyncIterator[TriggerEvent]:
-        """Ring once for what arrived.
+    async def _events(self, checks: AsyncIterator[Arrivals | None]) -> AsyncIterator[TriggerEvent]:
+        """Fire once for what arrived.
 
-        What was rung for is stored at the next look, when Airflow has the event in its database: a
-        triggerer that dies in between rings twice rather than never.
+        What was fired for is stored at the next check, when Airflow has the event in its database:
+        a triggerer that dies in between fires twice rather than never.
         """
-        bell = stored = await self._remembered()
-        async for seen in looks:
+        memory = stored = await self._remembered()
+        async for seen in checks:
             if seen is None:
                 continue
-            if bell != stored:
-                await self._remember(bell)
-                stored = bell
-            doorbell = Doorbell(bell)
-            rings = doorbell.rings(seen)
-            bell = doorbell.memory
-            if rings:
+            if memory != stored:
+                await self._remember(memory)
+                stored = memory
+            deduplication = EventDeduplication(memory)
+            should_fire = deduplication.should_fire(seen)
+            memory = deduplication.memory
+            if should_fire:
                 yield self._event()
 
     def _event(self, *, arrived: bool = True) -> TriggerEvent:
@@ -142,14 +142,17 @@ class CloudFilesTrigger(BaseEventTrigger):
         )
 
     async def _remembered(self) -> dict[str, Any] | None:
-        """What this asset's watcher has rung for, before this triggerer was started."""
+        """What this asset's watcher has fired for, before this triggerer was started."""
         store = self._store()
         if store is None:
             return None
         try:
             memory = await store.aget(MEMORY)
-        except Exception as failure:  # noqa: BLE001 - a store that fails costs one further ring
-            _log.warning("What was rung for cannot be read; ringing again. %s", failure)
+        except Exception as failure:  # noqa: BLE001 - a store that fails costs one more event
+            _log.warning(
+                "The state of the watcher cannot be read; it may fire again for known files: %s",
+                failure,
+            )
             return None
         return memory if isinstance(memory, dict) and memory else None
 
@@ -160,7 +163,10 @@ class CloudFilesTrigger(BaseEventTrigger):
         try:
             await store.aset(MEMORY, memory or {})
         except Exception as failure:  # noqa: BLE001 - as above
-            _log.warning("What was rung for cannot be stored. %s", failure)
+            _log.warning(
+                "The state of the watcher cannot be stored; it may fire again after a restart: %s",
+                failure,
+            )
 
     def _store(self) -> Any:
         """The state store of the one asset that is watched; none before Airflow 3.3."""
@@ -168,21 +174,21 @@ class CloudFilesTrigger(BaseEventTrigger):
         return store if hasattr(store, "aget") and hasattr(store, "aset") else None
 
 
-async def _looks(
+async def _checks(
     stream: StreamArguments, conn_id: str | None, poke_interval: float
 ) -> AsyncIterator[Arrivals | None]:
-    """Look again and again, never in the event loop's own thread; `None` for a look that failed."""
+    """Check again and again, never in the event loop's own thread; `None` for a failed check."""
     pause = poke_interval
     while True:
         await asyncio.sleep(pause)
         try:
-            seen: Arrivals | None = await asyncio.to_thread(CloudFilesHook(conn_id).look, stream)
+            seen: Arrivals | None = await asyncio.to_thread(CloudFilesHook(conn_id).check, stream)
             pause = poke_interval
-        except Exception as failure:  # noqa: BLE001 - whatever it is, the bell has to stay
+        except Exception as failure:  # noqa: BLE001 - whatever it is, the trigger has to stay
             seen = None
             pause = max(poke_interval, min(2 * max(pause, 1.0), LONGEST_PAUSE_SECONDS))
             _log.warning(
-                "Looking for files in %s failed, next try in %.0f s: %s",
+                "Checking %s for new files failed; the next check is in %.0f s: %s",
                 stream.source,
                 pause,
                 failure,

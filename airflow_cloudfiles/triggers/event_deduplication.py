@@ -1,18 +1,19 @@
-"""Is what waits for ingestion worth a ring, or was it rung for already?
+"""Does what waits for ingestion deserve a trigger event, or was one fired for it already?
 
 An event of a watcher starts a DAG run. What arrived stays where it is until that run has ingested
-it, which takes minutes, or for ever when the run fails; a bell that rang at every look would start
-a run at every look (apache/airflow #49900). The run that follows a ring takes all there is when it
-starts looking. So a ring is due only for what a run that was rung for may not see:
+it, which takes minutes, or for ever when the run fails; a trigger that fired at every check would
+start a run at every check (apache/airflow #49900). The run that follows an event takes everything
+that is there when it begins discovery. So an event is due only for what a run that was already
+triggered may miss:
 
 1. There is something, and there was nothing before.
-2. A file that is not recorded, or a message, and at the last look there was none, or something has
-   been recorded since: a run has looked, and this may have come after.
-3. More messages in the queue than at the last look; or, where nobody counts them, one that was
+2. A file that is not recorded, or a message, and at the last check there was none, or something has
+   been recorded since: a run has discovered files, and this may have come after.
+3. More messages in the queue than at the last check; or, where nobody counts them, one that was
    sent later than those seen before.
 
-What is recorded and not yet ingested does not ring by itself: its run is under way, or has failed
-and is for a person to clear.
+What is recorded and not yet ingested fires no event by itself: its run is under way, or has failed
+and has to be cleared by a person.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.intake.results import Arrivals
 
 
-class Doorbell:
-    """The memory of one watcher: what it has rung for.
+class EventDeduplication:
+    """The memory of one watcher: what it has fired events for.
 
     Args:
-        memory: What `memory` of an earlier one gave.
+        memory: The `memory` of an earlier one.
     """
 
     def __init__(self, memory: object = None) -> None:
         self.memory: dict[str, Any] | None = dict(memory) if isinstance(memory, dict) else None
-        """What was there at the last look, as plain values; `None` when nothing was."""
+        """What was there at the last check, as plain values; `None` when nothing was."""
 
-    def rings(self, arrivals: Arrivals) -> bool:
-        """Whether what was seen now is worth a ring; it is remembered as seen."""
+    def should_fire(self, arrivals: Arrivals) -> bool:
+        """Whether what was found now is due an event; it is remembered as seen."""
         before, self.memory = self.memory, None
         if not arrivals:
             return False
@@ -48,7 +49,7 @@ class Doorbell:
         if before is None:
             return True
         newest_us = int(before.get("newest_us") or 0)
-        self.memory["newest_us"] = max(newest_us, arrivals.newest_us)  # a look sees some of them
+        self.memory["newest_us"] = max(newest_us, arrivals.newest_us)  # a check sees some of them
         is_waiting = arrivals.unrecorded or arrivals.messages > 0
         was_waiting = before.get("unrecorded") or before.get("messages")
         if is_waiting and not (was_waiting and before.get("head") == self.memory["head"]):

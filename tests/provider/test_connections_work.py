@@ -54,7 +54,7 @@ def test_azure(azurite: Azurite, connect: Callable[..., CloudFilesHook], way: st
     batch = hook.discover(stream)
     assert batch is not None
     assert batch["sample"] == ["1.json"]
-    assert hook.look(stream).recorded
+    assert hook.check(stream).recorded
 
 
 def test_google(
@@ -87,8 +87,8 @@ def test_google(
     with closing(gcs.client()) as client:
         client.bucket(bucket.removeprefix("gs://")).blob("in/1.json").upload_from_string("{}\n")
     # Pub/Sub does not count: a message is looked at and shown again, as often as it is asked for
-    assert [hook.look(stream).messages for _ in range(2)] == [1, 1]
+    assert [hook.check(stream).messages for _ in range(2)] == [1, 1]
     batch = hook.discover(stream)
     assert batch is not None
     assert batch["sample"] == ["1.json"]
-    assert hook.look(stream).messages == 0
+    assert hook.check(stream).messages == 0

@@ -1,4 +1,4 @@
-"""A watcher rings once for what arrived: one batch is one DAG run, whatever happens to that run."""
+"""A watcher fires once for what arrived: one batch is one DAG run, whatever happens to that run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.intake.results import Arrivals
-from airflow_cloudfiles.triggers.event_deduplication import Doorbell
+from airflow_cloudfiles.triggers.event_deduplication import EventDeduplication
 
 pytestmark = pytest.mark.airflow
 
@@ -25,18 +25,18 @@ def _messages(count: int, head: Offset = START) -> Arrivals:
     return Arrivals(head, messages=count)
 
 
-def _rings(*looks: Arrivals) -> list[bool]:
-    """What a bell does that forgets nothing, though it is started anew before each look."""
-    rung, memory = [], None
-    for seen in looks:
-        bell = Doorbell(json.loads(json.dumps(memory)))
-        rung.append(bell.rings(seen))
-        memory = bell.memory
-    return rung
+def _fires(*checks: Arrivals) -> list[bool]:
+    """What a watcher does that forgets nothing, though it is started anew before each check."""
+    fired, memory = [], None
+    for seen in checks:
+        deduplication = EventDeduplication(json.loads(json.dumps(memory)))
+        fired.append(deduplication.should_fire(seen))
+        memory = deduplication.memory
+    return fired
 
 
 @pytest.mark.parametrize(
-    ("looks", "rings"),
+    ("checks", "fires"),
     [
         pytest.param([NOTHING, NOTHING], [False, False], id="nothing"),
         pytest.param([FILE, FILE, FILE], [True, False, False], id="a run that never comes"),  # B145
@@ -63,8 +63,8 @@ def _rings(*looks: Arrivals) -> list[bool]:
         ),
     ],
 )
-def test_when_it_rings(looks: list[Arrivals], rings: list[bool]) -> None:
-    assert _rings(*looks) == rings
+def test_when_it_fires(checks: list[Arrivals], fires: list[bool]) -> None:
+    assert _fires(*checks) == fires
 
 
 arrivals = st.builds(
@@ -78,9 +78,9 @@ arrivals = st.builds(
 
 
 @given(st.lists(arrivals))
-def test_it_never_rings_for_nothing_nor_twice_for_the_same(looks: list[Arrivals]) -> None:
-    rung = _rings(*looks)
-    assert not any(rings and not seen for rings, seen in zip(rung, looks, strict=True))
-    for (before, seen), rings in zip(pairwise(looks), rung[1:], strict=True):
-        assert not (rings and before == seen)
-        assert rings or not seen or before, "what comes after nothing always rings"
+def test_it_never_fires_for_nothing_nor_twice_for_the_same(checks: list[Arrivals]) -> None:
+    fired = _fires(*checks)
+    assert not any(fires and not seen for fires, seen in zip(fired, checks, strict=True))
+    for (before, seen), fires in zip(pairwise(checks), fired[1:], strict=True):
+        assert not (fires and before == seen)
+        assert fires or not seen or before, "what comes after nothing always fires"

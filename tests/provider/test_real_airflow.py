@@ -188,7 +188,7 @@ def test_an_arrival_rings_once_and_past_days_join_the_same_state(
     _drop_at(root, "third.json", datetime(2026, 1, 3, 12, tzinfo=UTC))
     run_id = airflow.wait(lambda: _first_ended(airflow, driven), RUN_SECONDS, driven)
     assert airflow.api.xcom(driven, run_id, "ingest")["rows"] == 1
-    assert len(airflow.api.runs(driven)) == 1  # B145: looked at again and again, rung for once
+    assert len(airflow.api.runs(driven)) == 1  # B145: checked again and again, fired for once
     airflow.api.pause(driven, paused=True)
 
     _drop_at(root, "first.json", datetime(2026, 1, 1, tzinfo=UTC))

@@ -186,7 +186,7 @@ def test_a_deferred_sensor_looks_again_in_its_worker(tmp_path: Path) -> None:  #
     assert left.value.timeout.total_seconds() <= 600
     json.dumps([arguments, left.value.kwargs])
 
-    # rung, but somebody else has taken it: wait on, no longer than asked for at first
+    # fired, but somebody else has taken it: wait on, no longer than asked for at first
     with pytest.raises(TaskDeferred) as again:
         sensor.execute_complete({}, {"arrived": True}, **(left.value.kwargs or {}))  # type: ignore[typeddict-item]
     assert again.value.kwargs == left.value.kwargs

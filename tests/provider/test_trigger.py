@@ -1,4 +1,4 @@
-"""The trigger rings when files arrive, never says which, and takes nothing with it."""
+"""The trigger fires when files arrive, never says which, and takes nothing with it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Looks:
             finally:
                 self.count += 1
 
-        monkeypatch.setattr(CloudFilesHook, "look", counted)
+        monkeypatch.setattr(CloudFilesHook, "check", counted)
 
     async def further(self, count: int) -> None:
         """Wait until so many further looks have ended."""
@@ -117,25 +117,25 @@ def test_an_option_that_cannot_work_breaks_the_dag(tmp_path: Path) -> None:
 
 def test_it_rings_once_and_not_for_ever(tmp_path: Path, looks: Looks) -> None:  # B145
     async def watch() -> list[Any]:
-        rung: list[Any] = []
+        fired: list[Any] = []
 
         async def listen() -> None:
             async for event in _trigger(tmp_path).run():
-                rung.append(event.payload)  # noqa: PERF401 - looked at while it grows
+                fired.append(event.payload)  # noqa: PERF401 - looked at while it grows
 
         listening = asyncio.create_task(listen())
         await looks.further(2)
-        assert rung == []
+        assert fired == []
         _drop(tmp_path, "1.json")
         await looks.further(5)
-        assert len(rung) == 1
+        assert len(fired) == 1
         await asyncio.to_thread(_discover, tmp_path)  # a run has looked, and goes on
         await looks.further(3)
-        assert len(rung) == 1
+        assert len(fired) == 1
         _drop(tmp_path, "2.json")
         await looks.further(3)
         listening.cancel()
-        return rung
+        return fired
 
     event = {
         "source": str(tmp_path / "in"),
@@ -157,23 +157,23 @@ def test_looking_records_nothing(tmp_path: Path) -> None:
     assert batch["files"] == 1
 
 
-def test_what_was_rung_for_outlives_the_triggerer(tmp_path: Path, looks: Looks) -> None:
+def test_what_was_fired_for_outlives_the_triggerer(tmp_path: Path, looks: Looks) -> None:
     _drop(tmp_path, "1.json")
     store = Store()
 
     async def watch() -> int:
-        trigger, rung = _trigger(tmp_path), 0
+        trigger, fired = _trigger(tmp_path), 0
         trigger.asset_state_store = store  # type: ignore[assignment]
 
         async def listen() -> None:
-            nonlocal rung
+            nonlocal fired
             async for _ in trigger.run():
-                rung += 1
+                fired += 1
 
         listening = asyncio.create_task(listen())
         await looks.further(4)
         listening.cancel()
-        return rung
+        return fired
 
     assert _run(watch()) == 1
     assert _run(watch()) == 0
@@ -182,7 +182,7 @@ def test_what_was_rung_for_outlives_the_triggerer(tmp_path: Path, looks: Looks) 
 
 
 def test_a_ring_is_not_remembered_before_airflow_can_have_it(tmp_path: Path) -> None:
-    """A triggerer that dies behind the ring rings again: twice is better than never."""
+    """A triggerer that dies after the event fires again: twice is better than never."""
     _drop(tmp_path, "1.json")
     store = Store()
     for _ in range(2):
@@ -228,7 +228,7 @@ def test_a_slow_look_does_not_stop_the_triggerer(
         assert gone_on.wait(300)
         raise OSError("slow")
 
-    monkeypatch.setattr(CloudFilesHook, "look", slow)
+    monkeypatch.setattr(CloudFilesHook, "check", slow)
     trigger = _trigger(tmp_path)
     trigger._task_instance = object()
 
@@ -246,28 +246,28 @@ def test_twenty_five_watchers_of_one_stream_make_one_poller(tmp_path: Path, look
 
     async def watch() -> int:
         manager = shared_stream.SharedStreamManager()
-        rung: list[int] = []
+        fired: list[int] = []
 
         async def listen(number: int) -> None:
             trigger = _trigger(tmp_path, options={"mode": "FAILFAST", "pathGlobFilter": "*.json"})
             key = trigger.shared_stream_key()
             stream = manager.subscribe(trigger_id=number, trigger=trigger, key=key)
             async for _ in trigger.filter_shared_stream(stream):
-                rung.append(number)  # noqa: PERF401 - looked at while it grows
+                fired.append(number)  # noqa: PERF401 - looked at while it grows
 
         listening = [asyncio.create_task(listen(number)) for number in range(25)]
         await looks.further(3)
-        assert rung == []
+        assert fired == []
         before = looks.count
         _drop(tmp_path, "1.json")
-        while len(rung) < 25:  # noqa: ASYNC110 - a poll; `_run` has the deadline
+        while len(fired) < 25:  # noqa: ASYNC110 - a poll; `_run` has the deadline
             await asyncio.sleep(0.01)
         polls = looks.count - before
         await looks.further(3)
         for each in listening:
             each.cancel()
         await manager.stop_all()
-        assert sorted(rung) == list(range(25))
+        assert sorted(fired) == list(range(25))
         return polls
 
     assert _run(watch()) < 25  # one poller needs one or two looks, 25 pollers need 25

@@ -225,8 +225,8 @@ class Intake:
     def arrivals(self) -> Arrivals:
         """Whether there is something to ingest, without recording or acknowledging anything.
 
-        A doorbell: `discover` finds out what. A queue gives an approximate count, a listing ends at
-        the first new file.
+        For trigger events: `discover` finds out what. A queue gives an approximate count, a listing
+        ends at the first new file.
 
         Raises:
             QueueError: The queue of notifications cannot be read.

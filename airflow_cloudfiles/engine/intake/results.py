@@ -97,7 +97,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """What there is to ingest, as far as a doorbell has to know; false when there is nothing.
+    """What there is to ingest, as far as a trigger event needs it; false when there is nothing.
 
     Attributes:
         head: Position behind everything that is recorded.

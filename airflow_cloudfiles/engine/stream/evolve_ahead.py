@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.state import progress
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream.definition import ResolvedSchema, own_locations
-from airflow_cloudfiles.engine.stream.new_fields import look_at
+from airflow_cloudfiles.engine.stream.new_fields import detect_new_fields
 
 _log = logging.getLogger(__name__)
 
@@ -60,8 +60,12 @@ def evolve_ahead(
     start, end = intake.committed(), _end(options, intake)
     if start >= end:
         return None
-    _log.info("Looking at the files of this run for what schema version %s lacks", resolved.version)
-    findings = look_at(_context(options, intake, resolved), intake.files.slice(start, end), workers)
+    _log.info(
+        "Detecting new fields in the files of this run, beyond schema version %s", resolved.version
+    )
+    findings = detect_new_fields(
+        _context(options, intake, resolved), intake.files.slice(start, end), workers
+    )
     if not findings:
         return None
     crash_point("before-schema-append")

@@ -1,7 +1,7 @@
 """What do these files have that the schema has not?
 
-Looks at files, within the sample limits, against the schema they are to be read with: at those of a
-micro-batch when a task has met something new, or at those of a whole run before it begins
+Compares files, within the sample limits, with the schema they are to be read with: those of a
+micro-batch when a task has met something new, or those of a whole run before it begins
 (`evolve_ahead`). A file that cannot be read is left out here; reading it will say so.
 """
 
@@ -43,11 +43,11 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class NewFields:
     """What files have that a schema has not.
 
     Attributes:
-        before: The schema they were looked at with.
+        before: The schema they were compared with.
         after: The schema with what they have besides.
         provenance: Which file has what is new or wider.
     """
@@ -76,15 +76,15 @@ class Findings:
         return reason | ({"widened": wider} if wider else {})
 
 
-def look_at(
+def detect_new_fields(
     context: BatchContext, files: Iterable[FileEntry], workers: Workers | None = None
-) -> Findings:
-    """Look at the newest of some files, within the sample limits.
+) -> NewFields:
+    """Detect new fields in the newest of some files, within the sample limits.
 
     Args:
         context: The schema and the options; what it says of a micro-batch does not matter.
         files: Where to choose from.
-        workers: Who may help when there is much to look at; `None` for nobody.
+        workers: Who may help when there is much to read; `None` for nobody.
 
     Returns:
         The schema with the new fields that they have and, in the widening mode, the wider types.
@@ -96,7 +96,7 @@ def look_at(
     current = StructType.fromJson(json.loads(context.data_schema))
     sample = choose_sample(files, options.sample_files, options.sample_bytes)
     if not sample or fixed_schema(options) is not None:
-        return Findings(current, current)
+        return NewFields(current, current)
     noted = Provenance()
     learned = learn_sample(Sample(store, sample, options, current, noted), FetchCounts(), workers)
     matcher = options.matcher
@@ -111,7 +111,7 @@ def look_at(
     if options.schema_evolution_mode == WIDENING_MODE and can_widen(current, options):
         look = _widen_by_types if options.format in TYPED else _widen_by_values
         evolved = look(context, sample, evolved, noted)
-    return Findings(current, evolved, noted)
+    return NewFields(current, evolved, noted)
 
 
 def _whole(options: CloudFilesOptions) -> CloudFilesOptions:
@@ -186,7 +186,7 @@ def _rescued(context: BatchContext, sample: Sequence[FileEntry]) -> Iterator[lis
         _log.warning("Looked no further for wider types: %s", error)
 
 
-def described(changes: Findings) -> dict[str, str]:
+def described(changes: NewFields) -> dict[str, str]:
     """Old and new type of every column that is wider, in one text each."""
     return {
         each.path: f"{each.before} -> {each.after}"

@@ -33,9 +33,9 @@ from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream.new_fields import (
     TYPED,
     WIDENING_MODE,
-    Findings,
+    NewFields,
     described,
-    look_at,
+    detect_new_fields,
     types_of,
 )
 
@@ -58,7 +58,7 @@ def react(context: BatchContext, fields: dict[str, object], file_uri: str) -> Cl
         return _refused(context, fields, file_uri, _remedy(context))
     latest = _newer(context)
     if latest is None:
-        findings = _look(context, file_uri)
+        findings = _detect(context, file_uri)
         if not findings:
             return _refused(context, fields, file_uri, _NO_COLUMN)
         latest = _append(context, findings, file_uri)
@@ -99,9 +99,9 @@ def widened(
         return None
     latest = _newer(context)
     if latest is not None:
-        wider = Findings(schema, latest.data_schema)
+        wider = NewFields(schema, latest.data_schema)
     else:
-        wider = _look(context, asking)
+        wider = _detect(context, asking)
         if not wider:
             return None
         latest = _append(context, wider, asking)
@@ -148,15 +148,15 @@ def _log_of(context: BatchContext) -> SchemaLog:
     return SchemaLog(store, context.source_name, context.options.matcher)
 
 
-def _look(context: BatchContext, file_uri: str) -> Findings:
-    """Look at the files of the micro-batch.
+def _detect(context: BatchContext, file_uri: str) -> NewFields:
+    """Detect the new fields of the files of the micro-batch.
 
-    The file that has what is new may lie outside the sample; it is then looked at by itself.
+    The file that has what is new may lie outside the sample; it is then read by itself.
     """
-    findings = look_at(context, _files(context))
+    findings = detect_new_fields(context, _files(context))
     if not findings:
-        _log.info("The sample has nothing new; looking at %s", file_uri)
-        findings = look_at(context, _named(context, file_uri))
+        _log.info("The sample has no new fields. Detecting new fields in %s", file_uri)
+        findings = detect_new_fields(context, _named(context, file_uri))
     return findings
 
 
@@ -170,7 +170,7 @@ def _named(context: BatchContext, file_uri: str) -> list[FileEntry]:
     return [file for file in _files(context) if store.child_uri(file.path) == file_uri]
 
 
-def _append(context: BatchContext, findings: Findings, file_uri: str) -> SchemaVersion:
+def _append(context: BatchContext, findings: NewFields, file_uri: str) -> SchemaVersion:
     crash_point("before-schema-append")
     latest = _log_of(context).append(
         context.schema_version + 1,
@@ -213,7 +213,7 @@ def _remedy(context: BatchContext) -> str:
     )
 
 
-def _widened_error(findings: Findings, file_uri: str) -> UnknownFieldException:
+def _widened_error(findings: NewFields, file_uri: str) -> UnknownFieldException:
     """Say which columns are wider, from what to what, and that a retry helps."""
     every = described(findings)
     first = few_members(every)

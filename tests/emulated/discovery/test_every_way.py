@@ -11,7 +11,7 @@ import pytest
 from airflow_cloudfiles.engine.discovery.queues import notifications as notifications_module
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake import intake as intake_module
-from airflow_cloudfiles.triggers.event_deduplication import Doorbell
+from airflow_cloudfiles.triggers.event_deduplication import EventDeduplication
 from tests.support.discovery.ways import NOTIFIED, WAYS, landing, recorded
 
 # Names that something between a bucket and us might decode, encode, trim or split.
@@ -196,15 +196,17 @@ def test_an_arrival_rings_until_it_is_recorded_and_says_nothing_more(place, tmp_
 
 
 def test_what_arrives_after_a_run_that_failed_rings(notified, tmp_path):  # B145
-    bell = Doorbell()
+    deduplication = EventDeduplication()
     with contextlib.closing(notified.open(tmp_path / "state")) as intake:
         intake.discover()
-        assert not bell.rings(intake.arrivals())
+        assert not deduplication.should_fire(intake.arrivals())
         notified.put("a.json")
-        assert bell.rings(intake.arrivals())
-        assert not bell.rings(intake.arrivals())  # the run has failed before it looked
+        assert deduplication.should_fire(intake.arrivals())
+        assert not deduplication.should_fire(
+            intake.arrivals()
+        )  # the run has failed before it looked
         notified.put("b.json")
-        assert bell.rings(intake.arrivals())
+        assert deduplication.should_fire(intake.arrivals())
         assert intake.discover().files == 2
 
 
