@@ -50,7 +50,7 @@ LONGEST = (
 
 _JAVA = """#!/bin/sh
 # Stands in for Java in tests that are not marked `spark`: it has a version, and starts nothing.
-if [ "$1" = -version ]; then echo 'openjdk version "17.0.0"' >&2; exit 0; fi
+case "$*" in *-version) echo 'openjdk version "17.0.0"' >&2; exit 0 ;; esac
 echo "$PYTEST_CURRENT_TEST" >> {started}
 echo "A test that is not marked spark starts a JVM: $PYTEST_CURRENT_TEST" >&2
 exit 97

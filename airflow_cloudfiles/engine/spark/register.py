@@ -178,7 +178,7 @@ def _foreach_batch(
     original: Callable[..., Any], name: str, self: Any, args: Any, kwargs: Any
 ) -> Any:
     """The function runs in a callback of the JVM, which passes on the text of its errors."""
-    [function] = [*args, *kwargs.values()]
+    function: Callable[..., Any] = args[0] if args else kwargs["func"]
     return _remember(original, name, self, (marking(function),), {})
 
 
