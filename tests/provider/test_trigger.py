@@ -64,7 +64,7 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        look = CloudFilesHook.look
+        look = CloudFilesHook.check
 
         def counted(hook: CloudFilesHook, stream: StreamArguments) -> Any:
             try:
