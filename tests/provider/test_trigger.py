@@ -206,7 +206,7 @@ def test_errors_are_waited_out_and_never_end_a_watcher(
 
     with caplog.at_level(logging.WARNING):
         assert _run(watch()).payload["source"] == str(missing)
-    assert "next try in 2 s" in caplog.text
+    assert "the next check is in 2 s" in caplog.text
 
 
 def test_a_deferred_task_meets_the_error_in_its_worker(tmp_path: Path) -> None:
