@@ -1,24 +1,27 @@
 """Which options are there? Writes `reference/options.md` from the code that obeys them.
 
 `python docs/generate_options.py` after a change to `engine/options/`; a test fails while the page
-is not what this script makes. Keys, defaults and meanings are read from the fields of the classes
-and the texts under them, so they are written once.
+is not what this script makes. Keys, kinds and defaults are those of the declarations in the fields
+of the classes, the meanings are the docstrings under them, so they are written once.
 """  # noqa: INP001 - a script
 
 from __future__ import annotations
 
 import ast
-import dataclasses
 import inspect
 import re
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from airflow_cloudfiles.engine.options import names as option_names
-from airflow_cloudfiles.engine.options.cloud_files import cloud_files as options
-from airflow_cloudfiles.engine.options.cloud_files import discovery as discovery_options
+from airflow_cloudfiles.engine.options import refusals
+from airflow_cloudfiles.engine.options.cloud_files import GROUPS
+from airflow_cloudfiles.engine.options.declared import Option, OptionGroup, options_of
 from airflow_cloudfiles.engine.options.formats.registry import FORMATS
+from airflow_cloudfiles.engine.options.refusals import Refused
+from airflow_cloudfiles.engine.options.sink import SinkOptions
+from airflow_cloudfiles.engine.options.values import GIB, size
 
 PAGE: Final = Path(__file__).parent / "reference" / "options.md"
 
@@ -44,8 +47,6 @@ options that nobody documents; they do nothing.)
 
 ## Options of the source
 
-| key | type | default | meaning |
-| --- | --- | --- | --- |
 """
 
 _LATER: Final = """\
@@ -65,17 +66,9 @@ The limits of the sample can also be set as the Spark configurations
 
 For `writeStream.format("delta")` without the Delta jars, and for `format("deltalake")`.
 
-| key | default | meaning |
-| --- | --- | --- |
-| `checkpointLocation` | required | the state of the stream |
-| `mergeSchema` | `false`; `true` for the Airflow operators, which take it in `options` | add \
-columns that the table lacks; else they are refused |
-| `path` | the argument of `start` | the folder of the table |
-| `typeWidening` | `false`; for the Airflow operators `true` with \
-`cloudFiles.schemaEvolutionMode=addNewColumnsWithTypeWidening` | with `mergeSchema`: rewrite the \
-table, in one commit, when a column has become wider; else it is refused |
-| `typeWideningMaxBytes` | `10g` | the largest table that is rewritten, in bytes of its data files |
-| `txnAppId` | the id of the stream | under which name the table remembers the batches it has |
+"""
+
+_SWITCHES: Final = """\
 
 `outputMode` must be `append`.
 
@@ -128,163 +121,110 @@ connection says; never set it yourself |
 ([exactly once](../concepts/exactly-once.md)) |
 """
 
-_WITHOUT_FIELD: Final = {
-    "cloudFiles.validateOptions": (
-        "true or false",
-        "`true`",
-        "Whether options that nobody documents are refused.",
-    ),
-    "fileNamePattern": ("text", "none", "Another name of `pathGlobFilter`."),
-}
-_OF_SCHEMA: Final = {"schema_evolution_mode": "`addNewColumns`"}
-_KINDS: Final = {
-    "str": "text",
-    "str | None": "text",
-    "bool": "true or false",
-    "int": "number",
-    "int | None": "number",
-    "tuple[str, ...] | None": "names, separated by commas",
-    "float | None": "interval",
-    "tuple[tuple[str, str], ...]": "JSON object",
-    "IncrementalListing": " / ".join(f"`{mode}`" for mode in options.INCREMENTAL_LISTING),
-    "EvolutionMode": " / ".join(f"`{mode}`" for mode in options.EVOLUTION_MODES),
-    "InexactNumbers": " / ".join(f"`{rule}`" for rule in options.INEXACT_NUMBERS),
-    "ParseMode": " / ".join(f"`{mode}`" for mode in options.PARSE_MODES),
-}
+_TABLE: Final = "| key | type | default | meaning |\n| --- | --- | --- | --- |\n"
 
 
 def page() -> str:
     """Make the whole page."""
+    switches = "".join(f"| `{each.name}` | `{each.accepts[0]}` |\n" for each in refusals.SWITCHES)
     refused = _REFUSED.format(
-        planned=_listed(option_names.PLANNED),
-        credentials=_listed(option_names.CREDENTIALS),
-        in_connection=_listed(option_names.IN_CONNECTION),
-        in_set_up=_listed(option_names.IN_SET_UP),
-        platform=_listed(option_names.PLATFORM),
+        planned=_listed(refusals.PLANNED),
+        credentials=_listed(refusals.CREDENTIALS),
+        in_connection=_listed(refusals.IN_CONNECTION),
+        in_set_up=_listed(refusals.IN_SET_UP),
+        platform=_listed(refusals.PLATFORM),
     )
-    fixed = [f"| `{key}` | `{value}` |\n" for key, (value, _) in option_names.FIXED.items()]
+    of_source = sorted((row for group in GROUPS for row in _rows(group)), key=_in_order)
     formats = "".join(_format(name) for name in sorted(FORMATS, key=str.lower))
-    return _HEAD + "".join(_rows()) + formats + _LATER + "".join(fixed) + refused
+    of_sink = _table(sorted(_rows(SinkOptions), key=_in_order))
+    return _HEAD + _table(of_source) + formats + _LATER + of_sink + _SWITCHES + switches + refused
 
 
 def _format(name: str) -> str:
     """The options that one format has, and those it cannot have."""
     kind = FORMATS[name]
-    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
-    defaults = {each.name: each.default for each in fields}
-    rows = [
-        f"| `{key}` | {text} |\n"
-        for field, _, meaning in _texts(kind)
-        for key, text in [_told(meaning, defaults[field])]
-        if key
-    ]
-    also = sorted(each for each, of in option_names.ONLY_FOR.items() if name in of)
-    parts = [f"\n## Options of {name}\n\n"]
-    if rows:
-        parts += ["| key | meaning |\n| --- | --- |\n", *rows]
-    else:
-        parts.append("None of its own.\n")
+    rows = list(_rows(kind))
+    common = [each for group in GROUPS for each in options_of(group).values()]
+    also = [each for each in common if name in each.formats]
+    parts = [f"\n## Options of {name}\n\n", _table(rows) if rows else "None of its own.\n"]
     if also:
-        parts.append(f"\nBesides, of the options above, {_listed(tuple(also))}.\n")
+        parts.append(f"\nBesides, of the options above, {_listed(also)}.\n")
     if kind.REFUSED:
         parts.append("\nRefused:\n\n")
-        parts += [f"- `{key}`: {reason}\n" for key, reason in sorted(kind.REFUSED.items())]
+        parts += map(_refusal, sorted(kind.REFUSED, key=lambda each: each.name))
     return "".join(parts)
 
 
-def _told(meaning: str, default: object) -> tuple[str, str]:
-    """The option and its meaning, with the default, from the text of a field."""
-    said = re.match(r"`([^`]+)`", meaning)
-    if said is None:
-        return "", ""
-    text = _cleaned(meaning.removeprefix(said[0]).lstrip(":; "))
-    if "efault" not in text and "equired" not in text:
-        text += " Required." if default is dataclasses.MISSING else f" Default {_default(default)}."
-    return said[1], text
+def _refusal(refused: Refused) -> str:
+    """One line for an option that a format refuses."""
+    accepted = " or ".join(f"`{value}`" for value in refused.accepts)
+    but = f" (other than {accepted})" if accepted else ""
+    return f"- `{refused.name}`{but}: {refused.reason}\n"
 
 
-def _cleaned(text: str) -> str:
-    text = re.sub(r" ?\(B\d+\)", "", text)
-    return (text[:1].upper() + text[1:]).replace("|", "\\|")
+def _table(rows: Iterable[tuple[str, ...]]) -> str:
+    return _TABLE + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _rows() -> list[str]:
-    """One line of the table for each supported option, in the order of the options reference."""
-    found = dict(_WITHOUT_FIELD)
-    engine = options.CloudFilesOptions(path="", format="json")
-    for defaults in (engine, discovery_options.DiscoveryOptions()):
-        found |= _fields(defaults)
-    missing = set(option_names.SUPPORTED) - set(found)
-    if missing:
-        raise ValueError(f"options.py has no field, and this script no text, for {missing}")
-    return [f"| `{key}` | {' | '.join(found[key])} |\n" for key in option_names.SUPPORTED]
+def _in_order(row: tuple[str, ...]) -> tuple[bool, str]:
+    """As declared, but options without the prefix follow by name."""
+    name = row[0].strip("`")
+    is_plain = not name.startswith("cloudFiles.")
+    return is_plain, name if is_plain else ""
 
 
-def _fields(defaults: object) -> dict[str, tuple[str, str, str]]:
-    """The rows of the options that the fields of a dataclass hold."""
-    found = {}
-    for name, node, meaning in _texts(type(defaults)):
-        key = _key(name, meaning)
-        if key is not None:
-            found[key] = _row(name, key, node, meaning, getattr(defaults, name))
+def _rows(group: type[OptionGroup]) -> Iterator[tuple[str, ...]]:
+    """One line for each option of a class, but for those that this package itself sets."""
+    docs = _docs(group)
+    for field, declaration in options_of(group).items():
+        if not declaration.is_internal:
+            yield _row(declaration, docs[field])
+    for declaration in group.WITHOUT_FIELD:
+        yield _row(declaration, declaration.doc)
+
+
+def _row(declaration: Option[Any], doc: str) -> tuple[str, ...]:
+    if declaration.also:
+        doc += f" Also under the name {_quoted(declaration.also)}."
+    cells = (declaration.kind.label, _default(declaration), re.sub(r" ?\(B\d+(, B\d+)*\)", "", doc))
+    return (f"`{declaration.name}`", *(cell.replace("|", "\\|") for cell in cells))
+
+
+def _docs(group: type) -> dict[str, str]:
+    """The docstrings below the fields of a dataclass and of its bases."""
+    found: dict[str, str] = {}
+    for kind in group.__mro__[-2::-1]:
+        body = ast.parse(inspect.getsource(kind)).body[0]
+        for node, text in pairwise(body.body if isinstance(body, ast.ClassDef) else []):
+            if isinstance(node, ast.AnnAssign) and isinstance(text, ast.Expr):
+                doc = inspect.cleandoc(ast.literal_eval(text.value)).replace("\n", " ")
+                found[ast.unparse(node.target)] = doc
     return found
 
 
-def _texts(kind: type) -> list[tuple[str, ast.AnnAssign, str]]:
-    """The fields of a dataclass that have a text below them."""
-    found = []
-    body = ast.parse(inspect.getsource(kind)).body[0]
-    members = body.body if isinstance(body, ast.ClassDef) else []
-    for node, text in pairwise(members):
-        if isinstance(node, ast.AnnAssign) and isinstance(text, ast.Expr):
-            meaning = inspect.cleandoc(ast.literal_eval(text.value)).replace("\n", " ")
-            found.append((ast.unparse(node.target), node, meaning))
-    return found
-
-
-def _key(field: str, meaning: str) -> str | None:
-    """The option that a field holds: named first in its text, or spelt like the field."""
-    said = re.match(r"`([^`]+)`", meaning)
-    if said and said[1] in option_names.SUPPORTED:
-        return said[1]
-    plain = field.replace("_", "")
-    return next((each for each in option_names.SUPPORTED if each.lower() == plain), None)
-
-
-def _row(
-    field: str, key: str, node: ast.AnnAssign, meaning: str, value: object
-) -> tuple[str, str, str]:
-    kind = _KINDS[ast.unparse(node.annotation)]
-    if "bytes" in field:
-        kind = "size"
-    if field.endswith("_us"):
-        kind = "time"
-    if field in _OF_SCHEMA:
-        default = _OF_SCHEMA[field]
-    elif node.value is None:
-        default = "required"
-    else:
-        default = _default(value)
-    return kind, default, _cleaned(meaning.removeprefix(f"`{key}`").lstrip(":; "))
-
-
-def _default(value: object) -> str:
+def _default(declaration: Option[Any]) -> str:
     """A default as one would write it in an option."""
-    if value is None or value == ():
+    value = declaration.default
+    if declaration.shown:
+        return declaration.shown
+    if declaration.required:
+        return "required"
+    if value is None or value in {"", ()}:
         return "none"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    giga = 2**30
-    if isinstance(value, int) and value >= giga and value % giga == 0:
-        return f"`{value // giga}g`"
+    if declaration.kind is size and isinstance(value, int) and value % GIB == 0:
+        return f"`{value // GIB}g`"
     return f"`{value}`"
 
 
-def _listed(names: object) -> str:
-    """Names in code style, sorted, separated by commas."""
-    if not isinstance(names, tuple | set | dict):
-        raise TypeError(names)
-    return ", ".join(f"`{name}`" for name in sorted(names))
+def _listed(options: Iterable[Option[Any] | Refused]) -> str:
+    return _quoted(sorted(each.name for each in options))
+
+
+def _quoted(names: Iterable[str]) -> str:
+    """Names in code style, separated by commas."""
+    return ", ".join(f"`{name}`" for name in names)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from airflow_cloudfiles.engine.errors import OptionError, StateConflictError, UnsupportedOptionError
+from airflow_cloudfiles.engine.errors import OptionError, StateConflictError
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.options import names as option_names
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
+from airflow_cloudfiles.engine.options.refusals import CREDENTIALS
+from airflow_cloudfiles.engine.options.sink import OF_SINK
 from airflow_cloudfiles.engine.storage import normalize_uri
 
 _TEMPLATE_MARKS = ("{{", "{%")
@@ -27,8 +28,8 @@ _OPTION_OF_ARGUMENT = {
 }
 _LOCATION = "badrecordspath"
 """The option that is a location, and no argument of a task."""
-_OF_SINK = frozenset(name.lower() for name in option_names.OF_SINK)
-_CREDENTIALS = frozenset(name.lower() for name in option_names.CREDENTIALS)
+_OF_SINK = frozenset(name.lower() for name in OF_SINK)
+_CREDENTIALS = {each.name.lower(): each for each in CREDENTIALS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,11 +144,8 @@ def check_at_parse(*, source: object, format: str, options: object) -> None:  # 
     if not isinstance(options, Mapping) or not _is_plain(format):
         return
     for name in options:
-        if str(name).lower() in _CREDENTIALS:
-            raise UnsupportedOptionError(
-                f"{name} is refused: options are rendered, logged and stored. Use an Airflow "
-                "connection (conn_id), or the environment's own credential chain."
-            )
+        if credential := _CREDENTIALS.get(str(name).lower()):
+            credential.refuse("")
     plain = {name: value for name, value in options.items() if _is_plain(value)}
     plain |= {name: "row" for name in options if name not in plain and name.lower() == "rowtag"}
     _parse({"cloudFiles.format": format, **plain}, str(source))

@@ -27,7 +27,7 @@ from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.rewrite import TableSnapshot, names_of, replace_all
 from airflow_cloudfiles.engine.delta.schema import TablePlan, delta_schema
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
-from airflow_cloudfiles.engine.options.values import Values
+from airflow_cloudfiles.engine.options.sink import TableOptions
 from airflow_cloudfiles.engine.shortened import few
 from airflow_cloudfiles.engine.types import to_arrow
 
@@ -47,23 +47,18 @@ class WideningRule:
         max_bytes: Size of the largest table that is rewritten, in bytes of its data files.
     """
 
-    max_bytes: int = 10 * 2**30
+    max_bytes: int = TableOptions().type_widening_max_bytes
 
 
-def widening_rule(options: Values, *, default: bool) -> WideningRule | None:
-    """Read the sink's options `typeWidening` and `typeWideningMaxBytes`.
+def widening_rule(options: TableOptions, *, default: bool) -> WideningRule | None:
+    """Whether and how far the options of a sink let it rewrite its table.
 
     Args:
         options: Of the sink.
-        default: Whether tables are rewritten by default.
-
-    Raises:
-        OptionError: A value is not valid.
+        default: Whether tables are rewritten when the options do not say.
     """
-    largest = options.size("typeWideningMaxBytes", WideningRule().max_bytes)
-    if not options.boolean("typeWidening", default=default) or largest is None:
-        return None
-    return WideningRule(largest)
+    widens = default if options.type_widening is None else options.type_widening
+    return WideningRule(options.type_widening_max_bytes) if widens else None
 
 
 def widen_table(

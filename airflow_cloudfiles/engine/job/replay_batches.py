@@ -28,7 +28,6 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.intake.source_path import locate
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.options.values import Values
 from airflow_cloudfiles.engine.reading.fetch import packed
 from airflow_cloudfiles.engine.reading.splits import BatchContext, Split
 from airflow_cloudfiles.engine.schema.log import SchemaLog
@@ -125,14 +124,13 @@ class BatchReader:
             SinkError: The table does not take it.
         """
         written, schema = self._written_at_last(self._plan(batch.number))
-        given = {name.lower(): value for name, value in self._spec.sink_options().items()}
         committed = commit_batch(
             str(self._spec.target),
             batch=batch,
             files=[file for each in written for file in each.files],
             schema=schema,
             merge_schema=self._spec.merge_schema,
-            widening=widening_rule(Values(given), default=False),
+            widening=widening_rule(self._spec.table_options, default=False),
         )
         return committed, sum(each.counts.get("rows", 0) for each in written)
 

@@ -36,7 +36,6 @@ from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM, LAUNCHE
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.options.values import Values
 from airflow_cloudfiles.engine.promotion.promote import Promotion, promote
 from airflow_cloudfiles.engine.spark import handoff, split_rows
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
@@ -201,8 +200,7 @@ def _ingest(spec: JobSpec, report: dict[str, Any], durations: dict[str, float]) 
 
 def _widening(spec: JobSpec) -> WideningRule | None:
     """Whether the sink may rewrite the table."""
-    given = {name.lower(): value for name, value in spec.sink_options().items()}
-    return widening_rule(Values(given), default=False)
+    return widening_rule(spec.table_options, default=False)
 
 
 def session(spec: JobSpec) -> SparkSession:

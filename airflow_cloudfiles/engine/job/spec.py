@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.options.names import OF_SINK
-from airflow_cloudfiles.engine.options.values import Values
+from airflow_cloudfiles.engine.options.sink import OF_SINK, TableOptions
 
 RUNS_PREFIX = "_runs"
 REPORTS_PREFIX = "_reports"
@@ -145,9 +144,18 @@ class JobSpec:
         return {name: given[name.lower()] for name in OF_SINK if name.lower() in given}
 
     @property
+    def table_options(self) -> TableOptions:
+        """The options of the sink, validated.
+
+        Raises:
+            OptionError: A value is not valid.
+        """
+        return TableOptions.read(_lower(self.sink_options()))
+
+    @property
     def merge_schema(self) -> bool:
         """Whether new columns are added to the target; true unless `mergeSchema=false`."""
-        return Values(_lower(self.sink_options())).boolean("mergeSchema", default=True)
+        return self.table_options.merge_schema is not False
 
 
 def _refuse_internal(options: Mapping[str, str]) -> None:

@@ -1,70 +1,125 @@
 """Which files does a source want, and how are they found?
 
-The part of the options that discovery obeys, as one frozen value. `cloud_files.py` reads it from
-`cloudFiles.*` keys; it holds no credentials.
+The part of the options that discovery obeys, as one frozen value; it holds no credentials.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.options.declared import OptionGroup, option, options_of
+from airflow_cloudfiles.engine.options.values import (
+    Kind,
+    boolean,
+    choice,
+    interval,
+    positive,
+    rewrites,
+    text,
+    time,
+)
 
 IncrementalListing = Literal["auto", "true", "false"]
+INCREMENTAL_LISTING: tuple[IncrementalListing, ...] = ("auto", "true", "false")
 
-SECONDS_A_DAY = 86400
-MIN_FILE_AGE_SECONDS = 14 * SECONDS_A_DAY
-RECOMMENDED_FILE_AGE_SECONDS = 90 * SECONDS_A_DAY
+_SECONDS_A_DAY: Final = 86400
+_MIN_DAYS: Final = 14
+_RECOMMENDED_DAYS: Final = 90
+_OF_QUEUES: Final = ("queue_url", "queue_name", "subscription", "path_rewrites")
+"""Options without a meaning where no queue is read."""
+
+
+def _file_age(name: str, text: str) -> float:
+    """Refuse an age below the minimum (B108)."""
+    seconds = interval.read(name, text)
+    if seconds < _MIN_DAYS * _SECONDS_A_DAY:
+        raise OptionError(
+            f"{name} must be at least {_MIN_DAYS} days, {_RECOMMENDED_DAYS} days are recommended: "
+            "files that arrive with an older modification time are never ingested."
+        )
+    return seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiscoveryOptions:
+class DiscoveryOptions(OptionGroup):
     """What discovery is asked to do; the defaults are those of the options."""
 
-    use_incremental_listing: IncrementalListing = "auto"
-    """`cloudFiles.useIncrementalListing`: `auto` looks only where full listings have shown that
-    new files come, with a full listing after seven such ones; `true` always looks at the end of
-    each folder that grows, and is refused where a store does not list in order; `false` never."""
-    backfill_interval_seconds: float | None = None
-    """`cloudFiles.backfillInterval`: a full listing when the last one is longer ago than this
-    (`1 day`, `6 hours`). Finds what incremental listings and lost notifications have missed."""
-    include_existing_files: bool = True
-    """`cloudFiles.includeExistingFiles`: whether files that are there before the very first start
-    are ingested. Looked at on that start only (B88)."""
-    allow_overwrites: bool = False
-    """`cloudFiles.allowOverwrites`: whether a file is ingested again when it was overwritten (its
-    modification time, size or etag is another one). The whole file is (B104)."""
-    max_file_age_seconds: float | None = None
-    """`cloudFiles.maxFileAge`: files modified longer ago than this are left out, and counted. At
-    least 14 days (B108); 90 are recommended."""
-    modified_after_us: int | None = None
-    """`modifiedAfter`: only files modified after this time, exclusive (B92). ISO 8601, UTC where no
-    zone is given."""
-    modified_before_us: int | None = None
-    """`modifiedBefore`: only files modified before this time, exclusive (B92)."""
-    path_glob_filter: str | None = None
-    """`pathGlobFilter`: a pattern for the name of the file, without its folders; also under the
-    name `fileNamePattern` (B89)."""
-    use_strict_globber: bool = False
-    """`cloudFiles.useStrictGlobber`: whether `*` in the source path stays within one folder name,
-    as in Spark (B90)."""
-    use_notifications: bool = False
-    """`cloudFiles.useNotifications`: whether new files are learnt from a queue of notifications
-    instead of by listing."""
-    list_on_start: bool = False
-    """`cloudFiles.listOnStart`: a full listing at the start of this run, besides the queue."""
-    fetch_parallelism: int = 1
-    """`cloudFiles.fetchParallelism`: how many threads read the queue."""
-    path_rewrites: tuple[tuple[str, str], ...] = field(default=())
-    """`cloudFiles.pathRewrites`: a JSON object from prefixes of paths in notifications to what they
-    are replaced with (B98); for buckets whose events name another location."""
-    queue_url: str | None = None
-    """`cloudFiles.queueUrl`: the SQS queue that notifications arrive in."""
-    queue_name: str | None = None
-    """`cloudFiles.queueName`: the Azure Storage queue that notifications arrive in."""
-    subscription: str | None = None
-    """`cloudFiles.subscription`: the Pub/Sub subscription that notifications arrive in; its name,
-    or `projects/<project>/subscriptions/<name>`."""
-    project_id: str | None = None
-    """`cloudFiles.projectId`: the Google Cloud project of the subscription."""
-    region: str | None = None
-    """`cloudFiles.region`: the AWS region of the queue."""
+    use_incremental_listing: IncrementalListing = option(
+        "cloudFiles.useIncrementalListing", choice(INCREMENTAL_LISTING), default="auto"
+    )
+    """`auto` lists only where full listings have shown that new files come, with a full listing
+    after seven such ones; `true` always lists from the end of each folder that grows, and is
+    refused where a store does not list in order; `false` never."""
+    backfill_interval_seconds: float | None = option(
+        "cloudFiles.backfillInterval", interval, default=None
+    )
+    """A full listing when the last one is longer ago than this (`1 day`, `6 hours`). Finds what
+    incremental listings and lost notifications have missed."""
+    include_existing_files: bool = option("cloudFiles.includeExistingFiles", boolean, default=True)
+    """Whether files that are there before the very first start are ingested. Has an effect on that
+    start only (B88)."""
+    allow_overwrites: bool = option("cloudFiles.allowOverwrites", boolean, default=False)
+    """Whether a file is ingested again when it was overwritten (its modification time, size or etag
+    is another one). The whole file is (B104)."""
+    max_file_age_seconds: float | None = option(
+        "cloudFiles.maxFileAge", Kind(interval.label, _file_age), default=None
+    )
+    """Files modified longer ago than this are left out, and counted. At least 14 days (B108); 90
+    are recommended."""
+    modified_after_us: int | None = option("modifiedAfter", time, default=None)
+    """Only files modified after this time, exclusive (B92). ISO 8601, UTC where no zone is
+    given."""
+    modified_before_us: int | None = option("modifiedBefore", time, default=None)
+    """Only files modified before this time, exclusive (B92)."""
+    path_glob_filter: str | None = option(
+        "pathGlobFilter", text, default=None, also=("fileNamePattern",)
+    )
+    """A pattern for the name of the file, without its folders (B89)."""
+    use_strict_globber: bool = option("cloudFiles.useStrictGlobber", boolean, default=False)
+    """Whether `*` in the source path stays within one folder name, as in Spark (B90)."""
+    use_notifications: bool = option("cloudFiles.useNotifications", boolean, default=False)
+    """Whether new files are learnt from a queue of notifications instead of by listing."""
+    list_on_start: bool = option("cloudFiles.listOnStart", boolean, default=False)
+    """A full listing at the start of this run, besides the queue."""
+    fetch_parallelism: int = option("cloudFiles.fetchParallelism", positive, default=1)
+    """How many threads read the queue."""
+    path_rewrites: tuple[tuple[str, str], ...] = option(
+        "cloudFiles.pathRewrites", rewrites, default=()
+    )
+    """A JSON object from prefixes of paths in notifications to what they are replaced with (B98);
+    for buckets whose events name another location."""
+    queue_url: str | None = option("cloudFiles.queueUrl", text, default=None)
+    """The SQS queue that notifications arrive in."""
+    region: str | None = option("cloudFiles.region", text, default=None)
+    """The AWS region of the queue."""
+    queue_name: str | None = option("cloudFiles.queueName", text, default=None)
+    """The Azure Storage queue that notifications arrive in."""
+    subscription: str | None = option("cloudFiles.subscription", text, default=None)
+    """The Pub/Sub subscription that notifications arrive in; its name, or
+    `projects/<project>/subscriptions/<name>`."""
+    project_id: str | None = option("cloudFiles.projectId", text, default=None)
+    """The Google Cloud project of the subscription."""
+
+    @classmethod
+    def _complete(cls, values: dict[str, Any], given: Mapping[str, str]) -> None:  # noqa: ARG003
+        """Refuse options of queues where none is read."""
+        if values.get("use_notifications"):
+            return
+        for field in _OF_QUEUES:
+            if field in values:
+                raise OptionError(
+                    f"{options_of(cls)[field].name} is given, but cloudFiles.useNotifications is "
+                    "not true, so no queue would be read. Set cloudFiles.useNotifications=true, or "
+                    "remove it."
+                )
+
+    def _check(self) -> None:
+        if self.allow_overwrites and self.use_incremental_listing == "true":
+            raise OptionError(
+                "cloudFiles.allowOverwrites=true and cloudFiles.useIncrementalListing=true "
+                "contradict each other: an incremental listing does not list files it knows. Leave "
+                "useIncrementalListing out (auto lists everything then)."
+            )

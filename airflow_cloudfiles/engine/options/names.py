@@ -1,167 +1,113 @@
-"""Which option names does the documentation know, and what do we do with each?
+"""Which names of options are known, and what is said to the others?
 
-Only names, no parsing: `cloud_files.py` reads values. Names and meanings follow Auto Loader's
-option reference; what this version does not offer is listed with the sentence the user gets.
+Derived from the declarations: of the source's options (`cloud_files.py`, `discovery.py`), of each
+format (`formats`), of the sink (`sink.py`), and of what is refused (`refusals.py`).
 """
 
 from __future__ import annotations
 
-FORMATS = ("avro", "binaryFile", "csv", "json", "orc", "parquet", "text", "xml")
-"""The formats Auto Loader documents."""
-FIXED_FORMATS = ("binaryFile", "text")
-"""Formats whose columns are always the same, so that nothing is inferred but partitions."""
+import difflib
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
 
-SUPPORTED = (
-    "cloudFiles.format",
-    "cloudFiles.schemaLocation",
-    "cloudFiles.schemaHints",
-    "cloudFiles.schemaEvolutionMode",
-    "cloudFiles.evolveAhead",
-    "cloudFiles.rescueInexactNumbers",
-    "cloudFiles.inferColumnTypes",
-    "cloudFiles.maxFilesPerTrigger",
-    "cloudFiles.maxBytesPerTrigger",
-    "cloudFiles.partitionColumns",
-    "cloudFiles.validateOptions",
-    "cloudFiles.useIncrementalListing",
-    "cloudFiles.backfillInterval",
-    "cloudFiles.includeExistingFiles",
-    "cloudFiles.allowOverwrites",
-    "cloudFiles.maxFileAge",
-    "cloudFiles.useStrictGlobber",
-    "cloudFiles.useNotifications",
-    "cloudFiles.listOnStart",
-    "cloudFiles.fetchParallelism",
-    "cloudFiles.pathRewrites",
-    "cloudFiles.queueUrl",
-    "cloudFiles.region",
-    "cloudFiles.queueName",
-    "cloudFiles.subscription",
-    "cloudFiles.projectId",
-    "cloudFiles.schemaInference.sampleSize.numBytes",
-    "cloudFiles.schemaInference.sampleSize.numFiles",
-    "badRecordsPath",
-    "checkpointLocation",
-    "columnNameOfCorruptRecord",
-    "fileNamePattern",
-    "ignoreCorruptFiles",
-    "ignoreMissingFiles",
-    "mode",
-    "modifiedAfter",
-    "modifiedBefore",
-    "path",
-    "pathGlobFilter",
-    "readerCaseSensitive",
-    "recursiveFileLookup",
-    "rescuedDataColumn",
-    "singleVariantColumn",
-)
-"""What `CloudFilesOptions` parses and the engine obeys."""
+from airflow_cloudfiles.engine.errors import UnknownOptionError, UnsupportedOptionError
+from airflow_cloudfiles.engine.options.declared import Option, OptionGroup, options_of
+from airflow_cloudfiles.engine.options.formats.registry import FORMATS, formats_by_option
+from airflow_cloudfiles.engine.options.refusals import REFUSED, refused
+from airflow_cloudfiles.engine.options.sink import OF_SINK
+from airflow_cloudfiles.engine.shortened import cut
 
-OF_SINK = ("mergeSchema", "typeWidening", "typeWideningMaxBytes")
-"""Options of the Delta sink that a task takes among those of the stream."""
+Groups = tuple[type[OptionGroup], ...]
+"""The dataclasses that declare the options of a source."""
 
-INTERNAL = (
-    "cloudFiles.internal.token",
-    "cloudFiles.internal.upToEntry",
-    "cloudFiles.internal.splitToken",
-    "cloudFiles.internal.parallelism",
-    "cloudFiles.internal.exclude",
-    "cloudFiles.internal.caseSensitive",
-)
-"""Set by this package itself between its own packages; never by users."""
-
-FIXED = {
-    "cloudFiles.cleanSource": (
-        "off",
-        (
-            "files of the source are neither deleted nor moved in this version. Set it to OFF or "
-            "leave it out, and let a lifecycle rule of the storage, or a task of yours, remove "
-            "them."
-        ),
-    ),
-    "cloudFiles.useManagedFileEvents": (
-        "false",
-        (
-            "managed file events are a service of Databricks. Leave it out, and set "
-            "cloudFiles.useNotifications=true to be notified of new files by a queue."
-        ),
-    ),
-}
-"""Documented switches that this version knows in one position only: that value (compared in lower
-case) is accepted, any other refused with the reason."""
-
-DEFAULTS_OF_REFUSED = {
-    ("csv", "inferSchema"): ("false",),
-    ("csv", "parserCaseSensitive"): ("true",),
-    ("csv", "samplingRatio"): ("1", "1.0"),
-    ("csv", "enableDateTimeParsingFallback"): ("false",),
-    ("xml", "wildcardColName"): ("xs_any",),
-}
-"""Options that a format refuses, with the documented default, which changes nothing and may be
-written out."""
-
-PLANNED = (
-    "cloudFiles.cleanSource.retentionDuration",
-    "cloudFiles.cleanSource.moveDestination",
-    "cloudFiles.cleanSource.waitForCompletion",
-)
-"""Documented, not in this version: refused by name, never ignored."""
-
-CREDENTIALS = (
-    "cloudFiles.awsAccessKey",
-    "cloudFiles.awsSecretKey",
-    "cloudFiles.tenantId",
-    "cloudFiles.clientId",
-    "cloudFiles.clientSecret",
-    "cloudFiles.connectionString",
-    "cloudFiles.client",
-    "cloudFiles.clientEmail",
-    "cloudFiles.privateKey",
-    "cloudFiles.privateKeyId",
-)
-"""Credentials never travel as options: options are logged, rendered and stored."""
-
-IN_CONNECTION = (
-    "cloudFiles.roleArn",
-    "cloudFiles.roleExternalId",
-    "cloudFiles.roleSessionName",
-    "cloudFiles.stsEndpoint",
-)
-"""Who is asking: said by the connection, not by the stream."""
-
-IN_SET_UP = (
-    "cloudFiles.resourceTag",
-    "cloudFiles.resourceGroup",
-    "cloudFiles.subscriptionId",
-    "cloudFiles.restrictNotificationSetupToSameAWSAccountId",
-)
-"""Of the notification resources: said when they are set up, not by the stream."""
-
-PLATFORM = ("databricks.serviceCredential", "cloudFiles.databricks.serviceCredential")
-"""Options of Databricks' own platform."""
-
-TEXT_FORMATS = ("csv", "json", "xml")
-ONLY_FOR = {
-    "badRecordsPath": TEXT_FORMATS,
-    "cloudFiles.rescueInexactNumbers": TEXT_FORMATS,
-    "columnNameOfCorruptRecord": TEXT_FORMATS,
-    "mode": TEXT_FORMATS,
-    "readerCaseSensitive": (*TEXT_FORMATS, "avro", "orc", "parquet"),
-    "singleVariantColumn": ("json", "xml"),
-}
-"""Options of several formats, with the formats that have them; for others they are refused."""
+_BARE: Final = "cloudfiles."
 
 
-def documented() -> dict[str, str]:
-    """Every name a user may have meant, keyed by its lower-case form."""
+@cache
+def of_source(groups: Groups) -> Mapping[str, Option[Any]]:
+    """The options of a source, whatever its format, by each of their names in lower case."""
+    return {
+        name.lower(): each
+        for group in groups
+        for each in (*options_of(group).values(), *group.WITHOUT_FIELD)
+        for name in each.names
+    }
+
+
+@cache
+def documented(groups: Groups) -> Mapping[str, str]:
+    """Every name a user may have meant, by its lower-case form."""
+    public = (each for each in of_source(groups).values() if not each.is_internal)
     names = (
-        *SUPPORTED,
-        *FIXED,
-        *PLANNED,
-        *CREDENTIALS,
-        *IN_CONNECTION,
-        *IN_SET_UP,
-        *PLATFORM,
+        *(name for each in FORMATS.values() for name in each.names()),
+        *(one.name for each in FORMATS.values() for one in each.REFUSED),
+        *(name for each in public for name in each.names),
+        *(each.name for each in REFUSED),
     )
     return {name.lower(): name for name in names}
+
+
+def check_names(
+    given: Mapping[str, str],
+    typed: Mapping[str, str],
+    groups: Groups,
+    format_name: str,
+    *,
+    validate: bool,
+) -> None:
+    """Refuse every key that this version does not obey, each with what to do instead.
+
+    Args:
+        given: The texts of options, by their names in lower case.
+        typed: The names as they were typed, by their lower-case form.
+        groups: The dataclasses that declare the options of a source.
+        format_name: The format of the source.
+        validate: Whether keys that nobody documents are refused too (B101). Documented ones that
+            would change what is read always are.
+
+    Raises:
+        UnknownOptionError: A key nobody documents; the text names the nearest ones.
+        UnsupportedOptionError: A documented key or value this version does not offer.
+    """
+    own = FORMATS[format_name].refused()
+    for key, value in given.items():
+        if key in own:
+            own[key].refuse(value, format_name)
+        elif _is_served(key, groups, format_name):
+            continue
+        elif (one := refused(key)) is not None:
+            one.refuse(value)
+        elif validate:
+            raise UnknownOptionError(_unknown(key, typed.get(key, key), groups))
+
+
+def _is_served(key: str, groups: Groups, format_name: str) -> bool:
+    """Whether a source of this format obeys an option.
+
+    Raises:
+        UnsupportedOptionError: Only sources of other formats do.
+    """
+    common = of_source(groups).get(key)
+    formats = formats_by_option().get(key, ()) if common is None else common.formats
+    if formats and format_name not in formats:
+        raise UnsupportedOptionError(
+            f"{documented(groups)[key]} is an option of format {', '.join(formats)}, not of "
+            f"{format_name}. Remove it."
+        )
+    return common is not None or bool(formats)
+
+
+def _unknown(key: str, typed: str, groups: Groups) -> str:
+    """Say that a key, as it was typed, is unknown, and which one was probably meant."""
+    sink = {name.lower(): name for name in OF_SINK}
+    if key in sink:
+        return f"{sink[key]} is an option of the Delta sink: give it to writeStream."
+    known = {**documented(groups), **sink}
+    options = {name.removeprefix(_BARE): option for name, option in known.items()}
+    near = difflib.get_close_matches(key.removeprefix(_BARE), options, n=2, cutoff=0.6)
+    hint = f" Did you mean {' or '.join(options[name] for name in near)}?" if near else ""
+    return (
+        f"Unknown option {cut(typed)!r}.{hint} Options are listed in docs/reference/options.md; "
+        "cloudFiles.validateOptions=false accepts unknown ones."
+    )

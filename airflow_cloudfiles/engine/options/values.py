@@ -1,7 +1,7 @@
-"""How is the value of an option written?
+"""Which kinds of values do options have, and how is each written?
 
-Texts become booleans, numbers, sizes, intervals and times here; what is none gets an error that
-names the option, what was expected and what was given.
+A kind reads the text of an option: a boolean, a number, a size, an interval, a time. A text that is
+none gets an error with the option, what was expected and what was given.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.options import names as option_names
 from airflow_cloudfiles.engine.shortened import cut
 
-_Choice = TypeVar("_Choice", bound=str)
+GIB = 2**30
+Value = TypeVar("Value")
+Word = TypeVar("Word", bound=str)
 _UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
 _SECONDS = {
     "millisecond": 0.001,
@@ -28,6 +30,7 @@ _SECONDS = {
     "week": 7 * 86400,
 }
 _INTERVAL = re.compile(r"(?:interval\s+)?((?:\d+(?:\.\d+)?\s*[a-z]+\s*)+)")
+_RATIO = re.compile(r"\d{0,3}(?:\.\d{1,17})?")
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
 
 
@@ -70,132 +73,141 @@ def parse_time(text: str) -> int | None:
     return (since.days * 86400 + since.seconds) * 10**6 + since.microseconds
 
 
-class Values:
-    """Typed access to the given texts, with errors that name the option."""
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[Value]):
+    """One kind of values."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = given
+    label: str
+    """What the reference of options calls it."""
+    read: Callable[[str, str], Value]
+    """From the name of an option, for errors, and its text to its value."""
+    ignores_empty: bool = False
+    """Whether an empty text is taken as if the option were not given."""
 
-    def boolean(self, name: str, *, default: bool) -> bool:
-        """True or false, in any case."""
-        text = self._given.get(name.lower())
-        if text is None:
-            return default
-        if text.lower() not in {"true", "false"}:
-            raise OptionError(f"{name} must be true or false, got {cut(text)!r}.")
-        return text.lower() == "true"
 
-    def choice(self, name: str, choices: tuple[_Choice, ...], default: str) -> _Choice:
-        """One of some words, compared without case."""
-        text = self._given.get(name.lower(), default)
-        for choice in choices:
-            if choice.lower() == text.lower():
-                return choice
-        near = difflib.get_close_matches(text, choices, n=1)
+def choice(words: tuple[Word, ...]) -> Kind[Word]:
+    """One of some words, compared without case."""
+
+    def read(name: str, text: str) -> Word:
+        for word in words:
+            if word.lower() == text.lower():
+                return word
+        near = difflib.get_close_matches(text, words, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
-        raise OptionError(f"{name} must be one of {', '.join(choices)}; got {cut(text)!r}.{hint}")
+        raise OptionError(f"{name} must be one of {', '.join(words)}; got {cut(text)!r}.{hint}")
 
-    def positive(self, name: str, default: int) -> int:
-        """A whole number of at least 1."""
-        text = self._given.get(name.lower())
-        if text is None:
-            return default
-        if not re.fullmatch(r"\d{1,18}", text.strip()) or int(text) < 1:
-            raise OptionError(f"{name} must be a whole number of at least 1, got {cut(text)!r}.")
+    return Kind(" / ".join(f"`{word}`" for word in words), read)
+
+
+def _boolean(name: str, text: str) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise OptionError(f"{name} must be true or false, got {cut(text)!r}.")
+    return text.lower() == "true"
+
+
+def _whole_number(least: int) -> Callable[[str, str], int]:
+    def read(name: str, text: str) -> int:
+        if not re.fullmatch(r"\d{1,18}", text.strip()) or int(text) < least:
+            raise OptionError(
+                f"{name} must be a whole number of at least {least}, got {cut(text)!r}."
+            )
         return int(text)
 
-    def at_least_zero(self, name: str, default: int) -> int:
-        """A whole number of at least 0."""
-        text = self._given.get(name.lower())
-        if text is None:
-            return default
-        if not re.fullmatch(r"\d{1,18}", text.strip()):
-            raise OptionError(f"{name} must be a whole number of at least 0, got {cut(text)!r}.")
-        return int(text)
+    return read
 
-    def raw(self, name: str) -> str | None:
-        """A text as it is, also an empty one; `None` when the option is not given."""
-        return self._given.get(name.lower())
 
-    def optional_number(self, name: str) -> int | None:
-        """A number that this package wrote itself."""
-        text = self._given.get(name.lower())
-        return int(text) if text else None
-
-    def size(self, name: str, default: int | None) -> int | None:
-        """Bytes of a size."""
-        text = self._given.get(name.lower())
-        if text is None:
-            return default
-        size = parse_size(text)
-        if not size:
-            raise OptionError(
-                f"{name} must be a size of at least one byte such as 10g, 512m or 1048576; "
-                f"got {cut(text)!r}."
-            )
-        return size
-
-    def text(self, name: str) -> str | None:
-        """A text as it is; an empty one is none."""
-        return self._given.get(name.lower()) or None
-
-    def interval(self, name: str) -> float | None:
-        """Seconds of an interval."""
-        text = self._given.get(name.lower())
-        if text is None:
-            return None
-        seconds = parse_interval(text)
-        if not seconds:
-            raise OptionError(
-                f"{name} must be an interval of a fixed length such as '1 day', '6 hours' or "
-                f"'90 minutes'; got {cut(text)!r}."
-            )
-        return seconds
-
-    def time(self, name: str) -> int | None:
-        """Microseconds since 1970 of a time."""
-        text = self._given.get(name.lower())
-        if text is None:
-            return None
-        time_us = parse_time(text)
-        if time_us is None:
-            raise OptionError(
-                f"{name} must be a time such as 2026-01-31T08:00:00 (UTC) or "
-                f"2026-01-31T08:00:00+01:00; got {cut(text)!r}."
-            )
-        return time_us
-
-    def rewrites(self, name: str) -> tuple[tuple[str, str], ...]:
-        """The pairs of a JSON object of texts."""
-        text = self._given.get(name.lower())
-        if text is None:
-            return ()
-        try:
-            found = json.loads(text)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict) or not all(
-            key and isinstance(value, str) and value for key, value in found.items()
-        ):
-            raise OptionError(
-                f'{name} must be a JSON object from prefix to prefix, such as {{"s3://old/in": '
-                f'"s3://new/in"}}; got {cut(text)!r}.'
-            )
-        return tuple(found.items())
-
-    def format(self) -> str:
-        """`cloudFiles.format`, in its documented spelling."""
-        text = self._given.get("cloudfiles.format")
-        if not text:
-            raise OptionError(
-                f"cloudFiles.format is required: one of {', '.join(option_names.FORMATS)}."
-            )
-        for name in option_names.FORMATS:
-            if name.lower() == text.lower():
-                return name
-        near = difflib.get_close_matches(text, option_names.FORMATS, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
+def _size(name: str, text: str) -> int:
+    size = parse_size(text)
+    if not size:
         raise OptionError(
-            f"cloudFiles.format must be one of {', '.join(option_names.FORMATS)}; "
-            f"got {cut(text)!r}.{hint}"
+            f"{name} must be a size of at least one byte such as 10g, 512m or 1048576; "
+            f"got {cut(text)!r}."
         )
+    return size
+
+
+def _interval(name: str, text: str) -> float:
+    seconds = parse_interval(text)
+    if not seconds:
+        raise OptionError(
+            f"{name} must be an interval of a fixed length such as '1 day', '6 hours' or "
+            f"'90 minutes'; got {cut(text)!r}."
+        )
+    return seconds
+
+
+def _time(name: str, text: str) -> int:
+    time_us = parse_time(text)
+    if time_us is None:
+        raise OptionError(
+            f"{name} must be a time such as 2026-01-31T08:00:00 (UTC) or "
+            f"2026-01-31T08:00:00+01:00; got {cut(text)!r}."
+        )
+    return time_us
+
+
+def _ratio(name: str, text: str) -> float:
+    plain = text.strip()
+    ratio = float(plain) if plain and _RATIO.fullmatch(plain) else 0.0
+    if not 0 < ratio <= 1:
+        raise OptionError(
+            f"{name} must be a number above 0 and at most 1, such as 0.1; got {cut(text)!r}."
+        )
+    return ratio
+
+
+def _separator(name: str, text: str) -> str:
+    if not text:
+        raise OptionError(
+            f"{name} must not be empty. Give what ends a record, or leave it out for line breaks."
+        )
+    return text
+
+
+def _rewrites(name: str, text: str) -> tuple[tuple[str, str], ...]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(
+        key and isinstance(value, str) and value for key, value in found.items()
+    ):
+        raise OptionError(
+            f'{name} must be a JSON object from prefix to prefix, such as {{"s3://old/in": '
+            f'"s3://new/in"}}; got {cut(text)!r}.'
+        )
+    return tuple(found.items())
+
+
+def _names(_name: str, text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+boolean = Kind("true or false", _boolean)
+"""True or false, in any case."""
+positive = Kind("number", _whole_number(1))
+"""A whole number of at least 1."""
+at_least_zero = Kind("number", _whole_number(0))
+"""A whole number of at least 0."""
+internal_number = Kind("number", lambda _, text: int(text), ignores_empty=True)
+"""A whole number that this package wrote itself."""
+ratio = Kind("number", _ratio, ignores_empty=True)
+"""A share above 0, at most 1."""
+size = Kind("size", _size)
+"""Bytes, at least one, as Spark writes them."""
+interval = Kind("interval", _interval)
+"""Seconds of a fixed length of time, as Spark writes it."""
+time = Kind("time", _time)
+"""Microseconds since 1970-01-01 UTC of a time in ISO 8601."""
+text = Kind("text", lambda _, text: text, ignores_empty=True)
+"""A text as it is; an empty one is none."""
+any_text = Kind("text", lambda _, text: text)
+"""A text as it is, also an empty one."""
+separator = Kind("text", _separator)
+"""What ends a record: a text that is not empty."""
+names = Kind("names, separated by commas", _names)
+"""Names of columns; an empty text names none."""
+lines = Kind("lines", lambda _, text: tuple(filter(None, text.split("\n"))))
+"""Texts, one a line."""
+rewrites = Kind("JSON object", _rewrites)
+"""The pairs of a JSON object of texts."""

@@ -43,8 +43,7 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.formats.columnar.types import holds_variant
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.options.names import OF_SINK
-from airflow_cloudfiles.engine.options.values import Values
+from airflow_cloudfiles.engine.options.sink import OF_SINK, TableOptions
 from airflow_cloudfiles.engine.promotion.backfill import Backfill, Promoted
 from airflow_cloudfiles.engine.promotion.batches import PromotedField, Promoter, values_of
 from airflow_cloudfiles.engine.promotion.columns import (
@@ -258,7 +257,8 @@ def _grow_table(promotion: Promotion, fields: Sequence[PromotedField]) -> None:
     wanted = _with_columns(schema_of(open_existing(promotion.target)), fields)
     heads = {each.column[0] for each in fields}
     schema = to_arrow(StructType([each for each in wanted.fields if each.name in heads]))
-    add_columns(promotion.target, schema, widening=widening_rule(Values(given), default=True))
+    widening = widening_rule(TableOptions.read(given), default=True)
+    add_columns(promotion.target, schema, widening=widening)
 
 
 def _with_columns(schema: StructType, fields: Sequence[PromotedField]) -> StructType:

@@ -34,8 +34,8 @@ from airflow_cloudfiles.engine.errors import (
     OptionError,
     UnknownOptionError,
 )
-from airflow_cloudfiles.engine.options.names import OF_SINK
-from airflow_cloudfiles.engine.options.values import Values
+from airflow_cloudfiles.engine.options.declared import options_of
+from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.reading.split_reader import SplitCounts
 from airflow_cloudfiles.engine.reading.splits import Split
 from airflow_cloudfiles.engine.spark import split_rows
@@ -52,7 +52,7 @@ from airflow_cloudfiles.engine.types import to_arrow
 
 STATE = "cloudFiles.internal.state"
 """Option of the sink: where the stream's state is, if Spark's checkpoint is only a copy of it."""
-_OPTIONS = (*OF_SINK, "txnAppId", "checkpointLocation")
+_OPTIONS = {each.name.lower(): each.name for each in options_of(SinkOptions).values()}
 _ALIKE = 0.85
 """From where on a name is taken for a misspelt one; `overwriteSchema` is not `mergeSchema`."""
 _TOLD = {"files": "files", "rows": "rows", "rescued_rows": "rescued"}
@@ -123,7 +123,7 @@ class DeltaLakeDataSource(DataSource):
 
 def _refuse_misspelt(options: dict[str, str]) -> None:
     """Refuse what looks like an option; other names may be those of other sinks, and do nothing."""
-    known = {name.lower(): name for name in _OPTIONS}
+    known = {key: name for key, name in _OPTIONS.items() if key != "path"}
     for key in options.keys() - known.keys():
         near = difflib.get_close_matches(key, known, n=1, cutoff=_ALIKE)
         if near:
@@ -159,12 +159,12 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of one query to one table."""
 
     def __init__(self, target: str, options: dict[str, str], schema: StructType) -> None:
-        read = Values(options)
+        read = SinkOptions.read(options)
         self._target = target
-        self._merge_schema = read.boolean("mergeSchema", default=False)
+        self._merge_schema = read.merge_schema is True
         self._widening = widening_rule(read, default=False)
-        self._state = options.get(STATE.lower()) or options.get("checkpointlocation")
-        self._app_id = options.get("txnappid")
+        self._state = options.get(STATE.lower()) or read.checkpoint_location
+        self._app_id = read.txn_app_id
         self._schema = schema
         self._split_token = _split_token(options, schema)
         self._reads_splits = self._split_token is not None

@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.delta.widening import WideningRule, widening_rule
 from airflow_cloudfiles.engine.errors import OptionError, SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.options.values import Values
+from airflow_cloudfiles.engine.options.sink import TableOptions
 
 ANY_SIZE = WideningRule()
 LOCAL = datetime(2024, 1, 31)  # noqa: DTZ001 - of no zone
@@ -301,9 +301,9 @@ def test_a_job_widens_when_its_stream_does_unless_configured_otherwise() -> None
 
 
 def test_the_options_of_the_sink_are_read() -> None:
-    assert widening_rule(Values({}), default=False) is None
-    assert widening_rule(Values({}), default=True) == ANY_SIZE
+    assert widening_rule(TableOptions.read({}), default=False) is None
+    assert widening_rule(TableOptions.read({}), default=True) == ANY_SIZE
     given = {"typewidening": "TRUE", "typewideningmaxbytes": "5m"}
-    assert widening_rule(Values(given), default=False) == WideningRule(5 * 2**20)
+    assert widening_rule(TableOptions.read(given), default=False) == WideningRule(5 * 2**20)
     with pytest.raises(OptionError, match="typeWideningMaxBytes must be a size"):
-        widening_rule(Values({"typewideningmaxbytes": "much"}), default=True)
+        widening_rule(TableOptions.read({"typewideningmaxbytes": "much"}), default=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from airflow_cloudfiles.engine.errors import OptionError, UnknownOptionError, UnsupportedOptionError
-from airflow_cloudfiles.engine.options import names as option_names
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.formats.registry import FORMATS
+from airflow_cloudfiles.engine.options.refusals import REFUSED, SWITCHES, Refused
 from airflow_cloudfiles.engine.options.values import parse_interval, parse_size, parse_time
 
 JSON = {"cloudFiles.format": "json", "path": "/in"}
@@ -88,18 +88,14 @@ def test_an_option_of_the_sink_is_sent_there() -> None:
 
 def _of_others(format_name: str) -> list[str]:
     """Options of another format that JSON does not have."""
-    own = {name.lower() for name in FORMATS["json"].NAMES}
-    return [name for name in FORMATS[format_name].NAMES if name.lower() not in own]
+    own = {name.lower() for name in FORMATS["json"].names()}
+    return [name for name in FORMATS[format_name].names() if name.lower() not in own]
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        *option_names.PLANNED,
-        *option_names.CREDENTIALS,
-        *option_names.IN_CONNECTION,
-        *option_names.IN_SET_UP,
-        *option_names.PLATFORM,
+        *(each.name for each in REFUSED if not each.accepts),
         *(name for format_name in FORMATS for name in _of_others(format_name)),
     ],
 )
@@ -110,11 +106,11 @@ def test_every_documented_option_that_is_not_offered_is_refused_by_name(name: st
         assert name in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "only"), option_names.FIXED.items())
-def test_switches_are_accepted_where_they_change_nothing(name: str, only: tuple[str, str]) -> None:
-    CloudFilesOptions.parse({**JSON, name: only[0]})
-    with pytest.raises(UnsupportedOptionError, match=name.replace(".", r"\.")):
-        CloudFilesOptions.parse({**JSON, name: f"not {only[0]}"})
+@pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.name)
+def test_switches_are_accepted_where_they_change_nothing(switch: Refused) -> None:
+    CloudFilesOptions.parse({**JSON, switch.name: switch.accepts[0]})
+    with pytest.raises(UnsupportedOptionError, match=switch.name.replace(".", r"\.")):
+        CloudFilesOptions.parse({**JSON, switch.name: f"not {switch.accepts[0]}"})
 
 
 @pytest.mark.parametrize(

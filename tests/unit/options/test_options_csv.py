@@ -52,7 +52,8 @@ def test_every_option_has_an_effect_on_what_is_parsed() -> None:
         assert parsed(**{name: value}) != default, name
     # Accepted as documented: Auto Loader ignores the one, and the other is what it does.
     assert parsed(enforceSchema="false", mergeSchema="true", maxCharsPerColumn="-1") == default
-    assert {*given, "enforceSchema", "mergeSchema"} == {*CsvOptions.NAMES}
+    assert {*given, "enforceSchema"} == {*CsvOptions.names()}
+    assert CsvOptions.refused()["mergeschema"].accepts == ("true",)
 
 
 @pytest.mark.parametrize(

@@ -1,33 +1,57 @@
 """What do the options of all formats have in common?
 
-Each format has a module with one frozen class: its options under their Python names, each told in
-the text below it (`docs/generate_options.py` makes the reference from these).
+Each format has a module with one frozen class: its options as fields, and what it refuses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Protocol, Self, runtime_checkable
+from functools import cache
+from typing import Any, ClassVar
 
-from airflow_cloudfiles.engine.options.values import Values
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.options.declared import OptionGroup, options_of
+from airflow_cloudfiles.engine.options.refusals import Refused
 
 
-@runtime_checkable
-class FormatOptions(Protocol):
+class FormatOptions(OptionGroup):
     """The options that only some formats have."""
 
-    NAMES: ClassVar[tuple[str, ...]]
-    """Options that `parse` reads and the format obeys, as users write them."""
-    REFUSED: ClassVar[Mapping[str, str]]
-    """Documented options that are refused for this format, with the reason and what to do."""
+    __slots__ = ()
+    REFUSED: ClassVar[tuple[Refused, ...]] = ()
+    """Documented options that are refused for this format."""
+    INFERS_SCHEMA: ClassVar[bool] = True
+    """Whether columns are inferred; otherwise they are always the same, but for partitions."""
 
     @classmethod
-    def parse(cls, read: Values) -> Self:
-        """Validate.
+    @cache
+    def names(cls) -> tuple[str, ...]:
+        """Options that `read` reads and the format obeys, as users write them."""
+        declared = (*options_of(cls).values(), *cls.WITHOUT_FIELD)
+        return tuple(name for each in declared for name in each.names)
 
-        Raises:
-            OptionError: A value of the wrong kind, or options that contradict each other.
-        """
+    @classmethod
+    @cache
+    def refused(cls) -> Mapping[str, Refused]:
+        """What is refused for this format, by its name in lower case."""
+        return {each.name.lower(): each for each in cls.REFUSED}
 
     def can_split(self) -> bool:
         """Whether large files, not compressed, may be read in parts."""
+        return False
+
+
+def complete_prefers_decimal(values: dict[str, Any], given: Mapping[str, str]) -> None:
+    """Add the default of `prefersDecimal`: true, and nothing else, where types are to widen (B64).
+
+    Raises:
+        OptionError: It is false where types are to widen.
+    """
+    mode = given.get("cloudfiles.schemaevolutionmode", "")
+    if mode.lower() != "addnewcolumnswithtypewidening":
+        return
+    if not values.setdefault("prefers_decimal", True):
+        raise OptionError(
+            "prefersDecimal=false is not allowed with cloudFiles.schemaEvolutionMode="
+            "addNewColumnsWithTypeWidening: a double cannot be widened. Leave prefersDecimal out."
+        )

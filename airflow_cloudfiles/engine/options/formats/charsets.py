@@ -11,6 +11,7 @@ import difflib
 from typing import Final
 
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.options.values import Kind
 
 UTF8: Final = "utf-8"
 _NO_TEXT: Final = frozenset(
@@ -52,6 +53,10 @@ def codec_of(option: str, name: str) -> str:
         f"{option}={name!r} is no encoding of text that is known here.{hint} Give a name such as "
         "UTF-8, UTF-16LE, ISO-8859-1 or windows-1252."
     )
+
+
+charset: Final = Kind("encoding", codec_of, ignores_empty=True)
+"""The name of an encoding; its value is Python's name of the codec."""
 
 
 def overlaps_itself(separator: bytes) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 from airflow_cloudfiles.engine.options.formats.avro import AvroOptions
 from airflow_cloudfiles.engine.options.formats.base import FormatOptions
@@ -27,10 +28,11 @@ FORMATS: Mapping[str, type[FormatOptions]] = {
 """The option class of each format, by the name in `cloudFiles.format`."""
 
 
-def formats_of(name: str) -> list[str]:
+@cache
+def formats_by_option() -> Mapping[str, tuple[str, ...]]:
     """The formats that have an option, by its name in lower case."""
-    return [
-        format_name
-        for format_name, options in FORMATS.items()
-        if name in {each.lower() for each in options.NAMES}
-    ]
+    found: dict[str, tuple[str, ...]] = {}
+    for format_name, options in FORMATS.items():
+        for name in options.names():
+            found[name.lower()] = (*found.get(name.lower(), ()), format_name)
+    return found

@@ -1,0 +1,201 @@
+"""How is an option declared?
+
+Once, as a field of a frozen dataclass: `option("cloudFiles.maxFilesPerTrigger", positive,
+default=1000)`, with its documentation in the docstring below. Its declaration is in the metadata of
+the field. From the declarations come parsing, the names that are known, the refusal for other
+formats (`names.py`) and the reference (`docs/generate_options.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, ClassVar, Final, Generic, Self, cast, overload
+
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.options.values import Kind, Value
+from airflow_cloudfiles.engine.shortened import cut
+
+_METADATA: Final = "option"
+_INTERNAL: Final = "cloudfiles.internal."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option(Generic[Value]):
+    """The declaration of one option."""
+
+    name: str
+    """As users write it."""
+    kind: Kind[Value]
+    """How its values are written."""
+    default: object = None
+    """Its value where it is not given; `None` also where another option decides."""
+    also: tuple[str, ...] = ()
+    """Its other names."""
+    formats: tuple[str, ...] = ()
+    """The formats that have it; empty: those of its class, for the source's options all."""
+    required: str = ""
+    """The error where it is not given; empty: it may be left out."""
+    shown: str = ""
+    """Its default in words, where the reference cannot show the value."""
+    doc: str = ""
+    """Its documentation, where no field has it."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All its names, the first one first."""
+        return (self.name, *self.also)
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it is set by this package itself, between its own processes."""
+        return self.name.lower().startswith(_INTERNAL)
+
+    def texts(self, given: Mapping[str, str]) -> dict[str, str]:
+        """What was given for it, by the name it was given under.
+
+        Args:
+            given: The texts of options, by their names in lower case.
+        """
+        found = {name: given[name.lower()] for name in self.names if name.lower() in given}
+        return {name: text for name, text in found.items() if text or not self.kind.ignores_empty}
+
+    def value_in(self, given: Mapping[str, str]) -> Value:
+        """Its value, or its default.
+
+        Args:
+            given: As in `texts`.
+
+        Raises:
+            OptionError: A value of the wrong kind, two names with two values, or no value where one
+                is required.
+        """
+        texts = self.texts(given)
+        if not texts:
+            if self.required:
+                raise OptionError(self.required)
+            return cast("Value", self.default)
+        values = {name: self.kind.read(name, text) for name, text in texts.items()}
+        first, *others = values
+        for name in others:
+            if values[name] != values[first]:
+                raise OptionError(
+                    f"{first}={cut(texts[first])!r} and {name}={cut(texts[name])!r} are two names "
+                    "of one option. Give one."
+                )
+        return values[first]
+
+
+@overload
+def option(
+    name: str,
+    kind: Kind[Value],
+    *,
+    required: str = "",
+    also: tuple[str, ...] = (),
+    formats: tuple[str, ...] = (),
+) -> Value: ...
+
+
+@overload
+def option(
+    name: str,
+    kind: Kind[Value],
+    *,
+    default: Value,
+    also: tuple[str, ...] = (),
+    formats: tuple[str, ...] = (),
+    shown: str = "",
+    secret: bool = False,
+) -> Value: ...
+
+
+@overload
+def option(
+    name: str,
+    kind: Kind[Value],
+    *,
+    default: None,
+    also: tuple[str, ...] = (),
+    formats: tuple[str, ...] = (),
+    shown: str = "",
+    secret: bool = False,
+) -> Value | None: ...
+
+
+def option(
+    name: str,
+    kind: Kind[Any],
+    *,
+    default: Any = MISSING,
+    secret: bool = False,
+    **others: Any,
+) -> Any:
+    """Declare the option that a field of a dataclass holds.
+
+    Args:
+        name: As users write it.
+        kind: How its values are written.
+        default: Its value where it is not given; without one it is required.
+        secret: Whether its value is left out of the representation of the class.
+        others: As in `Option`.
+    """
+    shown_default = None if default is MISSING else default
+    declaration = Option(name=name, kind=kind, default=shown_default, **others)
+    return field(default=default, repr=not secret, metadata={_METADATA: declaration})
+
+
+def options_of(group: type[Any]) -> Mapping[str, Option[Any]]:
+    """The declarations of a dataclass, by field."""
+    return {each.name: each.metadata[_METADATA] for each in fields(group)
+            if _METADATA in each.metadata}  # fmt: skip
+
+
+def values_of(group: type, given: Mapping[str, str]) -> dict[str, Any]:
+    """The values that were given for the options of a dataclass, by field.
+
+    Args:
+        group: The dataclass.
+        given: The texts of options, by their names in lower case.
+
+    Raises:
+        OptionError: A value of the wrong kind, or a required option that was not given.
+    """
+    return {
+        name: each.value_in(given)
+        for name, each in options_of(group).items()
+        if each.required or each.texts(given)
+    }
+
+
+class OptionGroup:
+    """A frozen dataclass whose fields are options."""
+
+    __slots__ = ()
+    WITHOUT_FIELD: ClassVar[tuple[Option[Any], ...]] = ()
+    """Options that are checked, and change nothing."""
+
+    @classmethod
+    def read(cls, given: Mapping[str, str]) -> Self:
+        """Validate the options of this class.
+
+        Args:
+            given: The texts of options, by their names in lower case.
+
+        Raises:
+            OptionError: A value of the wrong kind, or options that contradict each other.
+        """
+        for each in cls.WITHOUT_FIELD:
+            each.value_in(given)
+        values = values_of(cls, given)
+        cls._complete(values, given)
+        found = cls(**values)
+        found._check()
+        return found
+
+    @classmethod
+    def _complete(cls, values: dict[str, Any], given: Mapping[str, str]) -> None:
+        """Add the defaults that depend on other options."""
+
+    def _check(self) -> None:
+        """Refuse options that contradict each other."""

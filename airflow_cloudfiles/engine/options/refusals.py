@@ -1,0 +1,126 @@
+"""Which documented options does this version refuse, and why?
+
+Each is declared once: its name, the reason with what to do instead, and the values that change
+nothing and are accepted. What only one format refuses is with the options of that format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from airflow_cloudfiles.engine.errors import UnsupportedOptionError
+from airflow_cloudfiles.engine.shortened import cut
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A documented option that is refused."""
+
+    name: str
+    """As users write it."""
+    reason: str
+    """Why, and what to do instead."""
+    accepts: tuple[str, ...] = ()
+    """Values, in lower case, that change nothing: these are accepted."""
+
+    def refuse(self, value: str, format_name: str = "") -> None:
+        """Raise, unless the value changes nothing.
+
+        Args:
+            value: What was given. It is in the error only where some values are accepted: it may
+                be a secret.
+            format_name: The format that refuses the option, if others have it.
+
+        Raises:
+            UnsupportedOptionError: It is refused.
+        """
+        if value.lower() in self.accepts:
+            return
+        given = f"{self.name}={cut(value)}" if self.accepts else self.name
+        where = f" for format {format_name}" if format_name else ""
+        raise UnsupportedOptionError(f"{given} is refused{where}: {self.reason}")
+
+
+def _all(reason: str, *names: str) -> tuple[Refused, ...]:
+    return tuple(Refused(name, reason) for name in names)
+
+
+SWITCHES: Final = (
+    Refused(
+        "cloudFiles.cleanSource",
+        "files of the source are neither deleted nor moved in this version. Set it to OFF or "
+        "leave it out, and let a lifecycle rule of the storage, or a task of yours, remove them.",
+        accepts=("off",),
+    ),
+    Refused(
+        "cloudFiles.useManagedFileEvents",
+        "managed file events are a service of Databricks. Leave it out, and set "
+        "cloudFiles.useNotifications=true to be notified of new files by a queue.",
+        accepts=("false",),
+    ),
+)
+"""Documented switches of which this version has one position only."""
+
+PLANNED: Final = _all(
+    "it is not in this version. Remove it.",
+    "cloudFiles.cleanSource.retentionDuration",
+    "cloudFiles.cleanSource.moveDestination",
+    "cloudFiles.cleanSource.waitForCompletion",
+)
+"""Documented, not in this version."""
+
+CREDENTIALS: Final = _all(
+    "credentials never travel as options, which are rendered, logged and stored. Use an Airflow "
+    "connection (conn_id), or the environment's own credential chain.",
+    "cloudFiles.awsAccessKey",
+    "cloudFiles.awsSecretKey",
+    "cloudFiles.tenantId",
+    "cloudFiles.clientId",
+    "cloudFiles.clientSecret",
+    "cloudFiles.connectionString",
+    "cloudFiles.client",
+    "cloudFiles.clientEmail",
+    "cloudFiles.privateKey",
+    "cloudFiles.privateKeyId",
+)
+"""Credentials: refused for good."""
+
+IN_CONNECTION: Final = _all(
+    "it belongs to the identity that is used. Give it in the extra field of the Airflow "
+    "connection (conn_id), or in the environment's own credential chain.",
+    "cloudFiles.roleArn",
+    "cloudFiles.roleExternalId",
+    "cloudFiles.roleSessionName",
+    "cloudFiles.stsEndpoint",
+)
+"""Parts of an identity: they are in the connection."""
+
+IN_SET_UP: Final = _all(
+    "it is given once, when the queue is set up (docs/how-to/set-up-notifications.md), not to the "
+    "stream. Remove it.",
+    "cloudFiles.resourceTag",
+    "cloudFiles.resourceGroup",
+    "cloudFiles.subscriptionId",
+    "cloudFiles.restrictNotificationSetupToSameAWSAccountId",
+)
+"""Of the notification resources: they are given when these are set up."""
+
+PLATFORM: Final = _all(
+    "it belongs to Databricks' platform. Use an Airflow connection (conn_id), or the environment's "
+    "own credential chain.",
+    "databricks.serviceCredential",
+    "cloudFiles.databricks.serviceCredential",
+)
+"""Options of Databricks' own platform."""
+
+REFUSED: Final = (*SWITCHES, *PLANNED, *CREDENTIALS, *IN_CONNECTION, *IN_SET_UP, *PLATFORM)
+"""All that are refused for every format."""
+
+_BY_KEY: Final = {each.name.lower(): each for each in REFUSED}
+_RESOURCE_TAG: Final = "cloudfiles.resourcetag"
+
+
+def refused(key: str) -> Refused | None:
+    """What is refused under a name, in lower case; `cloudFiles.resourceTag` has any ending."""
+    return _BY_KEY.get(_RESOURCE_TAG if key.startswith(_RESOURCE_TAG) else key)
