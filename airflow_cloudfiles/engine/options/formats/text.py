@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from airflow_cloudfiles.engine.errors import OptionError
@@ -16,7 +16,9 @@ from airflow_cloudfiles.engine.options.values import boolean, separator
 class TextOptions(FormatOptions):
     """The validated options of plain text."""
 
-    encoding: str = option("encoding", charset, default=UTF8, also=("charset",))
+    encoding: str = option(
+        "encoding", replace(charset, ignores_empty=False), default=UTF8, also=("charset",)
+    )
     """Encoding of the files, for instance `UTF-16LE` or `ISO-8859-1`. Only UTF-8 is read in parts.
     A file with the byte order mark of UTF-16 or UTF-32 is read as that where none is given."""
     line_sep: str | None = option("lineSep", separator, default=None, shown=r"`\n`, `\r\n` or `\r`")
