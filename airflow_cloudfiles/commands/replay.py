@@ -93,7 +93,7 @@ def _replay(given: argparse.Namespace) -> Outcome:
 
 
 def _newest_run(state: ObjectStore) -> dict[str, Any]:
-    """What the newest run of the stream was told; nothing when there was none."""
+    """What the newest run of the stream was given; nothing when there was none."""
     specs = sorted(
         state.list(f"{RUNS_PREFIX}/"), key=lambda entry: entry.modification_time_us, reverse=True
     )

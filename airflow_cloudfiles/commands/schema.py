@@ -45,17 +45,17 @@ def _list(given: argparse.Namespace) -> Outcome:
     history = SchemaHistory(given.location)
     history.show()  # refuses a location where no schema is
     versions = history.versions()
-    value = [_told(entry) for entry in versions]
+    value = [_as_json(entry) for entry in versions]
     rows = [
         [
             str(entry.version),
             entry.created[:19],
             str(entry.reason.get("change", "?")) + (" (pinned)" if entry.pin else ""),
-            str(told["columns"]),
+            str(shown["columns"]),
             entry.reason.get("by") or "",
             _what(entry),
         ]
-        for entry, told in zip(versions, value, strict=True)
+        for entry, shown in zip(versions, value, strict=True)
     ]
     head = ["version", "written (UTC)", "change", "columns", "by", "what"]
     return Outcome(value, _table([head, *rows]))
@@ -64,7 +64,7 @@ def _list(given: argparse.Namespace) -> Outcome:
 def _show(given: argparse.Namespace) -> Outcome:
     entry = SchemaHistory(given.location).show(given.version)
     value = {
-        **_told(entry),
+        **_as_json(entry),
         "data_schema": entry.data_schema,
         "partition_schema": entry.partition_schema,
     }
@@ -124,10 +124,10 @@ def _appended(entry: SchemaEntry) -> Outcome:
         f"Version {entry.version} is written ({entry.reason['change']}, columns of version "
         f"{entry.reason['to']}). The next start of the stream reads with it."
     )
-    return Outcome(_told(entry), text)
+    return Outcome(_as_json(entry), text)
 
 
-def _told(entry: SchemaEntry) -> dict[str, Any]:
+def _as_json(entry: SchemaEntry) -> dict[str, Any]:
     """A version for programs, without its columns."""
     fields = (*entry.data_schema["fields"], *entry.partition_schema["fields"])
     return {
@@ -144,20 +144,20 @@ def _told(entry: SchemaEntry) -> dict[str, Any]:
 def _what(entry: SchemaEntry) -> str:
     """A version's reason in some words."""
     reason = entry.reason
-    told = []
+    parts = []
     if fields := reason.get("fields"):
-        told.append("new: " + few([quoted(each) for each in fields]))
+        parts.append("new: " + few([quoted(each) for each in fields]))
     if widened := reason.get("widened"):
-        told.append("wider: " + few(widened))
+        parts.append("wider: " + few(widened))
     if "to" in reason:
-        told.append(f"as version {reason['to']}")
+        parts.append(f"as version {reason['to']}")
     if reason.get("change") == "inferred":
-        told.append(f"from {reason.get('files', '?')} files")
+        parts.append(f"from {reason.get('files', '?')} files")
     if differences := reason.get("differences"):
-        told.append(few(differences))
+        parts.append(few(differences))
     if reason.get("note"):
-        told.append(str(reason["note"]))
-    return "; ".join(told)
+        parts.append(str(reason["note"]))
+    return "; ".join(parts)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

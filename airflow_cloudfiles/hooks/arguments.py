@@ -86,23 +86,23 @@ class StreamArguments:
         )
 
     def engine_options(self) -> dict[str, str]:
-        """The options as texts, without those that are arguments of the task.
+        """The options as strings, without those that are arguments of the task.
 
         Raises:
             OptionError: An option repeats an argument with another value.
         """
-        texts = {}
+        strings = {}
         for name, value in self.options.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
             argument = _OPTION_OF_ARGUMENT.get(name.lower())
             if argument is None:
-                texts[name] = text
+                strings[name] = text
             elif text != getattr(self, argument):
                 raise OptionError(
                     f"Option {name}={text!r} contradicts the task's argument {argument}="
                     f"{getattr(self, argument)!r}. Remove it from options."
                 )
-        return texts
+        return strings
 
     def validated(self) -> StreamArguments:
         """The same stream, after all options were found valid.

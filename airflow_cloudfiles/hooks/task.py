@@ -49,13 +49,13 @@ def set_retry_defaults(kwargs: MutableMapping[str, Any], *, heals: bool) -> None
         kwargs: The arguments on their way to Airflow's base operator.
         heals: Whether a retry of this task heals a schema change.
     """
-    said = {**(kwargs.get("default_args") or {}), **kwargs}
+    given = {**(kwargs.get("default_args") or {}), **kwargs}
     defaults: dict[str, object] = {"retries": DEFAULT_RETRIES}
     if heals and HEALING_POLICY is not None:
         defaults["retry_policy"] = HEALING_POLICY
     elif heals:
         defaults["retry_delay"] = FALLBACK_RETRY_DELAY
-    kwargs.update({name: value for name, value in defaults.items() if name not in said})
+    kwargs.update({name: value for name, value in defaults.items() if name not in given})
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def task_errors() -> Iterator[None]:
 def run_id_of(context: Mapping[str, Any]) -> str:
     """Name one try of one task instance, in characters that every store and file system takes.
 
-    Two tries never share a name: what the replaced characters told apart is kept as a hash.
+    Two tries never share a name: a hash keeps what the replaced characters distinguished.
     """
     ti = context["ti"]
     parts = [ti.dag_id, ti.run_id, ti.task_id]

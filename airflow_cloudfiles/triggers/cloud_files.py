@@ -197,7 +197,7 @@ async def _checks(
 
 
 def _plain(item: tuple[str, object]) -> list[str]:
-    """An argument as texts, whatever order its options were written in."""
+    """An argument as strings, whatever order its options were written in."""
     name, value = item
     if isinstance(value, Mapping):
         return [f"{name}.{option}={text!r}" for option, text in value.items()]

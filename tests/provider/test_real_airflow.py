@@ -177,7 +177,7 @@ def test_a_deferred_sensor_is_woken_by_a_message_and_takes_it_in_its_worker(
     assert [path for path in files if secret.encode() in path.read_bytes()] == []
 
 
-def test_an_arrival_rings_once_and_past_days_join_the_same_state(
+def test_an_arrival_fires_once_and_past_days_join_the_same_state(
     airflow: AirflowHome, root: Path
 ) -> None:
     """Two examples on one state: when files arrive, and over past days."""

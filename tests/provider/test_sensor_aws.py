@@ -43,7 +43,7 @@ def _stream(source: str, queue: str, state: Path) -> dict[str, Any]:
     }
 
 
-async def _rung(left: TaskDeferred) -> Any:
+async def _fired(left: TaskDeferred) -> Any:
     """What the trigger of a deferred task says first, in a triggerer's place."""
     path, arguments = left.trigger.serialize()
     assert SECRET not in f"{path} {arguments} {left.trigger!r}"
@@ -71,7 +71,7 @@ def test_a_message_is_deleted_when_the_file_log_has_its_file(
         with pytest.raises(TaskDeferred) as left:
             sensor.execute({})  # type: ignore[typeddict-item]
         put(aws, source, "a b.json")
-        assert asyncio.run(_rung(left.value)).payload["arrived"]
+        assert asyncio.run(_fired(left.value)).payload["arrived"]
         assert queue_size(aws, queue) == 1  # the trigger takes nothing
     else:
         assert not sensor.poke({}).is_done  # type: ignore[typeddict-item]

@@ -115,7 +115,7 @@ def test_an_option_that_cannot_work_breaks_the_dag(tmp_path: Path) -> None:
         _trigger(tmp_path, options={"cloudFiles.awsAccessKey": "AKIA"}).serialize()
 
 
-def test_it_rings_once_and_not_for_ever(tmp_path: Path, looks: Looks) -> None:  # B145
+def test_it_fires_once_and_not_for_ever(tmp_path: Path, looks: Looks) -> None:  # B145
     async def watch() -> list[Any]:
         fired: list[Any] = []
 

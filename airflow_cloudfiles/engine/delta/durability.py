@@ -58,7 +58,7 @@ def durable_commit(
 
     Args:
         location: Of the table.
-        what: For the error, as in `DeltaLocation.speaking`.
+        what: For the error, as in `DeltaLocation.translate_errors`.
         table: The table, unless it is being created.
 
     Yields:

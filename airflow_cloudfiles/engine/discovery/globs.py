@@ -110,7 +110,7 @@ class SourcePattern:
 
 
 def _upper_parts(pattern: str) -> list[re.Pattern[str]]:
-    """What folders must look like under the default reading, as far down as can be told.
+    """What folders must look like under the default reading, as far down as is known.
 
     Down to the part with the first `*`, which crosses folders; the last part is only a beginning.
     """

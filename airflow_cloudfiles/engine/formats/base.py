@@ -1,6 +1,6 @@
 """What does the stream ask of a format?
 
-Three doors, each with one implementation a format (`options/formats/registry.py` knows which):
+Three protocols, each with one implementation a format (`registry.py` knows which):
 
 - An `Inference` learns the schema of files.
 - A `BlockReader` turns blocks of complete lines, of one or many files at once, into record batches.
@@ -184,4 +184,4 @@ class Inference(Protocol):
         """
 
     def result(self) -> StructType:
-        """What is known: columns in order of appearance, `NullType` where no value told a type."""
+        """The columns in order of appearance, `NullType` where no value has shown a type."""

@@ -7,7 +7,7 @@ from typing import Final
 MAX_COLUMN_DEPTH: Final = 100
 """A field that is nested deeper is never a column."""
 SAMPLE_CHARACTERS: Final = 1000
-"""A message has no room for a longer value."""
+"""A message shows no longer value."""
 
 
 def cut_sample(text: str) -> str:

@@ -55,7 +55,7 @@ RANDOM_ACCESS: Final = frozenset({"orc", "parquet"})
 
 
 def kind_of(options: CloudFilesOptions) -> str:
-    """The format, told apart where options make another one of it."""
+    """The format, distinguished where options make another one of it."""
     own = options.format_options
     if isinstance(own, JsonOptions) and own.multi_line:
         return "json document"

@@ -79,7 +79,7 @@ def run(spec: JobSpec) -> dict[str, Any]:
         else:
             _ingest(spec, report, durations)
         report["outcome"] = "succeeded"
-    except Exception as error:  # noqa: BLE001 - whatever it was is told in the report
+    except Exception as error:  # noqa: BLE001 - the report has it, whatever it was
         ours = _as_ours(error)
         _log.log(
             logging.ERROR, "%s: %s", type(ours).__name__, ours, exc_info=ours is not error and error
@@ -155,8 +155,8 @@ def _workers(spec: JobSpec) -> Workers | None:
     """Who may help to look at a large sample: the cluster if there is one, else this machine."""
     if os.environ.get(LAUNCHED) == "submit":
         return SparkWorkers(partial(session, spec), count=ASSUMED_WORKERS, start_seconds=15.0)
-    said = f"{spec.spark_conf.get('spark.master')} {os.environ.get('PYSPARK_SUBMIT_ARGS')}"
-    limit = re.search(r"local\[(\d+)", said)
+    given = f"{spec.spark_conf.get('spark.master')} {os.environ.get('PYSPARK_SUBMIT_ARGS')}"
+    limit = re.search(r"local\[(\d+)", given)
     return local_workers(int(limit[1]) if limit else None)
 
 
@@ -194,8 +194,8 @@ def _ingest(spec: JobSpec, report: dict[str, Any], durations: dict[str, float]) 
             durations["query_seconds"] = round(time.monotonic() - clock, 3)
             spark.stop()
             _add_counts(report, spec, before, began)
-            said = filter(None, (*resolved.warnings, zone))
-            report["warnings"] = [*said, *report.get("warnings", [])]
+            noticed = filter(None, (*resolved.warnings, zone))
+            report["warnings"] = [*noticed, *report.get("warnings", [])]
 
 
 def _widening(spec: JobSpec) -> WideningRule | None:
@@ -213,7 +213,7 @@ def session(spec: JobSpec) -> SparkSession:
     from airflow_cloudfiles.engine.spark.register import register  # noqa: PLC0415
 
     builder = SparkSession.builder.appName(f"cloudfiles-{spec.run_id}")
-    # Whoever launched the driver has said master and defaults already, before the user's own.
+    # Whoever launched the driver has set master and defaults already, before the user's own.
     launched = os.environ.get(LAUNCHED)
     master = spec.spark_conf.get("spark.master", "local[*]")
     defaults = {} if launched else {"spark.master": master, **default_conf(master)}
@@ -341,7 +341,7 @@ def _summary(spec: JobSpec, before: int) -> dict[str, Any]:
 def _batch_warnings(spec: JobSpec, total: dict[str, int]) -> list[str]:
     """What of the input is not in the table, or is not what was discovered."""
     apart = "badrecordspath" in {name.lower() for name in spec.options}
-    told = {
+    sentences = {
         "missing_files": "files were gone and were skipped.",
         "corrupt_files": "damaged files, or parts of large ones, were given up where the damage "
         "begins (ignoreCorruptFiles); the task's log names them.",
@@ -352,4 +352,4 @@ def _batch_warnings(spec: JobSpec, total: dict[str, int]) -> list[str]:
         if apart
         else "invalid records were dropped (DROPMALFORMED).",
     }
-    return [f"{total[key]} {what}" for key, what in told.items() if total.get(key)]
+    return [f"{total[key]} {what}" for key, what in sentences.items() if total.get(key)]

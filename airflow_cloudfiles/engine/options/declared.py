@@ -51,11 +51,11 @@ class Option(Generic[Value]):
         """Whether it is set by this package itself, between its own processes."""
         return self.name.lower().startswith(_INTERNAL)
 
-    def texts(self, given: Mapping[str, str]) -> dict[str, str]:
+    def strings(self, given: Mapping[str, str]) -> dict[str, str]:
         """What was given for it, by the name it was given under.
 
         Args:
-            given: The texts of options, by their names in lower case.
+            given: The strings of options, by their names in lower case.
         """
         found = {name: given[name.lower()] for name in self.names if name.lower() in given}
         return {name: text for name, text in found.items() if text or not self.kind.ignores_empty}
@@ -64,24 +64,24 @@ class Option(Generic[Value]):
         """Its value, or its default.
 
         Args:
-            given: As in `texts`.
+            given: As in `strings`.
 
         Raises:
             OptionError: A value of the wrong kind, two names with two values, or no value where one
                 is required.
         """
-        texts = self.texts(given)
-        if not texts:
+        strings = self.strings(given)
+        if not strings:
             if self.required:
                 raise OptionError(self.required)
             return cast("Value", self.default)
-        values = {name: self.kind.read(name, text) for name, text in texts.items()}
+        values = {name: self.kind.read(name, text) for name, text in strings.items()}
         first, *others = values
         for name in others:
             if values[name] != values[first]:
                 raise OptionError(
-                    f"{first}={cut(texts[first])!r} and {name}={cut(texts[name])!r} are two names "
-                    "of one option. Give one."
+                    f"{first}={cut(strings[first])!r} and {name}={cut(strings[name])!r} are two "
+                    "names of one option. Give one."
                 )
         return values[first]
 
@@ -156,7 +156,7 @@ def values_of(group: type, given: Mapping[str, str]) -> dict[str, Any]:
 
     Args:
         group: The dataclass.
-        given: The texts of options, by their names in lower case.
+        given: The strings of options, by their names in lower case.
 
     Raises:
         OptionError: A value of the wrong kind, or a required option that was not given.
@@ -164,7 +164,7 @@ def values_of(group: type, given: Mapping[str, str]) -> dict[str, Any]:
     return {
         name: each.value_in(given)
         for name, each in options_of(group).items()
-        if each.required or each.texts(given)
+        if each.required or each.strings(given)
     }
 
 
@@ -180,7 +180,7 @@ class OptionGroup:
         """Validate the options of this class.
 
         Args:
-            given: The texts of options, by their names in lower case.
+            given: The strings of options, by their names in lower case.
 
         Raises:
             OptionError: A value of the wrong kind, or options that contradict each other.

@@ -1,4 +1,4 @@
-"""Which names of options are known, and what is said to the others?
+"""Which names of options are known, and how is any other refused?
 
 Derived from the declarations: of the source's options (`cloud_files.py`, `discovery.py`), of each
 format (`formats`), of the sink (`sink.py`), and of what is refused (`refusals.py`).
@@ -59,7 +59,7 @@ def check_names(
     """Refuse every key that this version does not obey, each with what to do instead.
 
     Args:
-        given: The texts of options, by their names in lower case.
+        given: The strings of options, by their names in lower case.
         typed: The names as they were typed, by their lower-case form.
         groups: The dataclasses that declare the options of a source.
         format_name: The format of the source.

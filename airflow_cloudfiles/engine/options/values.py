@@ -210,4 +210,4 @@ names = Kind("names, separated by commas", _names)
 lines = Kind("lines", lambda _, text: tuple(filter(None, text.split("\n"))))
 """Texts, one a line."""
 rewrites = Kind("JSON object", _rewrites)
-"""The pairs of a JSON object of texts."""
+"""The pairs of a JSON object of strings."""

@@ -308,7 +308,7 @@ def _watch(query: Any, run: str) -> None:
             if not query.isActive:
                 break
             _followed[run].publish()
-        except Exception as failure:  # noqa: BLE001 - tried again; at the end it is told
+        except Exception as failure:  # noqa: BLE001 - tried again; at the end it is raised
             _log.debug("Not published: %s", failure)
         time.sleep(_WATCH_SECONDS)
     _finish(run)

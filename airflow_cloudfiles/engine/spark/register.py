@@ -75,7 +75,7 @@ def register(spark: SparkSession) -> None:
 
     Args:
         spark: A session of Spark 4.2 or later. Over Spark Connect the data sources work, but the
-            reader must be told the `checkpointLocation` too.
+            reader must be given the `checkpointLocation` too.
     """
     _use_this_python(spark)
     spark.dataSource.register(CloudFilesDataSource)
@@ -220,16 +220,16 @@ def _load(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs
         return original(self, *args, **kwargs)
     schema = call.pop("schema", None) or _last(self, "schema")
     given = {key: value for key, value in call.items() if key not in names}
-    said = _options_of(self, given)
-    path = call.get("path") or said.get("path")
+    set_before = _options_of(self, given)
+    path = call.get("path") or set_before.get("path")
     options = CloudFilesOptions.parse(
-        _as_typed(self, said), has_schema=schema is not None, path=path and str(path)
+        _as_typed(self, set_before), has_schema=schema is not None, path=path and str(path)
     )
     if schema is not None:
         self.schema(_completed(schema, options))
     for conf, option in SAMPLE_CONFS.items():
         value = self._spark.conf.get(conf, None)
-        if value is not None and option.lower() not in said:
+        if value is not None and option.lower() not in set_before:
             self.option(option, value)
     self.option("cloudFiles.internal.parallelism", self._spark.sparkContext.defaultParallelism)
     self.option(CASE_SENSITIVE, self._spark.conf.get("spark.sql.caseSensitive", "false"))
@@ -292,8 +292,8 @@ def _completed(schema: Any, options: CloudFilesOptions) -> StructType:
 def _start(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs: Any) -> Any:
     """`DataStreamWriter.start` and `toTable`: hand the checkpoint location over to the source."""
     _refuse_partitions(self, kwargs)
-    tokens, told = tokens_of(self._df)
-    if not tokens and not told:
+    tokens, located = tokens_of(self._df)
+    if not tokens and not located:
         return original(self, *args, **kwargs)
     named = ("path", "tableName", "format", "outputMode", "partitionBy", "queryName")
     extra = {key: value for key, value in kwargs.items() if key not in named}
@@ -331,7 +331,7 @@ def _start(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs
         None if mirror is None else str(mirror.folder),
     )
     return _handed_over(
-        lambda: original(self, *args, **kwargs), (tokens or told)[0], locations, mirror
+        lambda: original(self, *args, **kwargs), (tokens or located)[0], locations, mirror
     )
 
 
@@ -409,20 +409,20 @@ def tokens_of(frame: DataFrame) -> tuple[list[str], list[str]]:
     """The hand-over tokens of the cloudFiles sources in a query.
 
     Returns:
-        Those of the sources that were not told where their state is, and those of the others.
+        Those of the sources that were not given their checkpoint location, and those of the others.
     """
     plan = getattr(frame, "_jdf", None)
     if plan is None:
         return [], []
     leaves = plan.queryExecution().logical().collectLeaves()
     tokens: list[str] = []
-    told: list[str] = []
+    located: list[str] = []
     for index in range(leaves.size()):
         options = _leaf_options(leaves.apply(index))
         token = options.get(STATE_HANDOFF.lower())
         if token:
-            (told if options.get(_CHECKPOINT) else tokens).append(token)
-    return list(dict.fromkeys(tokens)), list(dict.fromkeys(told))
+            (located if options.get(_CHECKPOINT) else tokens).append(token)
+    return list(dict.fromkeys(tokens)), list(dict.fromkeys(located))
 
 
 def _leaf_options(leaf: Any) -> dict[str, str]:

@@ -246,7 +246,7 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._intake
 
     def _locations(self) -> QueryLocations:
-        """Where the state is: said to the reader, or handed over by `writeStream`."""
+        """Where the state is: given to the reader, or handed over by `writeStream`."""
         handed = handoff.receive(self._options.token) if self._options.token else None
         if self._options.checkpoint_location is not None:
             mirror = handed.mirror if handed else None

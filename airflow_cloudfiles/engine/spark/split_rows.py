@@ -2,7 +2,7 @@
 
 In a job the source emits what to read, and the sink reads it (`sink`). What is in a row may
 come from a file, so a row is data: nothing in it is ever executed, and a column is a split only
-because the job said so, never because of its name.
+because the job asked for it, never because of its name.
 
 1. The job makes a token for each query and gives it to the source and to the sink as an option.
    Without one, the source emits rows and the sink writes rows, whatever their columns are called.

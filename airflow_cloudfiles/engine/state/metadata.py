@@ -158,8 +158,8 @@ def decode_metadata(content: bytes, *, name: str) -> StreamMetadata:
         started_us = value.get("startedUs")
     except (ValueError, TypeError, KeyError, AttributeError) as failure:
         raise _damaged(name) from failure
-    are_texts = all(isinstance(field, str) for field in fields)
-    if not are_texts or not _is_id(fields[0]) or not isinstance(include_existing, bool):
+    are_strings = all(isinstance(field, str) for field in fields)
+    if not are_strings or not _is_id(fields[0]) or not isinstance(include_existing, bool):
         raise _damaged(name)
     if type(started_us) is not int and started_us is not None:
         raise _damaged(name)

@@ -72,7 +72,7 @@ class MemoryStore(FlatStore):
     """
 
     _order = Order(key_bytes, last="\udcff")
-    """By the bytes of a key, of which there are more than texts in UTF-8 have."""
+    """By the bytes of a key, of which there are more than strings in UTF-8 have."""
 
     def __init__(self, uri: str, *, page_size: int = 1000, lists: Lists = "in order") -> None:
         super().__init__(uri, page_size=page_size)

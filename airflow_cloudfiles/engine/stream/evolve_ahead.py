@@ -107,7 +107,7 @@ def before_run(
 def before_definition(options: CloudFilesOptions, resolved: ResolvedSchema) -> ResolvedSchema:
     """Discover and evolve ahead where a DataFrame is defined, if the state of the query is known.
 
-    It is, when the reader is told the `checkpointLocation`, or the schema log is in it.
+    It is, when the reader is given the `checkpointLocation`, or the schema log is in it.
     """
     known = (options.checkpoint_location, options.schema_location)
     states = (uri for uri in known if uri and read_metadata(open_store(uri)) is not None)

@@ -162,8 +162,8 @@ def _widen_by_values(
 ) -> StructType:
     """Widen to the types of the values that the reader would rescue."""
     wider = WiderTypes(schema, context.options)
-    for texts in _rescued(context, sample):
-        wider.add(texts)
+    for strings in _rescued(context, sample):
+        wider.add(strings)
     noted.files.update(wider.files)
     return wider.schema
 

@@ -76,7 +76,7 @@ def widened(
 ) -> CloudFilesError | None:
     """Look whether rescued values ask for wider types, and widen the schema if they do.
 
-    Cheap as long as they do not: text of numbers is looked at for formats of texts, and each file
+    Cheap as long as they do not: text of numbers is looked at for formats of strings, and each file
     once for formats whose files say their types.
 
     Args:

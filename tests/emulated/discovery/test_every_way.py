@@ -183,7 +183,7 @@ def test_the_state_can_live_beside_the_files(place, tmp_path, monkeypatch):
         assert recorded(intake) == ["a.json", "b.json"]
 
 
-def test_an_arrival_rings_until_it_is_recorded_and_says_nothing_more(place, tmp_path):
+def test_an_arrival_fires_until_it_is_recorded_and_reports_nothing_more(place, tmp_path):
     with contextlib.closing(place.open(tmp_path / "state")) as intake:
         intake.discover()
         assert not intake.has_arrivals()
@@ -195,7 +195,7 @@ def test_an_arrival_rings_until_it_is_recorded_and_says_nothing_more(place, tmp_
         assert intake.has_arrivals()  # recorded, not ingested
 
 
-def test_what_arrives_after_a_run_that_failed_rings(notified, tmp_path):  # B145
+def test_what_arrives_after_a_run_that_failed_fires(notified, tmp_path):  # B145
     deduplication = EventDeduplication()
     with contextlib.closing(notified.open(tmp_path / "state")) as intake:
         intake.discover()

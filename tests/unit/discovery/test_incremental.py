@@ -295,7 +295,7 @@ def test_an_interrupted_listing_is_continued_and_the_next_is_full(broken):
     assert broken.all_found
 
 
-def test_a_doorbell_looks_at_what_an_interrupted_listing_has_behind_it(broken):
+def test_a_check_lists_what_an_interrupted_listing_has_behind_it(broken):
     broken.recorder.record(list(broken.source.list()), "listing")
     listing = broken.listing()
     assert not listing.has_new(broken.recorder)

@@ -4,8 +4,8 @@ An event names a place in a bucket. It is a candidate when that place, rewritten
 `cloudFiles.pathRewrites`, is below the source. A queue may carry the events of a whole bucket, so
 others are no mistake.
 
-The store is asked where the event does not suffice: a rename has no size, some servers send
-no etag; another version is told by the values of the store, which a listing sees too; a mounted
+The store is asked where the event does not suffice: a rename has no size, some servers send no
+etag; another version is recognized by the values of the store, which a listing sees too; a mounted
 bucket has its own.
 """
 

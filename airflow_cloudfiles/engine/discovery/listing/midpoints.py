@@ -29,7 +29,7 @@ def midpoint(low: str, high: str) -> str | None:
 
 
 def common(first: str, second: str) -> int:
-    """How many characters two texts begin with alike."""
+    """How many characters two strings begin with alike."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((at for at, (one, other) in pairs if one != other), min(len(first), len(second)))
 

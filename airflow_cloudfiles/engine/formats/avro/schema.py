@@ -36,7 +36,7 @@ _MAX_NODES: Final = 100_000
 """A schema that is larger when all its named types are written out is refused."""
 _MAX_FIXED_BYTES: Final = 2**30
 _DECIMAL_BYTES: Final = 16
-"""A decimal of more bytes has room for more digits than a column can take."""
+"""A decimal of more bytes has more digits than a column can take."""
 VALUE: Final = "v"
 KEY: Final = "k"
 

@@ -79,7 +79,7 @@ class Calendar:
             leaves: For each leaf of its type, whether it is INT96; consumed.
 
         Raises:
-            OSError: There are dates that cannot be told apart, or not be converted.
+            OSError: There are dates that cannot be distinguished, or not be converted.
         """
 
         def change(leaf: pa.Array) -> pa.Array:

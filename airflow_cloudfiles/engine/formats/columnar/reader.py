@@ -198,8 +198,8 @@ class ColumnarReader(ABC):
             present = there(fields[place])
             if present is not None:
                 places = np.flatnonzero(present)
-                texts = json_strings.json_of(_taken(fields[place], places))
-                _add(members, plan.root.names[place], places.tolist(), texts)
+                strings = json_strings.json_of(_taken(fields[place], places))
+                _add(members, plan.root.names[place], places.tolist(), strings)
         self.counts.rescued_rows += len(members)
         end = path_end(uri)
         whole = {row: ("{" + ",".join(found) + end).encode() for row, found in members.items()}
@@ -283,11 +283,11 @@ def _taken(array: pa.Array, places: np.ndarray) -> pa.Array:
 
 
 def _add(
-    members: dict[int, list[str]], name: str, places: list[int], texts: json_strings.Strings
+    members: dict[int, list[str]], name: str, places: list[int], strings: json_strings.Strings
 ) -> None:
     """Add a member to the rescued data of rows."""
     key = quote(name) + ":"
-    for place, text in zip(places, texts, strict=True):
+    for place, text in zip(places, strings, strict=True):
         if text is not None:
             members.setdefault(place, []).append(key + text)
 

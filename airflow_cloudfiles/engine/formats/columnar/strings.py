@@ -1,6 +1,6 @@
 """How does a value of a binary format look as JSON?
 
-The texts of rescued data: numbers as JSON numbers, dates and times as ISO strings, binary as
+The strings of rescued data: numbers as JSON numbers, dates and times as ISO strings, binary as
 base64, nested values as they are nested. A value is never shortened or rounded on the way.
 """
 
@@ -41,7 +41,7 @@ _NOT_FINITE: Final = {"inf": '"Infinity"', "-inf": '"-Infinity"', "nan": '"NaN"'
 
 
 def json_of(array: pa.Array) -> Strings:
-    """JSON texts of all values of an array, of whatever type."""
+    """JSON strings of all values of an array, of whatever type."""
     array = plain(array)
     kind = array.type
     if pa.types.is_null(kind):
@@ -156,11 +156,11 @@ def _times(array: pa.Array) -> Strings:
 
 def _variants(array: pa.Array) -> Strings:
     """What they say; the parts of those that say nothing."""
-    told = columnar_variant.texts(array)
-    if all(told):
-        return told
+    whole = columnar_variant.strings(array)
+    if all(whole):
+        return whole
     parts = json_of_structs(array)
-    return [text or part for text, part in zip(told, parts, strict=True)]
+    return [text or part for text, part in zip(whole, parts, strict=True)]
 
 
 def json_of_structs(array: pa.Array) -> Strings:

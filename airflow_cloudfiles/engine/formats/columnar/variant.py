@@ -247,7 +247,7 @@ _RULES: Final[dict[pa.DataType, Callable[[Any], bytes]]] = {
 }
 
 
-def texts(array: pa.Array) -> list[str | None]:
+def strings(array: pa.Array) -> list[str | None]:
     """Values as JSON; `None` where a row has another text: it is null, or no VARIANT."""
     found = assemble(array)
     result: list[str | None] = []

@@ -4,7 +4,7 @@ The life of one `CsvBlock.read`:
 
 1. Plain records are taken apart at once, odd ones by themselves. A record that is not valid is
    kept, dropped or fails, as the mode says.
-2. Columns of texts become columns of values; they tell which rows hold one that does not fit.
+2. Columns of strings become columns of values; they tell which rows hold one that does not fit.
 3. What did not find its column is put into the rescued data column, the corrupt record column, or
    wherever else the mode says.
 """
@@ -80,16 +80,16 @@ class _OddRow:
 
 @dataclass(slots=True)
 class _Rows:
-    """The rows of the block, as texts.
+    """The rows of the block, as strings.
 
     Attributes:
         records: For each row, which record it was.
-        texts: Columns, by position in the file.
+        strings: Columns, by position in the file.
         odd: Positions of the rows that were read by themselves, with these.
     """
 
     records: Positions
-    texts: dict[int, pa.StringArray]
+    strings: dict[int, pa.StringArray]
     odd: dict[int, _OddRow] = field(default_factory=dict)
 
 
@@ -140,23 +140,23 @@ class CsvBlock:
 
     def _rows(self) -> _Rows:
         """All rows, in the order of their records."""
-        kept, texts = self._plain_rows()
+        kept, strings = self._plain_rows()
         odd = list(self._odd_rows())
         if not odd:
-            return _Rows(kept, texts)
+            return _Rows(kept, strings)
         of = np.concatenate([kept, np.array([row.record for row in odd], np.int64)])
         order = np.argsort(of)
         indices = pa.array(order)
-        for place, plain in texts.items():
+        for place, plain in strings.items():
             values = [
                 row.values[place] if row.values and place < len(row.values) else None for row in odd
             ]
-            texts[place] = pa.concat_arrays([plain, pa.array(values, pa.string())]).take(indices)
+            strings[place] = pa.concat_arrays([plain, pa.array(values, pa.string())]).take(indices)
         rows = np.flatnonzero(order >= len(kept)).tolist()
-        return _Rows(of[order], texts, dict(zip(rows, odd, strict=True)))
+        return _Rows(of[order], strings, dict(zip(rows, odd, strict=True)))
 
     def _plain_rows(self) -> tuple[Positions, dict[int, pa.StringArray]]:
-        """Which records are plain, and the columns of their texts."""
+        """Which records are plain, and the columns of their strings."""
         records, width = self._records, self._columns.usual_width
         text = b"" if self._parsing.is_thorough or not width else records.plain_text()
         if not text or not self._parsing.plain.can_read(text):
@@ -167,8 +167,8 @@ class CsvBlock:
         kept = records.of_kind(PLAIN)
         records.kinds[kept[plain.ragged]] = ODD
         kept = np.delete(kept, plain.ragged)
-        texts = dict.fromkeys(self._wanted, pa.nulls(len(kept), pa.string()))
-        return kept, texts | dict(zip(wanted, plain.arrays, strict=False))
+        strings = dict.fromkeys(self._wanted, pa.nulls(len(kept), pa.string()))
+        return kept, strings | dict(zip(wanted, plain.arrays, strict=False))
 
     def _odd_rows(self) -> Iterator[_OddRow]:
         """Read the odd records, and decide about those that are not valid."""
@@ -241,16 +241,16 @@ class CsvBlock:
         found: dict[int, pa.Array] = {}
         self._misfits: set[int] = set()
         for place in self._wanted:
-            target, texts = self._columns.targets[place], rows.texts[place]
+            target, strings = self._columns.targets[place], rows.strings[place]
             if target is None:
-                lost = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False))
+                lost = np.flatnonzero(strings.is_valid().to_numpy(zero_copy_only=False))
             else:
                 cast = self._parsing.casts[target]
                 found[target], lost = (
-                    cast.one_by_one(texts) if self._parsing.is_thorough else cast(texts)
+                    cast.one_by_one(strings) if self._parsing.is_thorough else cast(strings)
                 )
             if len(lost) and self._policy.rescues:
-                rescued.add(self._columns.names[place], lost, texts.take(pa.array(lost)))
+                rescued.add(self._columns.names[place], lost, strings.take(pa.array(lost)))
             else:
                 self._misfits.update(lost.tolist())
         return [

@@ -1,7 +1,7 @@
-"""How are the texts of a column converted all at once?
+"""How are the strings of a column converted all at once?
 
-Each type has a rule which texts are *easy*: Arrow's own cast takes them and gives what Spark gives.
-The hard rest goes through `csv.converters`, each distinct text once. What is null is
+Each type has a rule which strings are *easy*: Arrow's own cast takes them and gives what Spark
+gives. The hard rest goes through `csv.converters`, each distinct string once. What is null is
 neither.
 """
 
@@ -39,7 +39,7 @@ class Cast:
     """The conversion of one column.
 
     Attributes:
-        kind: What its texts become.
+        kind: What its strings become.
         convert: The conversion of one text, which is the reference.
         times: Converts dates and times.
         numbers: Which numbers a floating column holds.
@@ -50,140 +50,142 @@ class Cast:
     times: TimePatterns
     numbers: NumberRule = SPARK
 
-    def __call__(self, texts: pa.StringArray) -> tuple[pa.Array, Positions]:
+    def __call__(self, strings: pa.StringArray) -> tuple[pa.Array, Positions]:
         """Convert a column.
 
         Returns:
-            The array, and the positions of the texts that do not fit, which are null in it.
+            The array, and the positions of the strings that do not fit, which are null in it.
         """
         if pa.types.is_string(self.kind) or pa.types.is_binary(self.kind):
-            return texts.cast(self.kind), NONE
+            return strings.cast(self.kind), NONE
         if pa.types.is_temporal(self.kind):
-            return self._times(texts)
+            return self._times(strings)
         if pa.types.is_decimal(self.kind) and self.times.locale is not ENGLISH:
-            return self.one_by_one(texts)
-        array = _easily(texts, self.kind)
+            return self.one_by_one(strings)
+        array = _easily(strings, self.kind)
         if pa.types.is_floating(self.kind):
-            doubtful = self.numbers.doubtful(texts, array)
+            doubtful = self.numbers.doubtful(strings, array)
             if doubtful is not None:
                 array = pc.if_else(pa.array(doubtful), pa.scalar(None, self.kind), array)
-        if array.null_count == texts.null_count:
+        if array.null_count == strings.null_count:
             return array, NONE
         hard = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
-        there = texts.is_valid().to_numpy(zero_copy_only=False)
-        return self._one_by_one(texts, array, hard[there[hard]])
+        there = strings.is_valid().to_numpy(zero_copy_only=False)
+        return self._one_by_one(strings, array, hard[there[hard]])
 
-    def _times(self, texts: pa.StringArray) -> tuple[pa.Array, Positions]:
-        array = _usual_times(texts, self.kind) if self.times.are_default else None
+    def _times(self, strings: pa.StringArray) -> tuple[pa.Array, Positions]:
+        array = _usual_times(strings, self.kind) if self.times.are_default else None
         if array is not None:
             return array, NONE
-        array, misfits = self.times.cast(texts, self.kind)
+        array, misfits = self.times.cast(strings, self.kind)
         return array, np.flatnonzero(misfits.to_numpy(zero_copy_only=False))
 
-    def one_by_one(self, texts: pa.StringArray) -> tuple[pa.Array, Positions]:
+    def one_by_one(self, strings: pa.StringArray) -> tuple[pa.Array, Positions]:
         """Convert a column by the reference alone."""
-        there = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False))
-        return self._one_by_one(texts, pa.nulls(len(texts), self.kind), there)
+        there = np.flatnonzero(strings.is_valid().to_numpy(zero_copy_only=False))
+        return self._one_by_one(strings, pa.nulls(len(strings), self.kind), there)
 
     def _one_by_one(
-        self, texts: pa.StringArray, array: pa.Array, hard: Positions
+        self, strings: pa.StringArray, array: pa.Array, hard: Positions
     ) -> tuple[pa.Array, Positions]:
-        coded = texts.take(pa.array(hard)).dictionary_encode()
+        coded = strings.take(pa.array(hard)).dictionary_encode()
         values = [self.convert(text) for text in coded.dictionary.to_pylist()]
         fitting = pa.array([None if value is MISFIT else value for value in values], self.kind)
         lost = np.array([value is MISFIT for value in values], np.bool_)
-        mask = np.zeros(len(texts), np.bool_)
+        mask = np.zeros(len(strings), np.bool_)
         mask[hard] = True
         found = pc.replace_with_mask(array, pa.array(mask), fitting.take(coded.indices))
         return found, hard[lost[coded.indices.to_numpy(zero_copy_only=False)]]
 
 
-def _easily(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
+def _easily(strings: pa.StringArray, kind: pa.DataType) -> pa.Array:
     """The values that Arrow converts as Spark does; the others are null."""
     for applies, rule in _RULES:
         if applies(kind):
-            return rule(texts, kind)
-    return pa.nulls(len(texts), kind)
+            return rule(strings, kind)
+    return pa.nulls(len(strings), kind)
 
 
-def _booleans(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
-    true = pc.equal(texts, "true")
-    easy = pc.or_(true, pc.equal(texts, "false"))
+def _booleans(strings: pa.StringArray, kind: pa.DataType) -> pa.Array:
+    true = pc.equal(strings, "true")
+    easy = pc.or_(true, pc.equal(strings, "false"))
     return pc.if_else(easy, true, pa.scalar(None, kind))
 
 
-def _integers(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
-    if only_has(texts, b"-0123456789"):
-        array = _cast(texts, kind)
+def _integers(strings: pa.StringArray, kind: pa.DataType) -> pa.Array:
+    if only_has(strings, b"-0123456789"):
+        array = _cast(strings, kind)
         if array is not None:
             return array
-    return _where(texts, rf"^-?[0-9]{{1,{_SAFE_DIGITS[kind.bit_width]}}}$", kind)
+    return _where(strings, rf"^-?[0-9]{{1,{_SAFE_DIGITS[kind.bit_width]}}}$", kind)
 
 
-def _floats(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
-    array = _cast(texts, kind) if only_has(texts, b"-.0123456789eE+") else None
+def _floats(strings: pa.StringArray, kind: pa.DataType) -> pa.Array:
+    array = _cast(strings, kind) if only_has(strings, b"-.0123456789eE+") else None
     if array is None:
-        array = _where(texts, r"^-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$", kind)
+        array = _where(strings, r"^-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$", kind)
     infinite = pc.is_inf(array)
     if pc.any(infinite).as_py():
         return pc.if_else(infinite, pa.scalar(None, kind), array)
     return array
 
 
-def _decimals(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
+def _decimals(strings: pa.StringArray, kind: pa.DataType) -> pa.Array:
     # Arrow's cast does not see an overflow between the digits it reads and the scale it makes.
-    longest = pc.max(pc.binary_length(texts)).as_py() or 0
-    if longest + kind.scale <= _MAX_DIGITS and only_has(texts, b"-.0123456789"):
-        array = _cast(texts, kind)
+    longest = pc.max(pc.binary_length(strings)).as_py() or 0
+    if longest + kind.scale <= _MAX_DIGITS and only_has(strings, b"-.0123456789"):
+        array = _cast(strings, kind)
         if array is not None:
             return array
     whole, scale = kind.precision - kind.scale, kind.scale
     fraction = rf"(\.[0-9]{{1,{scale}}})?" if scale else ""
-    return _where(texts, rf"^-?[0-9]{{1,{whole}}}{fraction}$" if whole else r"^$", kind)
+    return _where(strings, rf"^-?[0-9]{{1,{whole}}}{fraction}$" if whole else r"^$", kind)
 
 
-def _usual_times(texts: pa.StringArray, kind: pa.DataType) -> pa.Array | None:
+def _usual_times(strings: pa.StringArray, kind: pa.DataType) -> pa.Array | None:
     """Dates or timestamps to the second and beyond, if all are written in one of the usual ways."""
-    lengths = pc.min_max(pc.binary_length(texts)).as_py()
+    lengths = pc.min_max(pc.binary_length(strings)).as_py()
     shortest = lengths["min"] or 0
     if pa.types.is_date(kind):
-        usual = shortest == lengths["max"] == _DATE_LENGTH and only_has(texts, b"-0123456789")
-        return _cast(texts, kind) if usual else None
+        usual = shortest == lengths["max"] == _DATE_LENGTH and only_has(strings, b"-0123456789")
+        return _cast(strings, kind) if usual else None
     if shortest > _MOMENT_LENGTH and kind.tz is not None:
-        usual = only_has(texts, b"-0123456789:T .Z") and pc.all(pc.ends_with(texts, "Z")).as_py()
+        usual = (
+            only_has(strings, b"-0123456789:T .Z") and pc.all(pc.ends_with(strings, "Z")).as_py()
+        )
         if usual:
-            return _cast(texts, kind)
-    if shortest < _MOMENT_LENGTH or not only_has(texts, b"-0123456789:T ."):
+            return _cast(strings, kind)
+    if shortest < _MOMENT_LENGTH or not only_has(strings, b"-0123456789:T ."):
         return None
-    local = _cast(texts, pa.timestamp("us"))
+    local = _cast(strings, pa.timestamp("us"))
     return None if local is None else local.cast(pa.int64()).cast(kind)
 
 
-def only_has(texts: pa.StringArray, characters: bytes) -> bool:
-    """Whether all texts together have no other byte than these."""
-    return not data_of(texts).translate(None, characters)
+def only_has(strings: pa.StringArray, characters: bytes) -> bool:
+    """Whether all strings together have no other byte than these."""
+    return not data_of(strings).translate(None, characters)
 
 
-def data_of(texts: pa.StringArray) -> bytes:
-    """The bytes of all texts, one after the other."""
-    offsets, data = texts.buffers()[1:]
-    if data is None or not len(texts):
+def data_of(strings: pa.StringArray) -> bytes:
+    """The bytes of all strings, one after the other."""
+    offsets, data = strings.buffers()[1:]
+    if data is None or not len(strings):
         return b""
-    ends = np.frombuffer(offsets, np.int32, len(texts) + 1, texts.offset * 4)
+    ends = np.frombuffer(offsets, np.int32, len(strings) + 1, strings.offset * 4)
     found: bytes = data.slice(int(ends[0]), int(ends[-1] - ends[0])).to_pybytes()
     return found
 
 
-def _where(texts: pa.StringArray, pattern: str, kind: pa.DataType) -> pa.Array:
-    """Cast the texts of a pattern; the others are null."""
-    easy = pc.match_substring_regex(texts, pattern)
-    array = _cast(pc.if_else(easy, texts, pa.scalar(None, pa.string())), kind)
-    return pa.nulls(len(texts), kind) if array is None else array
+def _where(strings: pa.StringArray, pattern: str, kind: pa.DataType) -> pa.Array:
+    """Cast the strings of a pattern; the others are null."""
+    easy = pc.match_substring_regex(strings, pattern)
+    array = _cast(pc.if_else(easy, strings, pa.scalar(None, pa.string())), kind)
+    return pa.nulls(len(strings), kind) if array is None else array
 
 
-def _cast(texts: pa.StringArray, kind: pa.DataType) -> pa.Array | None:
+def _cast(strings: pa.StringArray, kind: pa.DataType) -> pa.Array | None:
     try:
-        return texts.cast(kind)
+        return strings.cast(kind)
     except pa.ArrowInvalid:
         return None
 

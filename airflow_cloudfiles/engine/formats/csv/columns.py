@@ -1,4 +1,4 @@
-"""How do the values of plain records become columns of texts?
+"""How do the values of plain records become columns of strings?
 
 Arrow's CSV parser takes them apart; what it does not know about nulls and blanks is done here.
 """
@@ -22,7 +22,7 @@ _NO_TEXT: Final = pa.scalar(None, pa.string())
 
 @dataclass(slots=True)
 class PlainColumns:
-    """Columns of texts.
+    """Columns of strings.
 
     Attributes:
         arrays: One for each column that was wanted.
@@ -109,7 +109,7 @@ class PlainReader:
         return next((each for each in _STAND_INS if each not in text), None)
 
     def _resolved(self, array: pa.StringArray) -> pa.StringArray:
-        """The texts as the options on blanks and nulls say."""
+        """The strings as the options on blanks and nulls say."""
         if self._has_simple_nulls:
             return array
         options = self._options
@@ -131,7 +131,7 @@ class PlainReader:
 
 
 def without(array: pa.StringArray, null_value: str) -> pa.StringArray:
-    """The texts, those that stand for null as nulls."""
+    """The strings, those that stand for null as nulls."""
     return pc.if_else(pc.equal(array, null_value), _NO_TEXT, array)
 
 

@@ -75,7 +75,7 @@ class CsvInference:
                 self._learn_types(records, names, wanted)
 
     def result(self) -> StructType:
-        """What is known: `NullType` where no value told the type."""
+        """What is known: `NullType` where no value has shown the type."""
         new = [StructField(name, self._types[key]) for key, name in self._names.items()]
         return StructType([*self._known.fields, *new])
 
@@ -110,15 +110,15 @@ class CsvInference:
         ]
 
     def _learn_types(self, records: Records, names: list[str], wanted: list[int]) -> None:
-        for place, texts in self._texts(records, len(names), wanted):
+        for place, strings in self._strings(records, len(names), wanted):
             key = self._matcher.key(names[place])
             if self._finder is not None:
-                self._types[key] = self._finder.of(texts, self._types[key])
+                self._types[key] = self._finder.of(strings, self._types[key])
 
-    def _texts(
+    def _strings(
         self, records: Records, width: int, wanted: list[int]
     ) -> Iterator[tuple[int, pa.StringArray]]:
-        """The texts of the wanted columns, of all records."""
+        """The strings of the wanted columns, of all records."""
         text = records.plain_text()
         if text and self._plain.can_read(text):
             plain = self._plain.read(text, width, wanted)

@@ -42,18 +42,18 @@ class Records:
         starts: Where each begins.
         ends: Where the line break after each is.
         kinds: Of which kind each is.
-        texts: What some records really are, for which `text` has a placeholder.
+        strings: What some records really are, for which `text` has a placeholder.
     """
 
     text: bytes
     starts: Positions
     ends: Positions
     kinds: Bytes
-    texts: dict[int, bytes] = field(default_factory=dict)
+    strings: dict[int, bytes] = field(default_factory=dict)
 
     def record(self, index: int) -> bytes:
         """The bytes of one record, without the line break after it."""
-        found = self.texts.get(index)
+        found = self.strings.get(index)
         return self.text[self.starts[index] : self.ends[index]] if found is None else found
 
     def of_kind(self, kind: int) -> Positions:
@@ -85,14 +85,14 @@ class Splitter:
 
     def split(self, block: bytes) -> Records:
         """Cut complete lines, which need not have a line end after the last one."""
-        text, texts = self._lines(block)
+        text, strings = self._lines(block)
         array = np.frombuffer(text, np.uint8)
         ends = np.flatnonzero(array == _BREAK)
         starts = np.empty_like(ends)
         starts[:1] = 0
         starts[1:] = ends[:-1] + 1
-        records = Records(text, starts, ends, np.zeros(len(ends), np.uint8), texts)
-        records.kinds[list(texts)] = ODD
+        records = Records(text, starts, ends, np.zeros(len(ends), np.uint8), strings)
+        records.kinds[list(strings)] = ODD
         self._shape.find_odd(records, array)
         self._skip(records, array)
         return records
@@ -112,10 +112,12 @@ class Splitter:
         lines = block.split(end)
         if not lines[-1]:
             lines.pop()
-        texts = {index: line for index, line in enumerate(lines) if b"\n" in line or b"\r" in line}
+        strings = {
+            index: line for index, line in enumerate(lines) if b"\n" in line or b"\r" in line
+        }
         return b"".join(
-            (_PLACEHOLDER if index in texts else line) + b"\n" for index, line in enumerate(lines)
-        ), texts
+            (_PLACEHOLDER if index in strings else line) + b"\n" for index, line in enumerate(lines)
+        ), strings
 
     def _skip(self, records: Records, array: Bytes) -> None:
         """Skip lines of nothing but blanks, and comments."""
@@ -129,7 +131,7 @@ class Splitter:
             for index in np.flatnonzero(first == mark[0]).tolist():
                 if records.record(index).startswith(mark):
                     records.kinds[index] = SKIPPED
-        for index, line in records.texts.items():
+        for index, line in records.strings.items():
             if not line.strip(_BLANK_BYTES):
                 records.kinds[index] = SKIPPED
 
@@ -238,7 +240,7 @@ class PlainRecordFinder:
 
 
 def _escapes(options: CsvOptions) -> list[bytes]:
-    """The texts that mean an escape when they are inside quotes."""
+    """The strings that mean an escape when they are inside quotes."""
     quote, escape, above = options.quote, options.escape, options.escape_of_escape
     if escape == quote:
         return [above.encode()] if above else []

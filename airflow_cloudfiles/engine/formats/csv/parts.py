@@ -93,7 +93,7 @@ class FileParts:
         )
 
     def width_of(self, records: Records) -> int:
-        """How many values the first record has; 0 when it cannot be told."""
+        """How many values the first record has; 0 when that is not known."""
         for index in range(len(records.kinds)):
             if records.kinds[index] != SKIPPED:
                 try:

@@ -1,6 +1,6 @@
 """How does rescued data look, for many rows at once?
 
-One JSON object a row: members by the names in the file, values as their texts, the path of the
+One JSON object a row: members by the names in the file, values as their strings, the path of the
 file last.
 """
 
@@ -29,10 +29,10 @@ class Rescued:
     _rows: list[Positions] = field(default_factory=list)
     _members: list[pa.StringArray] = field(default_factory=list)
 
-    def add(self, name: str, rows: Positions, texts: pa.StringArray) -> None:
-        """Rescue texts of one column; rows ascending."""
+    def add(self, name: str, rows: Positions, strings: pa.StringArray) -> None:
+        """Rescue strings of one column; rows ascending."""
         if len(rows):
-            self.add_members(rows, _joined(quote(name) + ":", _quoted(texts)))
+            self.add_members(rows, _joined(quote(name) + ":", _quoted(strings)))
 
     def add_members(self, rows: Positions, members: pa.StringArray) -> None:
         """Rescue what is JSON already, such as `"a":"1","b":"2"`; rows ascending."""
@@ -55,16 +55,16 @@ class Rescued:
         return _spread(objects, rows, np.arange(count)), len(rows)
 
 
-def _joined(before: str, texts: pa.StringArray) -> pa.StringArray:
-    return pc.binary_join_element_wise(before, texts, "")
+def _joined(before: str, strings: pa.StringArray) -> pa.StringArray:
+    return pc.binary_join_element_wise(before, strings, "")
 
 
-def _quoted(texts: pa.StringArray) -> pa.StringArray:
+def _quoted(strings: pa.StringArray) -> pa.StringArray:
     """JSON strings."""
-    data = data_of(texts)
+    data = data_of(strings)
     if len(data.translate(None, _SPECIAL)) == len(data):
-        return pc.binary_join_element_wise('"', texts, '"', "")
-    return pa.array([None if text is None else quote(text) for text in texts.to_pylist()])
+        return pc.binary_join_element_wise('"', strings, '"', "")
+    return pa.array([None if text is None else quote(text) for text in strings.to_pylist()])
 
 
 def _spread(values: pa.StringArray, where: Positions, rows: Positions) -> pa.StringArray:

@@ -1,4 +1,4 @@
-"""Which type would hold these texts?
+"""Which type would hold these strings?
 
 The order of trial is Spark's (`CSVInferSchema`, Spark 4.3): int, long, decimal without fraction,
 double (with `prefersDecimal` a decimal, if it fits), date, timestamp, boolean, string. Spark's
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 
 _SAMPLE: Final = 100
-"""So many texts are looked at one by one to find a type that the others are then checked for."""
+"""So many strings are looked at one by one to find a type that the others are then checked for."""
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _ISO_DATE: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
@@ -61,7 +61,7 @@ STRING: Final = StringType()
 
 
 class TypeFinder:
-    """Finds the types of texts.
+    """Finds the types of strings.
 
     Args:
         options: Words for what is no number, patterns of times.
@@ -78,14 +78,14 @@ class TypeFinder:
             and (options.date_format or "yyyy-MM-dd") in _DATES_AS_TIMESTAMPS
         )
 
-    def of(self, texts: pa.StringArray, known: DataType) -> DataType:
-        """The type that holds these texts and what is of a known type.
+    def of(self, strings: pa.StringArray, known: DataType) -> DataType:
+        """The type that holds these strings and what is of a known type.
 
-        Nulls and empty texts say nothing.
+        Nulls and empty strings say nothing.
         """
-        texts = texts.filter(pc.not_equal(texts, ""))
-        found = self._of_all(texts[:_SAMPLE], known)
-        rest = texts[_SAMPLE:]
+        strings = strings.filter(pc.not_equal(strings, ""))
+        found = self._of_all(strings[:_SAMPLE], known)
+        rest = strings[_SAMPLE:]
         while len(rest) and not isinstance(found, StringType):
             rest = self._unlike(rest, found)
             some = rest[:_SAMPLE]
@@ -93,27 +93,27 @@ class TypeFinder:
             rest = rest[len(some) :]
         return found
 
-    def _of_all(self, texts: pa.StringArray, known: DataType) -> DataType:
+    def _of_all(self, strings: pa.StringArray, known: DataType) -> DataType:
         """Look at each distinct text."""
         found = known
-        for text in texts.unique().to_pylist():
+        for text in strings.unique().to_pylist():
             found = self.merge(found, self.of_one(text))
             if isinstance(found, StringType):
                 break
         return found
 
-    def _unlike(self, texts: pa.StringArray, kind: DataType) -> pa.StringArray:
-        """The texts that may not be of a type, at least."""
-        if isinstance(kind, DateType) and self._iso_date is not None and not _are_iso(texts):
-            like = pc.match_substring_regex(texts, _ISO_DATE)
+    def _unlike(self, strings: pa.StringArray, kind: DataType) -> pa.StringArray:
+        """The strings that may not be of a type, at least."""
+        if isinstance(kind, DateType) and self._iso_date is not None and not _are_iso(strings):
+            like = pc.match_substring_regex(strings, _ISO_DATE)
             if not pc.all(like).as_py():
-                return texts.filter(pc.invert(like))
+                return strings.filter(pc.invert(like))
         arrow = _ARROW.get(type(kind))
-        if arrow is None or not len(texts):
-            return texts
+        if arrow is None or not len(strings):
+            return strings
         cast = Cast(arrow, self._converters.to(kind, ""), self._converters.times)
-        _, misfits = cast(texts)
-        return texts.take(pa.array(misfits))
+        _, misfits = cast(strings)
+        return strings.take(pa.array(misfits))
 
     def of_one(self, text: str) -> DataType:
         """The type of one text that is neither null nor empty."""
@@ -156,12 +156,12 @@ class TypeFinder:
         return merge_types(left, right)
 
 
-def _are_iso(texts: pa.StringArray) -> bool:
-    """Whether all texts have the shape of `2024-01-31`, if they are dates at all."""
-    ends = pc.min_max(pc.binary_length(texts)).as_py()
-    if set(ends.values()) != {_ISO_LENGTH} or not only_has(texts, b"-0123456789"):
+def _are_iso(strings: pa.StringArray) -> bool:
+    """Whether all strings have the shape of `2024-01-31`, if they are dates at all."""
+    ends = pc.min_max(pc.binary_length(strings)).as_py()
+    if set(ends.values()) != {_ISO_LENGTH} or not only_has(strings, b"-0123456789"):
         return False
-    characters = np.frombuffer(data_of(texts), np.uint8).reshape(-1, _ISO_LENGTH)
+    characters = np.frombuffer(data_of(strings), np.uint8).reshape(-1, _ISO_LENGTH)
     return bool((characters[:, _ISO_DASHES] == ord("-")).all())
 
 

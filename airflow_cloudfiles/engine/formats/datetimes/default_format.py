@@ -1,6 +1,6 @@
 """Which moment does a text name?
 
-The texts Spark's JSON reader takes for dates and timestamps when no pattern is given
+The strings Spark's JSON reader takes for dates and timestamps when no pattern is given
 (`SparkDateTimeUtils.stringToDate` and `parseTimestampString`, Spark 4.3), in pure Python. A time
 without a date (`12:30:00`), which Spark takes for one of today, names no moment here. Where a text
 is more than the moment that Spark makes of it, it names that moment only if it need not be exact:

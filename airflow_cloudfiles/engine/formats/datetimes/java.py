@@ -1,7 +1,7 @@
 """What does a date or time pattern of Java say, and which moment does a text name by it?
 
 Patterns are those of Java's `DateTimeFormatter` as Spark uses it to parse: the letters Spark takes
-(`DateTimeFormatterHelper`), texts compared without case, fields checked strictly, and Spark's
+(`DateTimeFormatterHelper`), strings compared without case, fields checked strictly, and Spark's
 defaults for fields that the pattern does not have. A pattern is compiled into a regular expression
 whose parts never give back what they took, as Java's parsers do not.
 
@@ -138,7 +138,7 @@ def _check(letters: Letters) -> None:
         raise PatternError(f"{letter!r} cannot be parsed")
     most = _MOST_LETTERS.get(letter) or _MOST_OF_OTHERS.get(letter)
     if most is None:
-        raise PatternError(f"{letter!r} has no meaning; put texts in single quotes")
+        raise PatternError(f"{letter!r} has no meaning; put strings in single quotes")
     too_few = {"V": {1}, "O": {2, 3}}.get(letter, set())
     if count > most or count in too_few:
         raise PatternError(f"{letter * count!r} has a wrong number of letters")
@@ -164,7 +164,7 @@ class Pattern:
 
     Attributes:
         root: Its parts.
-        has_zone: Whether texts may name their zone.
+        has_zone: Whether strings may name their zone.
 
     Raises:
         PatternError: Spark would refuse it.
@@ -237,7 +237,7 @@ class Pattern:
         return _number_source(letters, following)
 
     def _names(self, letters: Letters) -> dict[str, int] | None:
-        """The texts of a field that is written in words."""
+        """The strings of a field that is written in words."""
         letter, count = letters.letter, letters.count
         if letter == "a":
             return {name.lower(): half for half, name in enumerate(self._locale.halves)}

@@ -1,4 +1,4 @@
-"""How are texts of a common shape read all at once?
+"""How are strings of a common shape read all at once?
 
 A pattern is laid out: each section there or not, each field as wide as it can be, so that every
 character has its place. Texts of one length are a table of characters; those that match exactly
@@ -82,7 +82,7 @@ class Layouts:
                 self._by_length.setdefault(each.length, []).append(each)
 
     def days(self, array: pa.StringArray) -> tuple[Int64s, Bools]:
-        """Days since 1970-01-01 of the texts that have a layout, and which these are."""
+        """Days since 1970-01-01 of the strings that have a layout, and which these are."""
         is_timed = any(
             each.has_zone or each.numbers.keys() - {"y", "M", "d"} or each.halves is not None
             for layouts in self._by_length.values()
@@ -91,11 +91,11 @@ class Layouts:
         return self._read(array, None, dates=True, skip=is_timed)
 
     def micros(self, array: pa.StringArray, zone: tzinfo | None) -> tuple[Int64s, Bools]:
-        """Microseconds since 1970-01-01 of the texts that have a layout, and which these are.
+        """Microseconds since 1970-01-01 of the strings that have a layout, and which these are.
 
         Args:
             array: Texts and nulls.
-            zone: Of texts that name none; `None` when none must be named.
+            zone: Of strings that name none; `None` when none must be named.
         """
         return self._read(array, zone, dates=False, skip=False)
 
@@ -121,7 +121,7 @@ class Layouts:
     def _read_table(
         self, layouts: list[_Layout], table: Bytes, zone: tzinfo | None, *, dates: bool
     ) -> tuple[Int64s, Bools]:
-        """Read texts of one length; one that two layouts match is left alone."""
+        """Read strings of one length; one that two layouts match is left alone."""
         numbers = np.zeros(len(table), np.int64)
         matches = np.zeros(len(table), np.int8)
         for layout in layouts:
@@ -135,7 +135,7 @@ class Layouts:
     def _match(
         self, layout: _Layout, table: Bytes, zone: tzinfo | None, *, dates: bool
     ) -> tuple[Bools, Int64s]:
-        """Which texts have a layout, and what they say."""
+        """Which strings have a layout, and what they say."""
         fits = np.ones(len(table), np.bool_)
         for place, character in layout.literals:
             fits &= table[:, place] == ord(character)
@@ -326,7 +326,7 @@ def _clock(layout: _Layout, parts: dict[str, Int64s]) -> tuple[Int64s, Bools]:
         hour = parts["H"]
         fits = fits & (hour <= 23)
         if "h" in parts or layout.halves is not None:
-            fits = np.zeros(1, np.bool_)  # two clocks: whether they agree is told one by one
+            fits = np.zeros(1, np.bool_)  # two clocks: whether they agree is found one by one
     else:
         twelve = parts.get("h", np.full(1, 12, np.int64))
         fits = fits & (twelve >= 1) & (twelve <= 12)

@@ -1,7 +1,7 @@
 """Which date or time does a text name, by the patterns of the options?
 
 `dateFormat`, `timestampFormat` and `timestampNTZFormat` with `timeZone` and `locale`, for every
-format whose values are texts. Without a pattern, what Spark's CAST takes (`default_format`).
+format whose values are strings. Without a pattern, what Spark's CAST takes (`default_format`).
 
 Spark's meaning, except where it would lose something that can be rescued: a date whose pattern has
 a time of day or a zone fits only at midnight UTC; a fraction finer than a microsecond does not fit.
@@ -179,7 +179,7 @@ class TimePatterns:
         return moment_of(fields, exact=self._exact)
 
     def cast(self, array: pa.StringArray, kind: pa.DataType) -> tuple[pa.Array, pa.BooleanArray]:
-        """Convert texts all at once.
+        """Convert strings all at once.
 
         Args:
             array: Texts and nulls.
@@ -212,7 +212,7 @@ def _compiled(option: str, pattern: str | None, locale: Locale) -> Pattern | Non
         return Pattern(pattern, locale)
     except PatternError as error:
         raise OptionError(
-            f"{option}={pattern!r} is no pattern that can be parsed: {error}. Patterns are told in "
+            f"{option}={pattern!r} is no pattern that can be parsed: {error}. See "
             "docs/reference/formats/json.md."
         ) from error
 
@@ -228,7 +228,7 @@ def _one_by_one(
     known: Bools,
     convert: Callable[[str], int | None],
 ) -> Bools:
-    """Convert the texts that are not known yet, each distinct one once; which do not fit."""
+    """Convert the strings that are not known yet, each distinct one once; which do not fit."""
     misfits = np.zeros(len(array), np.bool_)
     hard = np.flatnonzero(_there(array) & ~known)
     if len(hard):

@@ -80,9 +80,9 @@ class JsonBlock:
         self._unknown_fields = unknown_fields
         self._pieces = pieces
         self._aside = aside
-        texts = [piece.data for piece in pieces]
-        self._text = texts[0] if len(texts) == 1 else b"".join(texts)
-        self._piece_begins: list[int] = np.cumsum([0, *map(len, texts[:-1])]).tolist()
+        strings = [piece.data for piece in pieces]
+        self._text = strings[0] if len(strings) == 1 else b"".join(strings)
+        self._piece_begins: list[int] = np.cumsum([0, *map(len, strings[:-1])]).tolist()
         self._columns = self._new_columns()
         self._rows = 0
         self._row_begins: dict[int, int] = {}
@@ -227,7 +227,7 @@ class JsonBlock:
             if has_plain_keys and isinstance(column, LeafColumn):
                 key = quote(self._shape.names[index]).encode() + b":"
                 for row in each.misfits.tolist():
-                    member = key + column.texts.value(row)
+                    member = key + column.strings.value(row)
                     plain[row] = plain[row] + b"," + member if row in plain else member
             else:
                 explained.update(each.misfits.tolist())
@@ -281,7 +281,7 @@ class JsonBlock:
     def _rescue_repeated_keys(self) -> None:
         """Find keys that come twice in an object: the decoder has kept the last value only.
 
-        The quotation marks of the source are counted against those of all the texts and keys that
+        The quotation marks of the source are counted against those of all the strings and keys that
         were taken from it. A key that came twice leaves at least two over, and nothing else can.
         """
         odd = self._new_columns()

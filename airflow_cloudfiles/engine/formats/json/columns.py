@@ -1,7 +1,7 @@
-"""How do the texts of a column become an Arrow array?
+"""How do the strings of a column become an Arrow array?
 
 One column object per node of the schema. It is fed the decoded values chunk by chunk (`collect`,
-while they are still in the processor's cache) and keeps nothing but the bytes of their texts, one
+while they are still in the processor's cache) and keeps nothing but the bytes of their strings, one
 a line; `finish` turns these into an array, with vectorised operations for what is regular and
 `json.converters` for the rest, and tells which rows hold a value that does not fit.
 """
@@ -52,7 +52,7 @@ class Column(Protocol):
         """How many of the values were in their record at all."""
 
     def quotes(self) -> int:
-        """How many quotation marks the source texts of the values have."""
+        """How many quotation marks the source strings of the values have."""
 
     def finish(self) -> Finished:
         """Make the array."""
@@ -71,37 +71,37 @@ def new_column(shape: JsonShape, kind: pa.DataType) -> Column:
 
 @dataclass(slots=True)
 class LeafColumn:
-    """Values taken as their texts."""
+    """Values taken as their strings."""
 
     shape: JsonLeaf
     kind: pa.DataType
     _parts: list[bytes] = field(default_factory=list)
-    _texts: JsonValues | None = None
+    _strings: JsonValues | None = None
 
     def collect(self, values: list[Any]) -> None:
-        """Keep the texts; no text holds a line break, because records are lines."""
+        """Keep the strings; no text holds a line break, because records are lines."""
         if values:
             self._parts.append(b"\n".join(values))
 
     @property
-    def texts(self) -> JsonValues:
-        """All texts collected."""
-        if self._texts is None:
-            self._texts = JsonValues(b"\n".join(self._parts) + b"\n" if self._parts else b"")
+    def strings(self) -> JsonValues:
+        """All strings collected."""
+        if self._strings is None:
+            self._strings = JsonValues(b"\n".join(self._parts) + b"\n" if self._parts else b"")
             self._parts = []
-        return self._texts
+        return self._strings
 
     def present(self) -> int:
         """See `Column`."""
-        return self.texts.count - self.texts.empty
+        return self.strings.count - self.strings.empty
 
     def quotes(self) -> int:
         """See `Column`."""
-        return int(np.count_nonzero(self.texts.bytes == ord('"')))
+        return int(np.count_nonzero(self.strings.bytes == ord('"')))
 
     def finish(self) -> Finished:
         """See `Column`."""
-        array, misfits = json_casts.cast(self.texts, self.shape, self.kind)
+        array, misfits = json_casts.cast(self.strings, self.shape, self.kind)
         return Finished(array, misfits)
 
 

@@ -89,8 +89,8 @@ class JsonScalarRules:
 
     Attributes:
         patterns: Of dates and timestamps; `None` for the default ones.
-        not_finite: Whether the texts `NaN`, `Infinity` and their kind are numbers.
-        locale: Of decimals in texts.
+        not_finite: Whether the strings `NaN`, `Infinity` and their kind are numbers.
+        locale: Of decimals in strings.
         numbers: Which numbers doubles and floats hold.
         exact: Whether a value that Spark would change does not fit.
     """

@@ -378,7 +378,7 @@ def _is_strict(record: bytes) -> bool:
 
 
 def _members(value: bytes, grammar: Grammar = DEFAULT) -> list[tuple[bytes, bytes]]:
-    """Strict key texts and value texts of an object that is known to be valid."""
+    """Strict key strings and value strings of an object that is known to be valid."""
     if b"\\" not in value:
         try:
             decoded = _MEMBERS.decode(value)

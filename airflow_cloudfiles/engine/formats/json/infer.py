@@ -148,7 +148,7 @@ class JsonInference:
         return b"".join(line for line in lines if crc32(line.rstrip()) < limit)
 
     def result(self) -> StructType:
-        """What is known: `NullType` where no value told the type, possibly empty structs."""
+        """What is known: `NullType` where no value has shown the type, possibly empty structs."""
         if not self._root.fields:  # better a few records than none
             self._learn(self._unseen.splitlines())
         found = struct_type(self._root)

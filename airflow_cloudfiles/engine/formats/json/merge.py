@@ -32,7 +32,7 @@ from airflow_cloudfiles.engine.formats.json.leaf_types import BOOLEAN, DOUBLE, L
 _LEAVES: Final[dict[type, DataType]] = {
     type(leaf): leaf for leaf in (BOOLEAN, DOUBLE, LONG, NULL, STRING, UNSEEN)
 }
-"""Leaves are told apart by identity, which they lose on their way."""
+"""Leaves are distinguished by identity, which they lose on their way."""
 KeyOf = Callable[[str], str]
 """`NameMatcher.key`."""
 

@@ -1,7 +1,7 @@
 """What is in the JSON Lines of these files?
 
 Blocks of lines become record batches. The fast path decodes a chunk of lines at once into structs
-of raw texts (`shape`) and converts whole columns (`columns`). A line that the decoder
+of raw strings (`shape`) and converts whole columns (`columns`). A line that the decoder
 refuses, and a row with a value that does not fit, are explained one by one (`explain`).
 A line is in exactly one place afterwards: its rows, the rescued data, the corrupt record column,
 or, as the mode says, dropped and counted, or the error.

@@ -145,7 +145,7 @@ def _struct_class(
     forbid_unknown: bool,
 ) -> Any:
     """A struct class; a child that is `None` is a leaf."""
-    # The name of a field that msgspec cannot be told is replaced by one that no record has, so
+    # The name of a field that msgspec cannot take is replaced by one that no record has, so
     # that records with that field take the slow path.
     spelled = {
         attribute: name if can_be_told(name) else f"airflow-cloudfiles:{attribute}"

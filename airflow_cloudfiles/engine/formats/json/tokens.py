@@ -156,7 +156,7 @@ class Grammar:
         raise NotJsonError(f"unexpected value before byte {token.end()}")
 
     def members(self, value: bytes) -> list[tuple[bytes, bytes]]:
-        """Key and value texts of a valid object, in order, repeated keys included."""
+        """Key and value strings of a valid object, in order, repeated keys included."""
         found: list[tuple[bytes, bytes]] = []
         position = value.index(b"{") + 1
         while True:

@@ -90,7 +90,7 @@ class JsonValues:
         return self.bytes[np.maximum(self.ends - distance, 0)]
 
     def slice(self, valid: Bools | None, *, quoted: bool) -> pa.Array:
-        """The texts as a string array, without their quotes if all that matter are quoted.
+        """The strings as a string array, without their quotes if all that matter are quoted.
 
         Args:
             valid: Which of them matter; the others are null.
@@ -105,7 +105,7 @@ class JsonValues:
         return cut.view(pa.string())
 
     def unquoted(self, valid: Bools | None) -> pa.Array:
-        """The texts as a string array, those that are strings without their quotes."""
+        """The strings as a string array, those that are strings without their quotes."""
         keep = np.ones(len(self.bytes), np.bool_)
         keep[self.ends] = False
         keep[self.starts[self.quoted]] = False

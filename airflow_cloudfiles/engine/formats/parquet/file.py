@@ -123,7 +123,7 @@ class ParquetFile:
     def parts(self, start: int, end: int | None) -> list[int]:
         """The row groups of a range of bytes.
 
-        Where they begin is told by their columns, and the library ends the process when what a
+        Their columns say where they begin, and the library ends the process when what a
         damaged file says of a column contradicts itself. So they are taken to begin where their
         sizes in memory, before and after, put them: each of them is in one range, too.
         """
@@ -229,7 +229,7 @@ def _in_pieces(chunk: Chunk) -> Iterator[Chunk]:
 
 
 def _largest_value(array: pa.Array) -> int:
-    """The bytes of the longest of some texts; 0 of what is no text."""
+    """The bytes of the longest of some strings; 0 of what is no text."""
     if not (is_text(array.type) or is_bytes(array.type)) or not len(array):
         return 0
     longest = pc.max(pc.binary_length(array.cast(pa.large_binary()))).as_py()

@@ -2,8 +2,8 @@
 
 The library reads the annotation of a group and passes it on to nobody. It does write a footer it
 has read, so the schema is taken from there: a list of elements in Thrift's compact protocol
-(`parquet.thrift` of Apache Parquet), in the order in which a tree is walked. A group is told by
-its leaves: the number of the first one, and how many there are.
+(`parquet.thrift` of Apache Parquet), in the order in which a tree is walked. A group is recognized
+by its leaves: the number of the first one, and how many there are.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Element:
     """An element of the schema.
 
     Attributes:
-        fields: What is said of it.
+        fields: Its fields.
         begin: Where it is in the footer.
         end: Where the next thing begins.
         leaves: The number of its first leaf, and how many leaves it has.

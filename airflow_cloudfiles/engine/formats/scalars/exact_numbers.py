@@ -86,40 +86,40 @@ class NumberRule:
         written = str(np.float32(number)) if is_float else repr(number)
         return Decimal(text) == Decimal(written)
 
-    def doubtful(self, texts: pa.StringArray, numbers: pa.Array) -> Bools | None:
+    def doubtful(self, strings: pa.StringArray, numbers: pa.Array) -> Bools | None:
         """Find the few numbers that a column may not hold; `holds` decides about each.
 
         Args:
-            texts: The numbers as a file has them.
+            strings: The numbers as a file has them.
             numbers: The same as the column has them, floats or doubles; null where there is none.
 
         Returns:
             Which are doubtful; `None` for no one.
         """
-        if self.rescues == "none" or not len(texts):
+        if self.rescues == "none" or not len(strings):
             return None
         kind = numbers.type
         values = numbers.fill_null(1).to_numpy(zero_copy_only=False)
-        lengths = pc.binary_length(texts).fill_null(0).to_numpy(zero_copy_only=False)
-        found = np.zeros(len(texts), np.bool_)
+        lengths = pc.binary_length(strings).fill_null(0).to_numpy(zero_copy_only=False)
+        found = np.zeros(len(strings), np.bool_)
         zeros = np.flatnonzero((values == 0) & (lengths >= _SHORTEST_LOST))
         if len(zeros):
-            lost = pc.match_substring_regex(texts.take(pa.array(zeros)), _NO_ZERO)
+            lost = pc.match_substring_regex(strings.take(pa.array(zeros)), _NO_ZERO)
             found[zeros] = lost.to_numpy(zero_copy_only=False)
         large = np.abs(values) >= _ALL_WHOLE[kind]
         if self.rescues == "all":
             small = (np.abs(values) < _ALL_BITS[kind]) & (values != 0)
             found |= large | small | (lengths > _ALL_DIGITS[kind])
         elif large.any():
-            found[_inexact(texts, values, np.flatnonzero(large))] = True
+            found[_inexact(strings, values, np.flatnonzero(large))] = True
         return found if found.any() else None
 
 
 def _inexact(
-    texts: pa.StringArray, values: np.ndarray[Any, Any], places: np.ndarray[Any, Any]
+    strings: pa.StringArray, values: np.ndarray[Any, Any], places: np.ndarray[Any, Any]
 ) -> np.ndarray[Any, Any]:
     """Of large numbers, those that are whole in their text and maybe others in the column."""
-    some = texts.take(pa.array(places))
+    some = strings.take(pa.array(places))
     whole = pc.match_substring_regex(some, _WHOLE_TEXT).fill_null(False)
     is_whole: Bools = whole.to_numpy(zero_copy_only=False)
     places, some = places[is_whole], pc.utf8_ltrim(some.filter(whole), characters="+")

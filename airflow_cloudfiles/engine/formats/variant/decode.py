@@ -47,12 +47,12 @@ class Names:
         size = _number(metadata, 1, width)
         begin = 1 + width * (size + 2)
         offsets = [_number(metadata, 1 + width * (each + 1), width) for each in range(size + 1)]
-        texts = metadata[begin : begin + offsets[-1]]
-        if len(texts) != offsets[-1] or sorted(offsets) != offsets:
+        strings = metadata[begin : begin + offsets[-1]]
+        if len(strings) != offsets[-1] or sorted(offsets) != offsets:
             raise NotVariantError("the metadata ends too early")
         parts = pairwise(offsets)
         try:
-            self._names = [texts[start:end].decode() for start, end in parts]
+            self._names = [strings[start:end].decode() for start, end in parts]
         except UnicodeDecodeError as error:
             raise NotVariantError("a name is no UTF-8") from error
         self._metadata = metadata

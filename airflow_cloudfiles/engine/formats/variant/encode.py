@@ -120,7 +120,7 @@ def _encode_deep(text: str) -> tuple[bytes, bytes]:
 
 
 def encode(parsed: object, names: dict[str, int] | None = None) -> tuple[bytes, bytes]:
-    """Encode Python objects: dictionaries, lists, texts, numbers, booleans and `None`.
+    """Encode Python objects: dictionaries, lists, strings, numbers, booleans and `None`.
 
     Args:
         parsed: The value.
@@ -263,13 +263,13 @@ def _container(kind: int, values: list[bytes], fields: list[tuple[int, int]] | N
 
 def metadata_of(names: Sequence[str]) -> bytes:
     """The dictionary of names."""
-    texts = [name.encode() for name in names]
+    strings = [name.encode() for name in names]
     offsets = [0]
-    for each in texts:
+    for each in strings:
         offsets.append(offsets[-1] + len(each))
-    width = _width(max(offsets[-1], len(texts)))
-    numbers = (each.to_bytes(width, "little") for each in (len(texts), *offsets))
-    return b"".join((bytes([_VERSION | (width - 1) << 6]), *numbers, *texts))
+    width = _width(max(offsets[-1], len(strings)))
+    numbers = (each.to_bytes(width, "little") for each in (len(strings), *offsets))
+    return b"".join((bytes([_VERSION | (width - 1) << 6]), *numbers, *strings))
 
 
 def _width(number: int) -> int:

@@ -132,7 +132,7 @@ class XmlInference:
                 self._learn_node(self._root, node, 1)
 
     def result(self) -> StructType:
-        """What is known: `NullType` where no value told the type."""
+        """What is known: `NullType` where no value has shown the type."""
         return _struct_type(self._root, self._value_key)
 
     def evidence(self) -> bytes:

@@ -106,5 +106,5 @@ class XmlOptions(FormatOptions):
         if self.attribute_prefix == self.value_tag:
             raise OptionError(
                 f"attributePrefix and valueTag are both {self.value_tag!r}: an attribute could not "
-                "be told from a text. Give one of them another value."
+                "be distinguished from a text. Give one of them another value."
             )
