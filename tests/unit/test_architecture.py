@@ -282,7 +282,8 @@ def test_a_library_is_imported_only_where_it_belongs(
 
 
 OWN_WORDS = re.compile(
-    r"\b(crews?|strangers?|outgrown|doorbells?|house|rooms|front room|walls|speaking|told)\b", re.IGNORECASE
+    r"\b(crews?|strangers?|outgrown|doorbells?|house|rooms|front room|walls|speaking|told)\b",
+    re.IGNORECASE,
 )
 """Words this project once had of its own, where the field has another: docs/glossary."""
 
