@@ -72,7 +72,7 @@ class Extras:
         value = self._fields.pop(name, None)
         if value is None or isinstance(value, str):
             return value
-        raise OptionError(f"{self._where}: {name} must be a text. Correct it in the connection.")
+        raise OptionError(f"{self._where}: {name} must be a string. Correct it in the connection.")
 
     def flag(self, name: str, *, default: bool) -> bool:
         """Take a field that says yes or no.
@@ -132,9 +132,9 @@ class Extras:
         for name in self._fields:
             if name not in passed_over:
                 raise UnsupportedOptionError(
-                    f"{self._where}: the extra field {name!r} is not known to this package, and "
-                    "what it may change about the access is not guessed at. Correct its name, or "
-                    "make a connection without it."
+                    f"{self._where}: the extra field {name!r} is not supported, and ignoring it "
+                    "could change who is given access. Correct its name, or use a connection "
+                    "without it."
                 )
 
 

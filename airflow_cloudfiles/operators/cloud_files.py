@@ -66,7 +66,7 @@ class CloudFilesInferSchemaOperator(CloudFilesSparkJobOperator):
         """Infer, log the schema and return what was found."""
         report = self.run_job(context, "infer", infer_again=self._again())
         self.log.info(
-            "Schema version %s is %s: %s files, %s bytes looked at.",
+            "Schema version %s is %s: %s files, %s bytes sampled.",
             report["schema_version"],
             "new" if report["created"] else "what there was",
             report["sampled_files"],

@@ -173,7 +173,7 @@ class _Replay:
         unknown = [batch for batch, each in presence.items() if each is Presence.UNKNOWN]
         if unknown and not accepts:
             raise LostBatchesError(
-                f"The history of {self.target} no longer tells whether it has the batches "
+                f"The history of {self.target} no longer shows whether it has the batches "
                 f"{_short(unknown)}, so ingesting them might double their rows. Compare the rows "
                 "(_source/plans and _source/files name their files); then begin with a later "
                 "batch, or give them up with --accept-loss."
@@ -190,7 +190,7 @@ class _Replay:
             if mine:
                 raise OptionError(
                     f"Batches {_short(mine)} were written by a query of your own, whose "
-                    "transformations are not known here. If it has none, say so with --as-read; "
+                    "transformations are not known here. If it has none, confirm that with --as-read; "
                     "otherwise ingest their files with it into the table yourself, and then use "
                     "--accept-loss."
                 )

@@ -152,7 +152,7 @@ class CheckpointMirror:
         try:
             free_left_behind(self._store, run_lock.KEY, patience_seconds=_END_SECONDS)
         except OSError as failure:
-            _log.warning("The run lock will be free by itself: %s", failure)
+            _log.warning("The run lock was not released, and expires by itself: %s", failure)
 
     def _restore(self, uri: str) -> None:
         store = self._opened(uri)

@@ -302,8 +302,8 @@ def _start(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs
         return original(self, *args, **kwargs)
     if not checkpoint:
         raise OptionError(
-            "A cloudFiles stream needs .option('checkpointLocation', ...) on writeStream: that is "
-            "where it remembers which files it has read."
+            "A cloudFiles stream needs .option('checkpointLocation', ...) on writeStream: it "
+            "records there which files it has read."
         )
     reader = getattr(self._df, "_cloudfiles_reader", None)
     if reader is not None and tokens:

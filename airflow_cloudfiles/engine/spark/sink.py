@@ -263,7 +263,7 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         found = self._app_id or (None if store is None else sink_state.application(store))
         if found is None:
             raise OptionError(
-                "The deltalake sink cannot tell which stream is writing. Set the option "
+                "The deltalake sink does not know which stream writes. Set the option "
                 "checkpointLocation, or txnAppId to a name no other stream uses."
             )
         return found

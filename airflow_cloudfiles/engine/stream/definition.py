@@ -168,7 +168,7 @@ def _restarted(
         reason={"change": "optionsChanged", "differences": list(changes), "by": author()},
         options={**inferring_options(options), TYPED: (latest.options or {}).get(TYPED)},
     )
-    _log.warning("Schema version %s, as the options ask: %s", written.version, few(changes))
+    _log.warning("Schema version %s follows the changed options: %s", written.version, few(changes))
     return replace(
         _as_logged(written, uri), created=True, changes=changes, warnings=wanted.warnings
     )
@@ -326,9 +326,9 @@ def _refuse_not_null(schema: StructType) -> None:
     for column in schema.fields:
         if not column.nullable or as_nullable(column.dataType) != column.dataType:
             raise IncompatibleSchemaError(
-                f"Column {column.name} of the given schema is NOT NULL, or holds what is. Files "
-                "may lack it, and Spark would not look. Leave NOT NULL out, or call "
-                "register(spark), which does."
+                f"Column {column.name} of the given schema is NOT NULL, or has a NOT NULL field. "
+                "Files may lack the value, and Spark would not check. Leave NOT NULL out, or call "
+                "register(spark), which removes it."
             )
 
 

@@ -114,8 +114,8 @@ def before_definition(options: CloudFilesOptions, resolved: ResolvedSchema) -> R
     checkpoint = next(states, None)
     if checkpoint is None:
         _log.info(
-            "cloudFiles.evolveAhead has nothing to look at: there is no state yet, or load() does "
-            "not know it. Give readStream the option checkpointLocation too."
+            "cloudFiles.evolveAhead has no effect: there is no state yet, or load() does not know "
+            "its location. Give readStream the option checkpointLocation too."
         )
         return resolved
     with closing(_opened(options, checkpoint)) as intake:

@@ -183,7 +183,7 @@ def _rescued(context: BatchContext, sample: Sequence[FileEntry]) -> Iterator[lis
         for batch in SplitReader(Split(reading, tuple(map(FileRange, sample)))).read():
             yield batch.column(batch.num_columns - 1).drop_null().to_pylist()
     except ReadError as error:
-        _log.warning("Looked no further for wider types: %s", error)
+        _log.warning("Stopped searching for wider types: %s", error)
 
 
 def described(changes: NewFields) -> dict[str, str]:

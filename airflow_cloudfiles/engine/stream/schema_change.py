@@ -189,7 +189,7 @@ def _refused(
 
     The file may be removed then, so it is noted in the state.
     """
-    _log.error("Refused for its new fields %s: %s", sorted(fields), file_uri)
+    _log.error("New fields %s are refused in this mode: %s", sorted(fields), file_uri)
     refused.note_refused(context.state_uri, _named(context, file_uri), fields)
     return UnknownFieldException.of(fields, file=file_uri, retry=False, remedy=remedy)
 
