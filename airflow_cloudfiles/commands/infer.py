@@ -78,7 +78,7 @@ def _stream(given: argparse.Namespace) -> tuple[str, str]:
     known = read_metadata(state)
     if known is None:
         raise OptionError(
-            f"There is no state in {printable_path(state.uri)} yet, which would say what the "
-            "stream reads. Give --source and --format."
+            f"There is no state in {printable_path(state.uri)} yet, so the source and the "
+            "format are not known. Give --source and --format."
         )
     return given.source or known.source, given.format or known.format

@@ -190,9 +190,9 @@ class _Replay:
             if mine:
                 raise OptionError(
                     f"Batches {_short(mine)} were written by a query of your own, whose "
-                    "transformations are not known here. If it has none, confirm that with --as-read; "
-                    "otherwise ingest their files with it into the table yourself, and then use "
-                    "--accept-loss."
+                    "transformations are not known here. If it has none, confirm that with "
+                    "--as-read; otherwise ingest their files with it into the table yourself, and "
+                    "then use --accept-loss."
                 )
         return BatchReader(self.spec, self.state, self.files, self.plans)
 

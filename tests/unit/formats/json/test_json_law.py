@@ -10,8 +10,9 @@ import json
 import random
 import string
 
+import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import (
     ArrayType,
@@ -132,6 +133,15 @@ def _with_numbers(text: bytes) -> bytes:
     return text.replace(b'"' + mark, b"").replace(mark + b'"', b"")
 
 
+def _rows(batch: pa.RecordBatch) -> list[dict[str, object]]:
+    """The rows, unless a slip made a year that Python has no date of: `test_far_dates` has these."""
+    try:
+        found: list[dict[str, object]] = batch.to_pylist()
+    except OverflowError:
+        reject()
+    return found
+
+
 def _assert_every_record_is_somewhere(
     records: list[bytes],
     rows: list[dict[str, object]],
@@ -171,7 +181,7 @@ def test_columns_and_rescued_data_give_back_every_record(seed: int, separator: s
     lines = {"lineSep": separator} if separator else {}
     reader = JsonReader(schema, options(**lines, **{OPTION: rule}))
     data = (separator or "\n").encode().join(records)
-    rows = reader.read([LinePiece(URI, data)]).to_pylist()
+    rows = _rows(reader.read([LinePiece(URI, data)]))
     _assert_every_record_is_somewhere(records, rows, schema, rule)
     assert reader.counts.rows == len(rows)
 
@@ -185,7 +195,7 @@ def test_documents_give_back_every_record(seed: int, indent: int | None):
     records = [json.loads(each) for each in _records(rng, schema) if _is_json(each)]
     document = _with_numbers(json.dumps(records, indent=indent, ensure_ascii=False).encode())
     reader = JsonDocumentReader(schema, options(multiLine="true"))
-    rows = [row for batch in reader.read_file(MemoryFile(document)) for row in batch.to_pylist()]
+    rows = [row for batch in reader.read_file(MemoryFile(document)) for row in _rows(batch)]
     lines = [_with_numbers(json.dumps(each, ensure_ascii=False).encode()) for each in records]
     _assert_every_record_is_somewhere(lines, rows, schema)
 
