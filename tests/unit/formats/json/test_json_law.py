@@ -134,7 +134,7 @@ def _with_numbers(text: bytes) -> bytes:
 
 
 def _rows(batch: pa.RecordBatch) -> list[dict[str, object]]:
-    """The rows, unless a slip made a year that Python has no date of: `test_far_dates` has these."""
+    """The rows, unless a slip made a year that Python has no dates of (see `test_far_dates`)."""
     try:
         found: list[dict[str, object]] = batch.to_pylist()
     except OverflowError:
