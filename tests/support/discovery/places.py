@@ -66,7 +66,12 @@ class Place:
         self.send(*(self.event(f"in/{key}") for key in keys))
 
     def discovery(
-        self, *, queue: MessageQueue | None = None, hidden: int = 30, **options: Any
+        self,
+        *,
+        queue: MessageQueue | None = None,
+        hidden: int = 30,
+        renewal: float | None = None,
+        **options: Any,
     ) -> NotificationDiscovery:
         """Discovery as a run would make it."""
         rewrites = ((f"{self.bucket}/in", self.source.uri),)
@@ -77,7 +82,7 @@ class Place:
             FileFilter(self.source.uri, None, wanted, ()),
             wanted,
             hidden_seconds=hidden,
-            renewal_seconds=hidden / 4,
+            renewal_seconds=hidden / 4 if renewal is None else renewal,
         )
 
     def run(self, **arguments: Any) -> NotificationReport:
