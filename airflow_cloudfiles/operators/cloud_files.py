@@ -39,7 +39,7 @@ class CloudFilesInferSchemaOperator(CloudFilesSparkJobOperator):
     (or approved) before any row is written.
 
     The sample is the newest of the files that the stream has recorded (a `CloudFilesSensor` records
-    what it finds); where nothing is recorded yet, the source is listed. A large sample is looked at
+    what it finds); where nothing is recorded yet, the source is listed. A large sample is read
     by the cluster, or by several processes of this machine. The task's log shows the schema as a
     tree. Killing the task is safe: nothing is written before all is known.
 

@@ -152,7 +152,7 @@ def _promotion(spec: JobSpec) -> Promotion:
 
 
 def _workers(spec: JobSpec) -> Workers | None:
-    """Who may help to look at a large sample: the cluster if there is one, else this machine."""
+    """Who may help to read a large sample: the cluster if there is one, else this machine."""
     if os.environ.get(LAUNCHED) == "submit":
         return SparkWorkers(partial(session, spec), count=ASSUMED_WORKERS, start_seconds=15.0)
     given = f"{spec.spark_conf.get('spark.master')} {os.environ.get('PYSPARK_SUBMIT_ARGS')}"
@@ -302,7 +302,7 @@ def _discovery_warnings(found: dict[str, Any]) -> list[str]:
     warnings = []
     if missed := listing.get("missed_by_incremental"):
         warnings.append(
-            f"{missed} new files lie where an incremental listing does not look, such as "
+            f"{missed} new files lie where an incremental listing does not list, such as "
             f"{listing['missed_sample'][0]}."
         )
     if lost := found.get("found_by", {}).get("backfill"):

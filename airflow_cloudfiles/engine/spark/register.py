@@ -259,7 +259,7 @@ def _defined(
 
 
 def _resolve_first(reader: Any, given: dict[str, Any], path: str) -> None:
-    """Write the first schema version from here, where Spark can help to look at a large sample.
+    """Write the first schema version from here, where Spark can help to read a large sample.
 
     The source, which runs in a process of its own without a session, then finds it in the log.
     """

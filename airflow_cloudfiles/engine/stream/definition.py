@@ -113,7 +113,7 @@ def resolve_schema(
 
     Args:
         options: The options of the source.
-        workers: Who may help to look at a large sample; `None` for nobody.
+        workers: Who may help to read a large sample; `None` for nobody.
         again: Infer also where there is a schema, and write what differs from it as a new version.
 
     Raises:

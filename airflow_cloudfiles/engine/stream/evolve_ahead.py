@@ -1,6 +1,6 @@
 """What will the files of this run ask of the schema?
 
-With `cloudFiles.evolveAhead` a run looks at what it is going to read before it defines its
+With `cloudFiles.evolveAhead` a run samples what it is going to read before it defines its
 DataFrame, and evolves the schema once for all of it, so that it need not fail first. The files are
 chosen as for inference: the newest ones, within the sample limits. What only reading finds (a file
 beyond the limits, or one that arrives meanwhile) still fails once and heals as usual.
@@ -45,7 +45,7 @@ def evolve_ahead(
         options: The options of the source.
         intake: The state, after discovery.
         resolved: The schema so far.
-        workers: Who may help when there is much to look at; `None` for nobody.
+        workers: Who may help when there is much to sample; `None` for nobody.
 
     Returns:
         The schema to read with; `None` when that is `resolved`.
@@ -93,7 +93,7 @@ def before_run(
     """Discover for a run, unless `up_to_entry` says what to read, and evolve ahead of it.
 
     Returns:
-        The schema to read with; and the last entry of the file log that was looked at, -1 if none.
+        The schema to read with; and the last entry of the file log that was sampled, -1 if none.
     """
     with closing(_opened(options, checkpoint)) as intake:
         last = options.up_to_entry
@@ -140,7 +140,7 @@ def _end(options: CloudFilesOptions, intake: Intake) -> Offset:
 
 
 def _context(options: CloudFilesOptions, intake: Intake, resolved: ResolvedSchema) -> BatchContext:
-    """The schema to look with; what belongs to a micro-batch is not asked for."""
+    """The schema to sample with; what belongs to a micro-batch is not asked for."""
     return BatchContext(
         source_uri=intake.source.uri,
         source_name=intake.name,

@@ -109,8 +109,8 @@ def detect_new_fields(
         observed, _ = resolve(learned, options=each, paths=paths)
         evolved = evolve(evolved, observed, matcher)
     if options.schema_evolution_mode == WIDENING_MODE and can_widen(current, options):
-        look = _widen_by_types if options.format in TYPED else _widen_by_values
-        evolved = look(context, sample, evolved, noted)
+        widened_by = _widen_by_types if options.format in TYPED else _widen_by_values
+        evolved = widened_by(context, sample, evolved, noted)
     return NewFields(current, evolved, noted)
 
 
@@ -124,7 +124,7 @@ def _whole(options: CloudFilesOptions) -> CloudFilesOptions:
 
 
 def _use(store: ObjectStore, file: FileEntry, inference: Inference) -> None:
-    """Have a file looked at, unless it cannot be read."""
+    """Learn from a file, unless it cannot be read."""
 
     def learn(opened: OpenedFile) -> Iterator[None]:
         inference.add_file(opened)
@@ -134,7 +134,7 @@ def _use(store: ObjectStore, file: FileEntry, inference: Inference) -> None:
         for _ in fetch(store, FileRange(file), FetchCounts(), learn, ignore_missing=True):
             pass
     except ReadError as error:
-        _log.warning("Not looked at: %s", error)
+        _log.warning("Not sampled: %s", error)
 
 
 def types_of(context: BatchContext, file: FileEntry) -> StructType:

@@ -1,7 +1,7 @@
 """What happens when a record has what the schema does not have?
 
 1. Nothing of the micro-batch is committed: the task that meets the field fails.
-2. In the modes that add columns it first looks at the files of the micro-batch again, within the
+2. In the modes that add columns it first samples the files of the micro-batch again, within the
    sample limits, merges what is new behind the columns there are, widens types in
    `addNewColumnsWithTypeWidening`, and appends that to the schema log as the next version. Tasks
    that meet a change at the same moment race on a put-if-absent: one version is written (B45, B47).
@@ -74,9 +74,9 @@ def widens(options: CloudFilesOptions) -> bool:
 def widened(
     context: BatchContext, rescued: Iterable[str | None], file_uri: str | None = None
 ) -> CloudFilesError | None:
-    """Look whether rescued values ask for wider types, and widen the schema if they do.
+    """Check whether rescued values ask for wider types, and widen the schema if they do.
 
-    Cheap as long as they do not: text of numbers is looked at for formats of strings, and each file
+    Cheap as long as they do not: text of numbers is checked for formats of strings, and each file
     once for formats whose files say their types.
 
     Args:
@@ -129,7 +129,7 @@ def _file_of(text: str) -> str | None:
 
 @functools.lru_cache(maxsize=4096)
 def _is_wider(context: BatchContext, file_uri: str) -> bool:
-    """Whether a file says wider types than the schema has; it is looked at once."""
+    """Whether a file says wider types than the schema has; it is read once."""
     schema = StructType.fromJson(json.loads(context.data_schema))
     return any(
         widen(schema, types_of(context, file), context.options) != schema
