@@ -30,7 +30,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
-from airflow_cloudfiles.engine.delta import commit as delta_table
+from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.delta.rewrite import add_action
 from airflow_cloudfiles.engine.delta.commit import BatchId

@@ -202,7 +202,7 @@ def test_a_refusal_of_notifications_is_a_sentence(aws: Aws, monkeypatch, capsys)
     bucket = f"s3://none-{uuid.uuid4().hex}"
     where = ["notifications", "set-up", "--source", bucket]
     assert cli.main([*where, "--name", "Bad_Name"]) == 2
-    assert "small letters" in capsys.readouterr().err
+    assert "lower-case letters" in capsys.readouterr().err
     assert cli.main([*where, "--name", "good"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("cloudfiles: ")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.events.base import Parsed
     from airflow_cloudfiles.engine.storage.access import Access
 
+_JITTER = random.Random()  # noqa: S311 - spreads tries; the global one is the caller's
 _MOST = 10
 _TRIES = 6
 _FIRST_PAUSE_SECONDS = 0.2
@@ -141,7 +142,7 @@ class SqsQueue:
             except BotoCoreError as failure:
                 raise readable(failure, f"Could not {what} {self._url}", what) from failure
             pause = _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)
-            time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads tries
+            time.sleep(pause * _JITTER.uniform(0.5, 1.0))
         raise AssertionError
 
 

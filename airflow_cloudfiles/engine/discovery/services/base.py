@@ -236,7 +236,7 @@ def set_up_notifications(  # noqa: PLR0913 - what the clouds want to know
 
     Args:
         source: URI of the source, as the stream has it.
-        name: A name for this stream: two to forty small letters, digits and single hyphens.
+        name: A name for this stream: two to forty lower-case letters, digits and single hyphens.
         access: The identity that may set things up; without one, the environment's own chain.
         tags: Put on what is made, besides `vendor`, `path` and `name`.
         via: AWS: how events come into the queue. `sqs` (the default) straight from the bucket;

@@ -61,7 +61,7 @@ Labels = Mapping[str, str]
 def path_labels(source: str) -> dict[str, str]:
     """Write a source as the labels `path`, `path-1` and so on.
 
-    All but small letters, digits and hyphens become `_` and two hexadecimal digits for each byte.
+    All but lower-case letters, digits and hyphens become `_` and two hexadecimal digits for each byte.
     Of what needs too many labels, the end becomes a hash.
     """
     encoded = re.sub(

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
 
+_JITTER = random.Random()  # noqa: S311 - spreads tries; the global one is the caller's
 _PERMISSIONS: dict[Call, str] = {
     "list": "s3:ListBucket",
     "head": "s3:GetObject (and s3:ListBucket on the bucket)",
@@ -230,7 +231,7 @@ class S3Store(CloudStore):
             except _ConflictError:
                 if not tries_left:
                     raise
-                time.sleep(random.uniform(0.02, 0.04) * 2 ** (TRIES - tries_left))  # noqa: S311
+                time.sleep(_JITTER.uniform(0.02, 0.04) * 2 ** (TRIES - tries_left))
             else:
                 return True
         raise AssertionError("unreachable")
