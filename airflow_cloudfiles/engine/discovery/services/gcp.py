@@ -61,8 +61,8 @@ Labels = Mapping[str, str]
 def path_labels(source: str) -> dict[str, str]:
     """Write a source as the labels `path`, `path-1` and so on.
 
-    All but lower-case letters, digits and hyphens become `_` and two hexadecimal digits for each byte.
-    Of what needs too many labels, the end becomes a hash.
+    All but lower-case letters, digits and hyphens become `_` and two hexadecimal digits for each
+    byte. Of what needs too many labels, the end becomes a hash.
     """
     encoded = re.sub(
         r"[^a-z0-9-]",
