@@ -48,6 +48,15 @@ LONGEST = (
 )
 """Files of minutes, the longest first: begun last, one would keep one worker busy alone."""
 
+SLOW_FILES = (
+    "unit/discovery/test_ranges.py",
+    "unit/job/test_lost_batches.py",
+    "unit/job/test_replay.py",
+    "unit/promotion/test_promotion.py",
+    "unit/stream/test_refused_files.py",
+)
+"""Files of many runs of the whole engine: a third of what `make quick` would take."""
+
 _JAVA = """#!/bin/sh
 # Stands in for Java in tests that are not marked `spark`: it has a version, and starts nothing.
 case "$*" in *-version) echo 'openjdk version "17.0.0"' >&2; exit 0 ;; esac
@@ -89,7 +98,9 @@ class Markers:
                 if not fixtures.isdisjoint(getattr(item, "fixturenames", ()))
             }
             if item.path.is_relative_to(TESTS):
-                wanted.add(FOLDERS.get(item.path.relative_to(TESTS).parts[0], ""))
+                below = item.path.relative_to(TESTS)
+                wanted.add(FOLDERS.get(below.parts[0], ""))
+                wanted.add("slow" if below.as_posix() in SLOW_FILES else "")
             for marker in sorted(wanted - {""}):
                 item.add_marker(marker)
         items.sort(key=lambda item: _rank(item.path))  # stable: the order within files stays
