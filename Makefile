@@ -5,6 +5,8 @@
 
 BIN  := .venv/bin
 ARGS ?=
+# Tests start hundreds of Python processes; without kept bytecode, each compiles its imports again.
+unexport PYTHONDONTWRITEBYTECODE
 # Find Java (or install a small one into .venv/java), then run a command with it.
 WITH_JAVA = JAVA_HOME="$$($(BIN)/python scripts/find_java.py --fallback .venv/java)" && export JAVA_HOME &&
 COMPILE = $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --no-annotate \
