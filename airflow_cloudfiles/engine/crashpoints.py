@@ -12,7 +12,8 @@ import contextlib
 import os
 import signal
 from collections import Counter
-from pathlib import Path
+
+from airflow_cloudfiles.engine.processes import descendants
 
 CRASH_AT = "CLOUDFILES_CRASH_AT"
 """Environment variable: `<point>` or `<point>:<k>`, to be killed at the k-th passage (from 1)."""
@@ -94,22 +95,13 @@ def be_the_driver() -> None:
 
 
 def _kill() -> None:
-    """Kill this process, and before it the driver and the JVM it was started by."""
+    """Kill this process, and before it the driver and whatever that has started."""
     driver = int(os.environ.get(DRIVER, "0"))
-    if driver and driver != os.getpid():
-        chain = _ancestors(driver)
-        for pid in [driver, *chain]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+    if driver:
+        # First the driver: it must not see the others end.
+        below = descendants(driver)
+        for pid in (driver, *below):
+            if pid != os.getpid():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _ancestors(driver: int) -> list[int]:
-    """The processes between the driver and this one; none when this one is not below it."""
-    chain: list[int] = []
-    pid = os.getppid()
-    while pid > 1 and pid != driver:
-        chain.append(pid)
-        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        pid = int(status.rpartition(")")[2].split()[1])
-    return chain if pid == driver else []

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
@@ -198,7 +198,9 @@ class Intake:
             ledger=ledger,
         )
 
-    def discover(self, *, full: bool = False) -> Discovered:
+    def discover(
+        self, *, full: bool = False, on_recorded: Callable[[], None] | None = None
+    ) -> Discovered:
         """Record the files that have arrived; append nothing when nothing is new.
 
         Killed or failing at any point, it leaves each file in at most one entry, and the next call
@@ -206,6 +208,8 @@ class Intake:
 
         Args:
             full: Whether to list everything, whatever the options are.
+            on_recorded: Called when files that are to be ingested have been recorded, after each
+                entry of the file log.
 
         Raises:
             SourceNotFoundError: The source does not exist or is not a folder.
@@ -214,13 +218,13 @@ class Intake:
             StateError: The state cannot be read or written.
         """
         try:
-            return self._discover(self._caught_up_ledger(), full=full)
+            return self._discover(self._caught_up_ledger(), full=full, on_recorded=on_recorded)
         except LedgerError as failure:
             _log.warning("%s Rebuilding it from the file log.", failure)
         ledger = self._open_ledger()
         ledger.clear()
         catch_up(ledger, self.files)
-        return self._discover(ledger, full=full)
+        return self._discover(ledger, full=full, on_recorded=on_recorded)
 
     def arrivals(self) -> Arrivals:
         """Whether there is something to ingest, without recording or acknowledging anything.
@@ -325,6 +329,20 @@ class Intake:
         sample = tuple(printable_path(file.path) for file in first)
         return Backlog(files, size, start.entry, end.entry - 1, sample)
 
+    def has_outstanding(self, *, up_to: Offset | None = None) -> bool:
+        """Whether something is recorded and not yet committed; discovers nothing.
+
+        Reads no further than the first entry that is to be ingested.
+
+        Args:
+            up_to: As for `outstanding`.
+        """
+        start, end = self.committed(), up_to or self.head()
+        first = start.entry + 1 if start.index > 0 else start.entry
+        return (start.index > 0 and start < end) or any(
+            self.files.summary(number).is_ingested for number in range(first, end.entry)
+        )
+
     def close(self) -> None:
         """Release the ledger; closing twice does nothing."""
         ledger, self._ledger = self._ledger, None
@@ -383,13 +401,16 @@ class Intake:
         given = self._discovery
         return given.queue_url or given.queue_name or given.subscription or ""
 
-    def _recorder(self, ledger: Ledger) -> LedgerRecorder:
+    def _recorder(
+        self, ledger: Ledger, on_recorded: Callable[[], None] | None = None
+    ) -> LedgerRecorder:
         return LedgerRecorder(
             ledger,
             self.files,
             versions=self._discovery.allow_overwrites,
             baseline=self._baseline,
             check=self.check,
+            on_recorded=on_recorded,
         )
 
     def _is_listing_due(self, ledger: Ledger) -> bool:
@@ -415,9 +436,11 @@ class Intake:
             mark_head(self.state, self.files)
         maybe_snapshot(ledger, self.files, self.state)
 
-    def _discover(self, ledger: Ledger, *, full: bool) -> Discovered:
+    def _discover(
+        self, ledger: Ledger, *, full: bool, on_recorded: Callable[[], None] | None
+    ) -> Discovered:
         """Find, record, acknowledge; then bound the next rebuild of the index."""
-        recorder = self._recorder(ledger)
+        recorder = self._recorder(ledger, on_recorded)
         listing: ListingReport | None = None
         notifications: NotificationReport | None = None
         try:

@@ -79,9 +79,10 @@ class LedgerRecorder:
         baseline: Which of the files that are found before the baseline is complete are `existing`
             ones (`cloudFiles.includeExistingFiles=false`); `None`: none is.
         check: Called before an entry is appended; raises where the log has lost entries.
+        on_recorded: Called after an entry with files that are to be ingested.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - it connects the packages
         self,
         ledger: Ledger,
         files: FileLog,
@@ -89,12 +90,14 @@ class LedgerRecorder:
         versions: bool = False,
         baseline: Baseline | None = None,
         check: Callable[[], None] | None = None,
+        on_recorded: Callable[[], None] | None = None,
     ) -> None:
         self._ledger = ledger
         self._files = files
         self._versions = versions
         self._baseline = baseline
         self._check = check or (lambda: None)
+        self._on_recorded = on_recorded or (lambda: None)
         self._lock = threading.Lock()
         self.recorded = Recorded()
 
@@ -149,6 +152,8 @@ class LedgerRecorder:
                 catch_up(self._ledger, self._files)
                 crash_point("after-ledger-record")
                 self.recorded.add(number, entry)
+                if not existing:
+                    self._on_recorded()
                 appended += len(entry.files)
                 if baseline and not existing:
                     baseline.note_new(batch)

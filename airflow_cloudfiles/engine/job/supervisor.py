@@ -18,7 +18,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from pathlib import Path
+
+from airflow_cloudfiles.engine.processes import descendants
 
 GRACE_SECONDS = 10.0
 """How long the command may take to end by itself before it is killed."""
@@ -54,28 +55,13 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     _signal(child.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(GRACE_SECONDS)
-    for pid in (*_descendants(child.pid), child.pid):
+    for pid in (*descendants(child.pid), child.pid):
         _signal(pid, signal.SIGKILL)
 
 
 def _signal(group: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-
-
-def _descendants(root: int) -> list[int]:
-    """Processes below one, which may have made groups of their own (Spark's Python daemon does)."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            text = entry.read_text(encoding="utf-8", errors="replace")
-            parents[int(entry.parent.name)] = int(text.rpartition(")")[2].split()[1])
-    found: list[int] = []
-    wave = {root}
-    while wave:
-        wave = {pid for pid, parent in parents.items() if parent in wave}
-        found.extend(wave)
-    return found
 
 
 if __name__ == "__main__":

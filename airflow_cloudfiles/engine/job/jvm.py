@@ -1,0 +1,189 @@
+"""How does the JVM of a local run start soon?
+
+PySpark starts it with `spark-submit`: a shell script that starts a first JVM, which only writes the
+command line of the second, while Python waits. Here it starts in the background:
+
+1. **Its command line** is what Spark's launcher writes, kept for the next run with the same Java,
+   Spark, arguments and environment. With a Spark configuration folder, whose files may be scripts,
+   `spark-submit` starts it as ever.
+2. **Its classes** come from a class data archive, once there is one: the second run of a machine
+   makes it when its JVM ends (`jvm_archive`).
+
+A process that has gone takes its JVM with it: the JVM ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from airflow_cloudfiles.engine.errors import LedgerAccessError, RunError
+from airflow_cloudfiles.engine.job.java import find_java
+from airflow_cloudfiles.engine.job.jvm_archive import Archive
+from airflow_cloudfiles.engine.job.spark_command import spark_home
+from airflow_cloudfiles.engine.ledger.opening import cache_folder
+from airflow_cloudfiles.engine.private_folders import make_private
+
+CACHE = "jvm"
+"""Folder in the cache of this user."""
+_FOLDER = "@folder@"
+"""Stands for the folder of a run in a command line that is kept."""
+_INFO = "_PYSPARK_DRIVER_CONN_INFO_PATH"
+_PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+_POLL_SECONDS = 0.02
+_LAUNCHER_SECONDS = 120
+_SUBMIT = "org.apache.spark.deploy.SparkSubmit"
+
+
+class Jvm:
+    """A JVM on its way, then one that Spark runs in.
+
+    Args:
+        folder: Private to this user and this run.
+        conf: The Spark configuration of the run.
+    """
+
+    def __init__(self, folder: Path, conf: Mapping[str, str]) -> None:
+        self._info = folder / "jvm"
+        flags = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+        given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+        command, self._archive = _command([*flags, *shlex.split(given)], folder, conf)
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            env={**_environment(), _INFO: str(self._info)},
+            preexec_fn=_ignore_interrupts,  # noqa: PLW1509 - as PySpark does, before any thread
+        )
+
+    def connect(self) -> None:
+        """Wait until it listens, and have PySpark use it for the session that it makes next.
+
+        Raises:
+            RunError: It has ended; what it wrote is in the log.
+        """
+        while not self._info.is_file():
+            if self._process.poll() is not None:
+                raise RunError(
+                    f"Java ended with exit code {self._process.returncode} before Spark was there. "
+                    "Its last lines are in the log above."
+                )
+            time.sleep(_POLL_SECONDS)
+        content = self._info.read_bytes()
+        self._info.unlink()
+        length = int.from_bytes(content[4:8], "big")
+        os.environ[_PORT] = str(int.from_bytes(content[:4], "big"))
+        os.environ[_SECRET] = content[8 : 8 + length].decode("utf-8")
+
+    def forget(self) -> None:
+        """Take back what `connect` has put into the environment, for later JVMs."""
+        for name in (_PORT, _SECRET):
+            os.environ.pop(name, None)
+
+    def stop(self) -> None:
+        """End it, and keep its classes for the next one if this is the run for that."""
+        self.forget()
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        if self._archive is not None and self._archive.is_wanted:
+            self._archive.keep(self._process)
+
+
+def _environment() -> dict[str, str]:
+    """As `spark-submit` sets it."""
+    return {**os.environ, "SPARK_CONNECT_MODE": "0", "PYTHONHASHSEED": "0"}
+
+
+def _ignore_interrupts() -> None:
+    """An interrupt is for Python, which then ends the JVM."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _command(
+    arguments: Sequence[str], folder: Path, conf: Mapping[str, str]
+) -> tuple[list[str], Archive | None]:
+    """The command that starts the JVM, and the archive of its classes."""
+    home = spark_home()
+    submit = [str(home / "bin" / "spark-submit"), *arguments]
+    if "SPARK_CONF_DIR" in os.environ or (home / "conf").exists() or "SPARK_TESTING" in os.environ:
+        return submit, None
+    try:
+        cache = make_private(cache_folder() / CACHE)
+    except (OSError, LedgerAccessError):
+        return submit, None
+    java = Path(find_java(), "bin", "java")
+    template = [word.replace(str(folder), _FOLDER) for word in arguments]
+    key = _key(java, home, template)
+    archive = Archive(cache, key, conf)
+    words = _kept(cache / f"{key}.json") or _launched(java, home, template, cache / f"{key}.json")
+    if words is None:
+        return submit, None
+    words = [word.replace(_FOLDER, str(folder)) for word in words]
+    return [words[0], *archive.options(words), *words[1:]], archive
+
+
+def _key(java: Path, home: Path, template: Sequence[str]) -> str:
+    """What a command line depends on: Java, Spark, the arguments, the environment."""
+    release = java.resolve().parents[1] / "release"
+    status = java.resolve().stat()
+    shown = {
+        name: value for name, value in os.environ.items() if name.startswith(_READ_BY_LAUNCHER)
+    }
+    parts = [
+        str(java.resolve()),
+        status.st_size,
+        status.st_mtime_ns,
+        release.read_text(encoding="utf-8", errors="replace") if release.is_file() else "",
+        str(home),
+        metadata.version("pyspark"),
+        list(template),
+        sorted(shown.items()),
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+_READ_BY_LAUNCHER = ("SPARK_", "HADOOP_", "YARN_", "JAVA_", "_JAVA_", "JDK_", "CLASSPATH")
+
+
+def _kept(path: Path) -> list[str] | None:
+    """A command line of an earlier run; `None` when there is none that can be read."""
+    try:
+        words = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    whole = isinstance(words, list) and len(words) > 1 and all(isinstance(w, str) for w in words)
+    return words if whole else None
+
+
+def _launched(java: Path, home: Path, template: Sequence[str], path: Path) -> list[str] | None:
+    """Have Spark's launcher write the command line, and keep it; `None` when it cannot."""
+    jars = str(home / "jars" / "*")
+    command = [str(java), "-Xmx128m", "-cp", jars, "org.apache.spark.launcher.Main", _SUBMIT]
+    try:
+        done = subprocess.run(
+            [*command, *template],
+            capture_output=True,
+            timeout=_LAUNCHER_SECONDS,
+            check=True,
+            env={**os.environ, "SPARK_HOME": str(home)},
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    _, _, written = done.stdout.partition(b"\0\n")
+    words = [word.decode("utf-8", "surrogateescape") for word in written.split(b"\0")[:-1]]
+    if len(words) < len(template):
+        return None
+    with contextlib.suppress(OSError):
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps(words), encoding="utf-8")
+        draft.replace(path)
+    return words

@@ -1,0 +1,107 @@
+"""How does the Spark session of a run start?
+
+A local run starts its JVM and the server that forks its Python processes in the background, as
+soon as it knows that there is work for them, and goes on with what needs no Spark. On a cluster,
+and for whoever calls this without a driver of its own, PySpark starts Spark.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.engine.job import forked_python
+from airflow_cloudfiles.engine.job.jvm import Jvm
+from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM, LAUNCHED, default_conf
+from airflow_cloudfiles.engine.spark import handoff
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+    from airflow_cloudfiles.engine.job.forked_python import ForkServer
+    from airflow_cloudfiles.engine.job.spec import JobSpec
+
+
+class SparkStart:
+    """The Spark of one run: begun in the background, then a session; stopped at the end.
+
+    Args:
+        spec: The run.
+    """
+
+    def __init__(self, spec: JobSpec) -> None:
+        self._spec = spec
+        self._conf = _configuration(spec)
+        self._jvm: Jvm | None = None
+        self._python: ForkServer | None = None
+        self._session: SparkSession | None = None
+
+    def begin(self) -> None:
+        """Start Spark in the background, in a local run; once.
+
+        Raises:
+            JavaNotFoundError: There is no Java that will do.
+        """
+        if self._jvm is None and os.environ.get(LAUNCHED) == "local":
+            folder = handoff.process_folder()
+            self._python = forked_python.start(folder, self._conf)
+            self._jvm = Jvm(folder, self._conf)
+
+    def session(self) -> SparkSession:
+        """Give the session, with `cloudFiles` registered.
+
+        The master comes from `spark-submit` or the specification; the default is `local[*]`.
+
+        Raises:
+            RunError: Java ended before Spark was there.
+        """
+        if self._session is None:
+            self.begin()
+            if self._jvm is not None:
+                self._jvm.connect()
+            self._session = _session(self._spec, self._conf)
+        return self._session
+
+    def close(self) -> None:
+        """Stop Spark, and wait until nothing of it is left; harmless when it was not begun."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.stop()
+        jvm, self._jvm = self._jvm, None
+        if jvm is not None:
+            jvm.stop()
+        python, self._python = self._python, None
+        if python is not None:
+            python.close()
+
+
+def _configuration(spec: JobSpec) -> dict[str, str]:
+    """The Spark configuration of a run."""
+    # Whoever launched the driver has set master and defaults already, before the user's own.
+    launched = os.environ.get(LAUNCHED)
+    master = spec.spark_conf.get("spark.master", "local[*]")
+    defaults: Mapping[str, str] = (
+        {} if launched else {"spark.master": master, **default_conf(master)}
+    )
+    if launched == "local":
+        # Where Spark keeps blocks that it spills, unless `spark.local.dir` says another place: it
+        # leaves the folder open to whom the umask does.
+        temporary = f'"-Djava.io.tmpdir={handoff.process_folder()}"'
+        defaults = {"spark.driver.extraJavaOptions": f"{COORDINATOR_JVM} {temporary}"}
+    return {**defaults, **spec.spark_conf}
+
+
+def _session(spec: JobSpec, conf: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    from airflow_cloudfiles.engine.spark.register import register  # noqa: PLC0415
+
+    builder = SparkSession.builder.appName(f"cloudfiles-{spec.run_id}")
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel(os.environ.get("CLOUDFILES_SPARK_LOG_LEVEL", "FATAL"))
+    register(spark)
+    return spark

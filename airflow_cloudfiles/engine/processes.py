@@ -1,0 +1,25 @@
+"""Which processes were started by one, directly or not?"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+
+def descendants(root: int) -> list[int]:
+    """Give the processes below one that runs.
+
+    They may lead groups of their own, as Spark's Python daemons do. Those whose parent has ended
+    are below another one by then.
+    """
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            text = entry.read_text(encoding="utf-8", errors="replace")
+            parents[int(entry.parent.name)] = int(text.rpartition(")")[2].split()[1])
+    found: list[int] = []
+    wave = {root}
+    while wave:
+        wave = {pid for pid, parent in parents.items() if parent in wave}
+        found.extend(wave)
+    return found

@@ -1,0 +1,60 @@
+"""What do the Python processes of Spark import, and how is it imported before a fork?
+
+A process that others are forked from has no threads: of a thread, a fork has only what it happened
+to hold. Some libraries start threads when they are imported, unless the environment says otherwise.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+from pathlib import Path
+
+DAEMON = "pyspark.daemon"
+"""The module that Spark runs to have workers forked; its argument is the workers' module."""
+WORKERS = (
+    "pyspark.worker",
+    "pyspark.sql.streaming.python_streaming_source_runner",
+    "pyspark.sql.worker.commit_data_source_write",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.data_source_pushdown_filters",
+    "pyspark.sql.worker.lookup_data_sources",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.sql.worker.python_streaming_sink_runner",
+    "pyspark.sql.worker.write_into_data_source",
+)
+"""What Spark runs for a Python data source: in the daemon, or as the module of a process."""
+PRELOADED = (
+    DAEMON,
+    *WORKERS,
+    "deltalake.transaction",
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "airflow_cloudfiles.engine.delta.commit",
+    "airflow_cloudfiles.engine.formats.registry",
+    "airflow_cloudfiles.engine.reading.fetch",
+    "airflow_cloudfiles.engine.spark.sink",
+    "airflow_cloudfiles.engine.spark.source",
+    "airflow_cloudfiles.engine.stream.definition",
+    "airflow_cloudfiles.engine.stream.task_reader",
+)
+"""What planning, reading, writing and committing import."""
+NO_THREADS = {
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    "_RJEM_MALLOC_CONF": "background_thread:false",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+"""Environment in which none of them starts a thread by being imported."""
+
+
+def has_one_thread() -> bool:
+    """Whether this process may fork: no library has started a thread."""
+    return sum(1 for _ in Path("/proc/self/task").iterdir()) == 1
+
+
+def preload() -> None:
+    """Import what the processes will need."""
+    for name in PRELOADED:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # pages that the collector does not touch stay shared
