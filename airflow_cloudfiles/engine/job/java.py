@@ -67,6 +67,9 @@ def usable_home(home: Path | None, binary: Path) -> tuple[str | None, str | None
     Returns:
         Its `JAVA_HOME` if Spark can use it, else `None` with the reason, unless it does not run.
     """
+    declared = _declares_enough(home or binary.resolve().parents[1])
+    if declared and os.access(binary, os.X_OK):
+        return str(home or binary.resolve().parents[1]), None
     settings = _output(binary, ADD_MODULE, "-XshowSettings:properties", "-version")
     version = _version(settings or _output(binary, "-version"))
     if version is None:
@@ -79,6 +82,17 @@ def usable_home(home: Path | None, binary: Path) -> tuple[str | None, str | None
     if home is None and reported is None:
         return None, f"{binary} does not report its java.home"
     return str(home or (reported and reported[1].strip())), None
+
+
+def _declares_enough(home: Path) -> bool:
+    """Whether the `release` file of a Java says that it will do, which saves starting it."""
+    try:
+        text = (home / "release").read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return False
+    facts = dict(re.findall(r'^(\w+)="(.*)"$', text, re.MULTILINE))
+    version = _version(f'version "{facts.get("JAVA_VERSION", "")}"')
+    return (version or 0) >= JAVA_MINIMUM and MODULE in facts.get("MODULES", "").split()
 
 
 def _candidates() -> Iterator[tuple[Path | None, Path]]:

@@ -65,6 +65,27 @@ def test_a_java_without_the_module_that_spark_starts_with_is_passed_over_by_name
 
 
 @pytest.mark.usefixtures("_alone")
+@pytest.mark.parametrize(
+    ("version", "modules", "is_started"),
+    [
+        ("21.0.1", f"java.base {java.MODULE}", False),
+        ("21.0.1", "java.base", True),
+        ("11.0.2", f"java.base {java.MODULE}", True),
+    ],
+)
+def test_a_java_whose_release_file_says_enough_is_not_started(
+    tmp_path: Path, version: str, modules: str, *, is_started: bool
+) -> None:
+    home = _java(tmp_path / "jdk", "21")
+    (home / "release").write_text(f'JAVA_VERSION="{version}"\nMODULES="{modules}"\n')
+    started = tmp_path / "started"
+    binary = home / "bin" / "java"
+    binary.write_text(f"{binary.read_text()}: > '{started}'\n")
+    assert java.find_java() == str(home)
+    assert started.exists() == is_started
+
+
+@pytest.mark.usefixtures("_alone")
 def test_a_java_on_the_path_reports_its_home(tmp_path: Path) -> None:
     _java(tmp_path / "jdk", "21", home=Path("/opt/real home"))
     assert java.find_java() == "/opt/real home"
