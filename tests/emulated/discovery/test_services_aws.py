@@ -467,9 +467,13 @@ def test_a_filter_ends_before_what_would_have_to_be_encoded():
 
 
 @pytest.fixture
-def requests_of(aws: Aws) -> object:
+def requests_of(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> object:
     """Give a function that makes an access whose requests are noted."""
-    from airflow_cloudfiles.engine.storage.aws.session import aws_client
+    from airflow_cloudfiles.engine.storage.aws import session
+
+    # Kept clients are let go when there are many, and other tests have made some.
+    monkeypatch.setattr(session, "_clients", {})
+    aws_client = session.aws_client
 
     def requests_of(access) -> set[tuple[str, str]]:
         seen: set[tuple[str, str]] = set()
