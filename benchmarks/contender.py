@@ -18,6 +18,8 @@ from deltalake import DeltaTable
 from pyarrow.dataset import dataset
 
 from airflow_cloudfiles.engine.job import run as job
+from airflow_cloudfiles.engine.job.ingest import start as start_query
+from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spark_command import LAUNCHED
 from airflow_cloudfiles.engine.job.spec import JobSpec
 
@@ -42,7 +44,7 @@ def main() -> None:
             sys.exit(f"inference failed: {report['error']}")
     if task["engine"] == "ingest":
         os.environ[LAUNCHED] = "local"  # as the operator starts it: a JVM that only coordinates
-    spark = job.session(spec)
+    spark = SparkStart(spec).session()
     cpu, clock = tree_cpu(), time.monotonic()
     query = _query(spark, spec, task)
     query.awaitTermination()
@@ -81,7 +83,7 @@ def _fields(spec: JobSpec) -> dict[str, Any]:
 def _query(spark: SparkSession, spec: JobSpec, task: dict[str, Any]) -> StreamingQuery:
     """Start one of the three: the ingest job, the same through Spark rows, Spark's own source."""
     if task["engine"] == "ingest":
-        return job.start(spark, spec)
+        return start_query(spark, spec)
     if task["engine"] == "rows":
         reader = spark.readStream.format("cloudFiles").options(**spec.source_options())
         writer = reader.load(task["source"]).writeStream.format("deltalake")

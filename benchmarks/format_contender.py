@@ -19,6 +19,8 @@ from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.job import run as job
+from airflow_cloudfiles.engine.job.ingest import start as start_query
+from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spark_command import LAUNCHED
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -84,13 +86,13 @@ def _ingest(task: dict[str, Any]) -> dict[str, Any]:
     _must_succeed(job.run(_spec(task, "infer")))
     os.environ[LAUNCHED] = "local"  # as the operator starts it: a JVM that only coordinates
     spec = _spec(task)
-    spark = job.session(spec)
-    return _query_figures(task, spark, lambda: job.start(spark, spec), is_delta=True)
+    spark = SparkStart(spec).session()
+    return _query_figures(task, spark, lambda: start_query(spark, spec), is_delta=True)
 
 
 def _spark(task: dict[str, Any]) -> dict[str, Any]:
     """Spark's file source to Parquet, with the schema given, and nothing rescued."""
-    spark = job.session(_spec(task))
+    spark = SparkStart(_spec(task)).session()
 
     def start() -> StreamingQuery:
         reader = spark.readStream.format(task["format"]).schema(_schema(task))
@@ -156,7 +158,7 @@ def _reader(task: dict[str, Any]) -> dict[str, Any]:
 
 def _spark_reader(task: dict[str, Any]) -> dict[str, Any]:
     """Spark's batch reader into its sink that does nothing, once cold and once warm."""
-    spark = job.session(_spec(task))
+    spark = SparkStart(_spec(task)).session()
     reader = spark.read.format(task["format"]).schema(_schema(task))
     with _unless_not_read():
         frame = reader.options(**READ_OPTIONS.get(task["format"], {})).load(task["source"])
@@ -180,7 +182,7 @@ def _infer(task: dict[str, Any]) -> dict[str, Any]:
 
 def _spark_infer(task: dict[str, Any]) -> dict[str, Any]:
     """Spark's inference of the same files, the first in a new JVM, as when a stream starts."""
-    spark = job.session(_spec(task))
+    spark = SparkStart(_spec(task)).session()
     typed = task["types"] == "typed"
     reader = spark.read.options(**READ_OPTIONS.get(task["format"], {}))
     if task["format"] == "json":

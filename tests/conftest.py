@@ -33,6 +33,9 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 # Indexes of seen files: in no test the user's.
 _CACHE = os.environ["CLOUDFILES_CACHE_DIR"] = tempfile.mkdtemp(prefix="cloudfiles-tests-cache-")
 
+# Classes of JVMs: for all tests, and for the next time, since the first two runs make them.
+os.environ.setdefault("CLOUDFILES_JVM_DIR", str(Path(sys.prefix) / "jvm"))
+
 # Workers must be this Python: Spark's own default is whatever `python3` the PATH has.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 

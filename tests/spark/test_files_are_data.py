@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_cloudfiles.engine.job import run as job
+from airflow_cloudfiles.engine.job import ingest as job
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from tests.support.landing import drop, rows, run, stream
 

@@ -53,7 +53,11 @@ _log = logging.getLogger(__name__)
 
 
 def ingest(
-    spec: JobSpec, report: dict[str, Any], durations: dict[str, float], workers: Workers | None
+    spec: JobSpec,
+    spark: SparkStart,
+    report: dict[str, Any],
+    durations: dict[str, float],
+    workers: Workers | None,
 ) -> None:
     """Ingest everything that was there when the run began.
 
@@ -61,6 +65,7 @@ def ingest(
 
     Args:
         spec: The run.
+        spark: Its Spark, not begun yet.
         report: Gets what the run did.
         durations: Gets how long its parts took, in seconds.
         workers: Who may help to read a large sample.
@@ -72,7 +77,7 @@ def ingest(
     state = open_store(spec.checkpoint_location)
     lock = RunLock(state, JOB_KEY)
     lock.acquire(timeout_seconds=LOCK_PATIENCE_SECONDS)
-    with lock, closing(SparkStart(spec)) as start_of_spark:
+    with lock:
         began = time.time()
         before = _last_batch(spec)
         sink_state.check_before_run(state, str(spec.target))
@@ -81,7 +86,7 @@ def ingest(
             # A source that does not exist, or has nothing to infer from, binds no state.
             resolved = definition.resolve_schema(options, workers=workers)
         with closing(_opened(spec, options)) as intake:
-            found = _look(intake, options, start_of_spark)
+            found = _look(intake, options, spark)
             resolved = resolved or definition.resolve_schema(options, workers=workers)
             if found.has_work:
                 resolved = (
@@ -100,7 +105,7 @@ def ingest(
         )
         try:
             if found.has_work:
-                _query(start_of_spark, spec, durations)
+                _query(spark, spec, durations)
             else:
                 _log.info("Nothing is new: no Spark is started")
         finally:
@@ -133,14 +138,14 @@ def _opened(spec: JobSpec, options: CloudFilesOptions) -> Intake:
     )
 
 
-def _look(intake: Intake, options: CloudFilesOptions, start_of_spark: SparkStart) -> _Found:
+def _look(intake: Intake, options: CloudFilesOptions, spark: SparkStart) -> _Found:
     """Discover, unless the run was given what to ingest; start Spark as soon as there is work."""
     given = options.up_to_entry
     if _has_work(intake, given):
-        start_of_spark.begin()
+        spark.begin()
     if given is not None:
         return _Found(given, _has_work(intake, given))
-    found = intake.discover(on_recorded=start_of_spark.begin)
+    found = intake.discover(on_recorded=spark.begin)
     progress.note_discovery(intake.state, found.to_json())
     last = intake.files.latest()
     return _Found(last, _has_work(intake, last))
@@ -155,17 +160,17 @@ def _has_work(intake: Intake, last_entry: int | None) -> bool:
     return intake.has_outstanding(up_to=up_to)
 
 
-def _query(start_of_spark: SparkStart, spec: JobSpec, durations: dict[str, float]) -> None:
+def _query(spark: SparkStart, spec: JobSpec, durations: dict[str, float]) -> None:
     """Run the query to its end."""
     clock = time.monotonic()
-    spark = start_of_spark.session()
+    session = spark.session()
     durations["spark_start_seconds"] = round(time.monotonic() - clock, 3)
     clock = time.monotonic()
     try:
-        _follow(start(spark, spec), spec)
+        _follow(start(session, spec), spec)
     finally:
         durations["query_seconds"] = round(time.monotonic() - clock, 3)
-        start_of_spark.close()
+        spark.stop_session()
 
 
 def _widening(spec: JobSpec) -> WideningRule | None:

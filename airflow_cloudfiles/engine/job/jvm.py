@@ -33,8 +33,9 @@ from airflow_cloudfiles.engine.job.spark_command import spark_home
 from airflow_cloudfiles.engine.ledger.opening import cache_folder
 from airflow_cloudfiles.engine.private_folders import make_private
 
-CACHE = "jvm"
-"""Folder in the cache of this user."""
+FOLDER = "CLOUDFILES_JVM_DIR"
+"""Environment variable: folder of this user for what makes JVMs start sooner; default is `jvm` in
+the cache (`ledger.opening`)."""
 _FOLDER = "@folder@"
 """Stands for the folder of a run in a command line that is kept."""
 _INFO = "_PYSPARK_DRIVER_CONN_INFO_PATH"
@@ -60,7 +61,12 @@ class Jvm:
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
-            env={**_environment(), _INFO: str(self._info)},
+            env={
+                **os.environ,
+                "SPARK_CONNECT_MODE": "0",
+                "PYTHONHASHSEED": "0",
+                _INFO: str(self._info),
+            },
             preexec_fn=_ignore_interrupts,  # noqa: PLW1509 - as PySpark does, before any thread
         )
 
@@ -88,7 +94,7 @@ class Jvm:
         for name in (_PORT, _SECRET):
             os.environ.pop(name, None)
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """End it, and keep its classes for the next one if this is the run for that."""
         self.forget()
         if self._process.stdin is not None:
@@ -96,11 +102,6 @@ class Jvm:
                 self._process.stdin.close()
         if self._archive is not None and self._archive.is_wanted:
             self._archive.keep(self._process)
-
-
-def _environment() -> dict[str, str]:
-    """As `spark-submit` sets it."""
-    return {**os.environ, "SPARK_CONNECT_MODE": "0", "PYTHONHASHSEED": "0"}
 
 
 def _ignore_interrupts() -> None:
@@ -117,7 +118,8 @@ def _command(
     if "SPARK_CONF_DIR" in os.environ or (home / "conf").exists() or "SPARK_TESTING" in os.environ:
         return submit, None
     try:
-        cache = make_private(cache_folder() / CACHE)
+        chosen = os.environ.get(FOLDER)
+        cache = make_private(Path(chosen).absolute() if chosen else cache_folder() / "jvm")
     except (OSError, LedgerAccessError):
         return submit, None
     java = Path(find_java(), "bin", "java")
@@ -166,6 +168,10 @@ def _kept(path: Path) -> list[str] | None:
 
 def _launched(java: Path, home: Path, template: Sequence[str], path: Path) -> list[str] | None:
     """Have Spark's launcher write the command line, and keep it; `None` when it cannot."""
+    core = next((home / "jars").glob("spark-core_*.jar"), None)
+    if core is None:
+        return None
+    scala = core.name.removeprefix("spark-core_").partition("-")[0]
     jars = str(home / "jars" / "*")
     command = [str(java), "-Xmx128m", "-cp", jars, "org.apache.spark.launcher.Main", _SUBMIT]
     try:
@@ -174,7 +180,7 @@ def _launched(java: Path, home: Path, template: Sequence[str], path: Path) -> li
             capture_output=True,
             timeout=_LAUNCHER_SECONDS,
             check=True,
-            env={**os.environ, "SPARK_HOME": str(home)},
+            env={**os.environ, "SPARK_HOME": str(home), "SPARK_SCALA_VERSION": scala},
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -17,6 +17,7 @@ import json
 import logging
 import os
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -64,7 +65,8 @@ class Archive:
         if not self._is_on or chosen:
             return []
         note = self._read()
-        if note.get("archive") == self._identity():
+        identity = self._identity()
+        if identity is not None and note.get("archive") == identity:
             return [f"-XX:SharedArchiveFile={self._path}", "-Xshare:auto", *_QUIET]
         if not note:
             self._write({"failures": 0})
@@ -81,7 +83,8 @@ class Archive:
 
     def keep(self, process: subprocess.Popen[bytes]) -> None:
         """Wait for a JVM that makes the archive, and keep what it has made."""
-        _log.info("Keeping the classes of the JVM for later runs, in %s", self._path)
+        began = time.monotonic()
+        _log.info("Keeping the classes of this JVM for later runs, once on this machine ...")
         try:
             process.wait(MAKE_SECONDS)
             size = self._draft.stat().st_size
@@ -92,6 +95,7 @@ class Archive:
                 os.fsync(file.fileno())
             self._draft.replace(self._path)
             self._write({"failures": 0, "archive": self._identity()})
+            _log.info("Kept %s (%s bytes) in %.1f s", self._path, size, time.monotonic() - began)
             self._prune()
         except (OSError, subprocess.TimeoutExpired) as error:
             _log.info("The archive of classes was not made: %s", error)

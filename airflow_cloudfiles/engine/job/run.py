@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -47,36 +48,40 @@ def run(spec: JobSpec) -> dict[str, Any]:
     clock = time.monotonic()
     durations: dict[str, float] = {}
     report: dict[str, Any] = {"run_id": spec.run_id, "kind": spec.kind}
-    try:
-        if spec.kind == "infer":
-            report |= _infer(spec)
-        elif spec.kind == "promote":
-            report |= promote(_promotion(spec)).to_json()
-        elif spec.kind == "replay":
-            report |= replay(spec)
-        else:
-            ingest(spec, report, durations, _workers(spec))
-        report["outcome"] = "succeeded"
-    except Exception as error:  # noqa: BLE001 - the report has it, whatever it was
-        ours = _as_ours(error)
-        _log.log(
-            logging.ERROR, "%s: %s", type(ours).__name__, ours, exc_info=ours is not error and error
-        )
+    with closing(SparkStart(spec)) as spark:
+        try:
+            _carry_out(spec, spark, report, durations)
+            report["outcome"] = "succeeded"
+        except Exception as error:  # noqa: BLE001 - the report has it, whatever it was
+            ours = _as_ours(error)
+            trace = ours is not error and error
+            _log.log(logging.ERROR, "%s: %s", type(ours).__name__, ours, exc_info=trace)
+            report |= {"outcome": "failed", "error": errors.to_record(ours)}
+        durations["total_seconds"] = round(time.monotonic() - clock, 3)
+        store = open_store(spec.checkpoint_location)
         report |= {
-            "outcome": "failed",
-            "error": errors.to_record(ours),
+            "durations": durations,
+            "started": started.isoformat(),
+            "ended": datetime.now(tz=UTC).isoformat(),
+            "report_uri": store.child_uri(spec.report_key),
         }
-    durations["total_seconds"] = round(time.monotonic() - clock, 3)
-    store = open_store(spec.checkpoint_location)
-    report |= {
-        "durations": durations,
-        "started": started.isoformat(),
-        "ended": datetime.now(tz=UTC).isoformat(),
-        "report_uri": store.child_uri(spec.report_key),
-    }
-    with reaching_state(store):
-        store.put(spec.report_key, json.dumps(report, indent=1).encode())
+        with reaching_state(store):
+            store.put(spec.report_key, json.dumps(report, indent=1).encode())
     return report
+
+
+def _carry_out(
+    spec: JobSpec, spark: SparkStart, report: dict[str, Any], durations: dict[str, float]
+) -> None:
+    """Do what a run is for; what it has done is in the report also when it fails."""
+    if spec.kind == "infer":
+        report |= _infer(spec, spark)
+    elif spec.kind == "promote":
+        report |= promote(_promotion(spec)).to_json()
+    elif spec.kind == "replay":
+        report |= replay(spec)
+    else:
+        ingest(spec, spark, report, durations, _workers(spec, spark))
 
 
 def _as_ours(error: Exception) -> CloudFilesError:
@@ -91,10 +96,10 @@ def _as_ours(error: Exception) -> CloudFilesError:
     return RunFailedError(f"Spark failed: {kind}: {first[:500]}. See the log above.")
 
 
-def _infer(spec: JobSpec) -> dict[str, Any]:
+def _infer(spec: JobSpec, spark: SparkStart) -> dict[str, Any]:
     """Write the first schema version, unless there is one; or a new one when asked to."""
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
-    workers = _workers(spec)
+    workers = _workers(spec, spark)
     try:
         resolved = definition.resolve_schema(options, workers=workers, again=spec.infer_again)
     finally:
@@ -129,10 +134,10 @@ def _promotion(spec: JobSpec) -> Promotion:
     )
 
 
-def _workers(spec: JobSpec) -> Workers | None:
+def _workers(spec: JobSpec, spark: SparkStart) -> Workers | None:
     """Who may help to read a large sample: the cluster if there is one, else this machine."""
     if os.environ.get(LAUNCHED) == "submit":
-        return SparkWorkers(SparkStart(spec).session, count=ASSUMED_WORKERS, start_seconds=15.0)
+        return SparkWorkers(spark.session, count=ASSUMED_WORKERS, start_seconds=15.0)
     given = f"{spec.spark_conf.get('spark.master')} {os.environ.get('PYSPARK_SUBMIT_ARGS')}"
     limit = re.search(r"local\[(\d+)", given)
     return local_workers(int(limit[1]) if limit else None)

@@ -64,14 +64,21 @@ class SparkStart:
             self._session = _session(self._spec, self._conf)
         return self._session
 
-    def close(self) -> None:
-        """Stop Spark, and wait until nothing of it is left; harmless when it was not begun."""
+    def stop_session(self) -> None:
+        """Stop the session; harmless when there is none."""
         session, self._session = self._session, None
         if session is not None:
             session.stop()
+
+    def close(self) -> None:
+        """Stop Spark; harmless when it was not begun.
+
+        This may take a while, once a machine (`jvm_archive`).
+        """
+        self.stop_session()
         jvm, self._jvm = self._jvm, None
         if jvm is not None:
-            jvm.stop()
+            jvm.close()
         python, self._python = self._python, None
         if python is not None:
             python.close()

@@ -21,7 +21,6 @@ from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES, CloudFil
 from airflow_cloudfiles.engine.reading.splits import BatchContext
 from airflow_cloudfiles.engine.schema.log import SchemaLog
 from airflow_cloudfiles.engine.schema.log_entry import author
-from airflow_cloudfiles.engine.state import progress
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream.definition import ResolvedSchema, own_locations
@@ -85,23 +84,6 @@ def evolve_ahead(
         partition_schema=written.partition_schema,
         pin=written.pin,
     )
-
-
-def before_run(
-    options: CloudFilesOptions, resolved: ResolvedSchema, checkpoint: str
-) -> tuple[ResolvedSchema, int]:
-    """Discover for a run, unless `up_to_entry` says what to read, and evolve ahead of it.
-
-    Returns:
-        The schema to read with; and the last entry of the file log that was sampled, -1 if none.
-    """
-    with closing(_opened(options, checkpoint)) as intake:
-        last = options.up_to_entry
-        if last is None:
-            found = intake.discover()
-            progress.note_discovery(intake.state, found.to_json())
-            last = intake.files.latest()
-        return evolve_ahead(options, intake, resolved, local_workers()) or resolved, last
 
 
 def before_definition(options: CloudFilesOptions, resolved: ResolvedSchema) -> ResolvedSchema:

@@ -19,6 +19,7 @@ from airflow_cloudfiles.engine.inference.infer import infer_files
 from airflow_cloudfiles.engine.inference.tasks import Learned, Sample, learn_sample, learn_task
 from airflow_cloudfiles.engine.inference.workers import ProcessWorkers, SparkWorkers
 from airflow_cloudfiles.engine.job import run as job
+from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spark_command import LAUNCHED
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -228,7 +229,7 @@ def test_a_job_asks_the_cluster_or_as_many_processes_as_its_master_has_cores(
         run_id="r",
         spark_conf={"spark.master": master} if master else {},
     )
-    found = job._workers(spec)
+    found = job._workers(spec, SparkStart(spec))
     assert (None if found is None else found.count) == workers
     assert isinstance(found, SparkWorkers) == (launched == "submit")  # starts no session yet
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cloudfiles.engine.job import run as job
+from airflow_cloudfiles.engine.job import ingest as job
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.state import progress
 from airflow_cloudfiles.engine.storage import open_store
