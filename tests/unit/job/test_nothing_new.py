@@ -1,0 +1,164 @@
+"""A run that finds nothing new starts no Spark; one that has anything to do starts it at once.
+
+No test here has a JVM: whoever started one would fail (`tests.support.markers`). What a run with
+work does is seen in the moment in which it would start Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_cloudfiles.engine.files import ReadLimit
+from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.job import run as job
+from airflow_cloudfiles.engine.job.session import SparkStart
+from airflow_cloudfiles.engine.state.plan_log import PlanLog
+from airflow_cloudfiles.engine.storage import open_store
+from tests.support.ingested import Ingested
+
+
+class _WouldStartSparkError(Exception):
+    pass
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Ingested:
+    """A stream that has ingested two files, in two batches."""
+    stream = Ingested(tmp_path)
+    stream.add("one", "two")
+    stream.run()
+    return stream
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> Callable[[Ingested], list[str]]:
+    """Run, and give what was done up to the start of Spark, in order."""
+
+    def starts(stream: Ingested, **more: Any) -> list[str]:
+        seen: list[str] = []
+
+        def begin(_: SparkStart) -> None:
+            seen.append("begin")
+
+        def session(_: SparkStart) -> None:
+            seen.append("session")
+            raise _WouldStartSparkError
+
+        discover = Intake.discover
+
+        def discovered(intake: Intake, **given: Any) -> Any:
+            seen.append("discover")
+            return discover(intake, **given)
+
+        monkeypatch.setattr(SparkStart, "begin", begin)
+        monkeypatch.setattr(SparkStart, "session", session)
+        monkeypatch.setattr(Intake, "discover", discovered)
+        job.run(stream.spec(**more))
+        return list(dict.fromkeys(seen))
+
+    return starts
+
+
+def test_a_run_that_finds_nothing_new_ends_with_a_report_and_no_spark(stream: Ingested) -> None:
+    version = stream.table.version()
+    report = job.run(stream.spec())
+    assert report["outcome"] == "succeeded", report
+    assert (report["files"], report["rows"], report["batches"]) == (0, 0, 0)
+    assert report["schema_version"] == 0
+    assert report["target_version"] == version == stream.table.version()
+    assert report["discovery"]["found_by"] == {}
+    assert "spark_start_seconds" not in report["durations"]
+    assert open_store(str(stream.state)).get(f"_reports/{report['run_id']}.json")
+
+
+def test_a_new_file_starts_spark_when_it_is_recorded(
+    stream: Ingested, starts: Callable[..., list[str]]
+) -> None:
+    stream.add("three")
+    assert starts(stream) == ["discover", "begin", "session"]
+
+
+def test_a_recorded_file_starts_spark_before_anything_is_listed(
+    stream: Ingested, starts: Callable[..., list[str]]
+) -> None:
+    """As a sensor has left it."""
+    stream.add("three")
+    intake = Intake.open(
+        source=str(stream.source), format="json", checkpoint_location=str(stream.state)
+    )
+    intake.discover()
+    intake.close()
+    assert starts(stream) == ["begin", "discover", "session"]
+
+
+def test_a_planned_batch_is_always_finished(
+    stream: Ingested, starts: Callable[..., list[str]]
+) -> None:
+    """Planned by a run that was killed before Spark knew of it."""
+    stream.add("three")
+    reader = Intake.open(
+        source=str(stream.source), format="json", checkpoint_location=str(stream.state)
+    )
+    reader.discover()
+    PlanLog(open_store(str(stream.state))).plan(
+        reader.files, reader.committed(), ReadLimit(max_files=1), reader.head()
+    )
+    reader.close()
+    assert starts(stream) == ["begin", "discover", "session"]
+    # Also when the run is for files that were all ingested before.
+    assert starts(stream, batch={"last_entry": 0}) == ["begin", "session"]
+
+
+def test_a_batch_that_spark_has_not_committed_is_finished(
+    stream: Ingested, starts: Callable[..., list[str]]
+) -> None:
+    (stream.state / "commits" / "1").unlink()
+    assert starts(stream) == ["begin", "discover", "session"]
+
+
+def test_a_run_for_files_that_are_all_ingested_starts_nothing(
+    stream: Ingested, starts: Callable[..., list[str]]
+) -> None:
+    stream.add("three")
+    assert starts(stream, batch={"last_entry": 0}) == []
+
+
+def test_a_run_for_some_files_lists_nothing(
+    stream: Ingested, starts: Callable[..., list[str]]
+) -> None:
+    stream.add("three")
+    intake = Intake.open(
+        source=str(stream.source), format="json", checkpoint_location=str(stream.state)
+    )
+    found = intake.discover()
+    intake.close()
+    assert starts(stream, batch={"last_entry": found.last_entry}) == ["begin", "session"]
+
+
+def test_files_that_are_not_to_be_ingested_start_nothing(
+    tmp_path: Path, starts: Callable[..., list[str]]
+) -> None:
+    """B88: what was there before the first start is recorded, and is no work."""
+    stream = Ingested(tmp_path, **{"cloudFiles.includeExistingFiles": "false"})
+    stream.add("old")
+    assert starts(stream) == ["discover"]
+    assert starts(stream) == ["discover"]
+
+
+def test_a_source_that_does_not_exist_binds_no_state(tmp_path: Path) -> None:
+    stream = Ingested(tmp_path)
+    stream.source.rmdir()
+    report = job.run(stream.spec())
+    assert report["error"]["class"] == "SourceNotFoundError"
+    assert not (stream.state / "_source" / "metadata.json").exists()
+
+
+def test_what_is_wrong_is_found_also_when_nothing_is_new(stream: Ingested) -> None:
+    stream.given["cloudFiles.schemaHints"] = "a struct<"
+    report = job.run(stream.spec())
+    assert report["outcome"] == "failed"
+    assert report["error"]["class"] == "SchemaHintError"
