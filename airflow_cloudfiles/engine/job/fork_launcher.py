@@ -22,6 +22,8 @@ REFUSED = b"R"
 """Answer of the server: it does not run this."""
 NUMBER_BYTES = 4
 """Lengths, process ids and statuses are big-endian numbers of so many bytes."""
+_VERSION = ["-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+"""With this, Spark asks once a session for the version of Python: that of this process, too."""
 _STREAMS = (0, 1, 2)
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -33,6 +35,9 @@ def main(arguments: list[str]) -> int:  # noqa: RET503 - or it never returns
         Its exit code.
     """
     path, python, *command = arguments
+    if command == _VERSION:
+        print(f"{sys.version_info[0]}.{sys.version_info[1]}")  # noqa: T201 - the answer
+        return 0
     reason = "it does not run this"
     try:
         with socket.socket(socket.AF_UNIX) as connection:

@@ -83,7 +83,9 @@ def start(folder: Path, conf: Mapping[str, str]) -> ForkServer | None:
         except OSError as error:
             reason = str(error)
         else:
+            # The JVM looks data sources up with the Python of the driver.
             os.environ["PYSPARK_PYTHON"] = str(server.launcher)
+            os.environ["PYSPARK_DRIVER_PYTHON"] = str(server.launcher)
             return server
     _log.info("Python processes are not forked: %s", reason)
     return None

@@ -191,6 +191,14 @@ def test_what_the_server_does_not_know_runs_in_plain_python(server: ForkServer) 
     assert errors.startswith(b"Python starts without the fork server (it does not run this): -c ")
 
 
+def test_the_version_that_spark_asks_for_needs_no_other_python(server: ForkServer) -> None:
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    asked = _start(server, "-c", code)
+    output, errors = asked.communicate(timeout=LONG)
+    expected = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+    assert (asked.returncode, output, errors) == (0, expected, b"")
+
+
 def test_without_a_server_plain_python_runs(server: ForkServer) -> None:
     server.close()
     daemon = _start(server, "-m", DAEMON, WORKER)
