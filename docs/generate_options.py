@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from airflow_cloudfiles.engine.job.start_conf import MEANINGS
 from airflow_cloudfiles.engine.options import refusals
 from airflow_cloudfiles.engine.options.cloud_files import GROUPS
 from airflow_cloudfiles.engine.options.declared import Option, OptionGroup, options_of
@@ -113,13 +114,23 @@ Options that begin with `cloudFiles.internal.` are set by the package itself. Do
 | --- | --- | --- |
 | `CLOUDFILES_CACHE_DIR` | `$XDG_CACHE_HOME/airflow_cloudfiles`, else \
 `~/.cache/airflow_cloudfiles` | local disk for the index of seen files; may be deleted at any time |
+| `CLOUDFILES_JVM_DIR` | `jvm` in that folder | folder of this user for what makes local JVMs \
+start sooner; may be deleted at any time |
 | `CLOUDFILES_ACCESS` | unset | set by the operators for the Spark they start: what the Airflow \
 connection says; never set it yourself |
 | `CLOUDFILES_LOG_LEVEL` | `INFO` | how much this package's own processes log |
 | `CLOUDFILES_SPARK_LOG_LEVEL` | `FATAL` | how much Spark logs in a job that a task started |
 | `CLOUDFILES_CRASH_AT` | unset | kill the process at a named point, to rehearse a failure \
 ([exactly once](../concepts/exactly-once.md)) |
-"""
+
+## Spark configuration
+
+Keys of `spark_conf` that are this package's own; all others are Spark's. Each is on unless it is
+`false` ([what a run costs](../how-to/small-runs.md)).
+
+| key | what it turns on |
+| --- | --- |
+{start}"""
 
 _TABLE: Final = "| key | type | default | meaning |\n| --- | --- | --- | --- |\n"
 
@@ -133,6 +144,7 @@ def page() -> str:
         in_connection=_listed(refusals.IN_CONNECTION),
         in_set_up=_listed(refusals.IN_SET_UP),
         platform=_listed(refusals.PLATFORM),
+        start="".join(f"| `{key}` | {meaning} |\n" for key, meaning in MEANINGS.items()),
     )
     of_source = sorted((row for group in GROUPS for row in _rows(group)), key=_in_order)
     formats = "".join(_format(name) for name in sorted(FORMATS, key=str.lower))

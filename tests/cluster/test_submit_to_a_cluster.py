@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
@@ -9,11 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from airflow_cloudfiles.engine.errors import UnknownFieldException
 from airflow_cloudfiles.engine.job.launch import JobSpec, SparkSubmit, launch
-from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM
+from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM, DAEMON_MODULE
 from tests.support.landing import drop, rows
 from tests.support.standalone_cluster import StandaloneCluster
 
@@ -52,7 +54,24 @@ def _run(
         conf=CONF,
     )
     lines: list[str] = []
-    return launch(spec, how, on_log=lines.append).wait(), lines
+
+    def on_log(line: str) -> None:
+        lines.append(line)
+        if " rows, " in line:  # the workers are still there
+            lines.extend(_executors_daemons())
+
+    return launch(spec, how, on_log=on_log).wait(), lines
+
+
+def _executors_daemons() -> list[str]:
+    """The Python daemons of executors."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            parent = process.parent()
+            if parent and any("CoarseGrainedExecutorBackend" in each for each in parent.cmdline()):
+                found.append(f"EXECUTOR {' '.join(process.cmdline()[1:])}")
+    return found
 
 
 def test_a_cluster_lands_every_row_once_and_heals_a_new_column(
@@ -65,6 +84,9 @@ def test_a_cluster_lands_every_row_once_and_heals_a_new_column(
     report, lines = _run(cluster, tmp_path, "first")
     assert (report["files"], report["rows"], report["batches"]) == (4, 200, 1)
     assert any("200 rows" in line for line in lines), "the driver's log reaches the caller"
+    daemons = {line for line in lines if line.startswith("EXECUTOR ")}
+    assert daemons
+    assert all(line.startswith(f"EXECUTOR -m {DAEMON_MODULE} pyspark.") for line in daemons)
     assert re.search(r'"name" : "cloudfiles-first"', cluster.state()), "it ran on the cluster"
 
     drop(tmp_path / "in", "new.json", [{"id": "x", "currency": "USD"}])

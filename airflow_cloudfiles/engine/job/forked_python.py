@@ -15,10 +15,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from airflow_cloudfiles.engine.job.start_conf import FORK_SERVER, is_on
 from airflow_cloudfiles.engine.spark.preload import NO_THREADS
 
-ENABLED = "spark.cloudFiles.forkServer"
-"""Spark configuration of a run: `false` has Spark start every Python process by itself."""
 PYTHON = "spark.pyspark.python"
 _MODULE = "airflow_cloudfiles.engine.job.fork_server"
 _ENVIRONMENT = {
@@ -93,8 +92,8 @@ def start(folder: Path, conf: Mapping[str, str]) -> ForkServer | None:
 
 def _reason_against(conf: Mapping[str, str]) -> str | None:
     """Why no fork server is to be used."""
-    if conf.get(ENABLED, "true").lower() == "false":
-        return f"{ENABLED} is false"
+    if not is_on(conf, FORK_SERVER):
+        return f"{FORK_SERVER} is false"
     if not sys.platform.startswith("linux"):
         return f"{sys.platform} does not let a process with frameworks loaded fork"
     chosen = {PYTHON: conf.get(PYTHON), "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON")}

@@ -3,8 +3,7 @@
 Most of what Spark takes to start is loading some 15,000 classes. Java can keep them in an archive
 and map it instead (class data sharing). The first run on a machine leaves a note that it was there;
 the second one makes the archive when its JVM ends, which takes some seconds once; all later ones
-use it. So a container that runs once and is thrown away makes none. `cloudfiles jvm-archive` makes
-one ahead of the first run, for instance in an image.
+use it. So a container that runs once and is thrown away makes none.
 
 Java checks by itself whether an archive fits, and does without it if not. What it does not check,
 its content, is checked here by size and time: whatever else has written there, it is not used.
@@ -21,10 +20,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from airflow_cloudfiles.engine.job.start_conf import JVM_ARCHIVE, is_on
 from airflow_cloudfiles.engine.locks.file_lock import FileLock
 
-ENABLED = "spark.cloudFiles.jvmArchive"
-"""Spark configuration of a run: `false` neither uses nor makes an archive."""
 MAX_BYTES = 512 * 1024 * 1024
 """Of one archive; a larger one is not kept. One of Spark has about 170 MB."""
 MOST_KEPT = 4
@@ -49,7 +47,7 @@ class Archive:
         self._path = folder / f"{key}.jsa"
         self._note = folder / f"{key}.archive.json"
         self._draft = folder / f"{key}.draft.jsa"
-        self._is_on = conf.get(ENABLED, "true").lower() != "false"
+        self._is_on = is_on(conf, JVM_ARCHIVE)
         self._lock = FileLock(str(folder / f"{key}.lock"))
         self.is_wanted = False
 

@@ -20,6 +20,7 @@ from typing import Protocol
 from airflow_cloudfiles.engine.errors import OptionError, RunError
 from airflow_cloudfiles.engine.job.java import find_java
 from airflow_cloudfiles.engine.job.spec import refuse_secrets
+from airflow_cloudfiles.engine.job.start_conf import EXECUTOR_PRELOAD, check, is_on
 
 DEFAULT_CONF = {
     "spark.ui.enabled": "false",
@@ -41,6 +42,7 @@ collector thread start it sooner and leave the cores to the tasks (docs/decision
 LAUNCHED = "CLOUDFILES_LAUNCHED"
 """Environment variable: `local` or `submit`, when the master was chosen with the driver's start."""
 _LOCAL_MASTER = re.compile(r"local(\[.*\])?")
+DAEMON_MODULE = "airflow_cloudfiles.engine.spark.daemon"
 JOB_MODULE = "airflow_cloudfiles.engine.job"
 
 
@@ -139,6 +141,7 @@ class SparkSubmit:
 
     def __post_init__(self) -> None:
         refuse_secrets(self.conf)
+        check(self.conf)
 
     def command(self, state: str, run_id: str) -> list[str]:
         """`spark-submit` with this package's entry point."""
@@ -182,7 +185,16 @@ class SparkSubmit:
                 f"spark.yarn.appMasterEnv.{LAUNCHED}": "submit",
                 f"spark.kubernetes.driverEnv.{LAUNCHED}": "submit",
             }
-        return {**DEFAULT_CONF, **waits, **self.conf}
+        return {**DEFAULT_CONF, **self._preload(), **waits, **self.conf}
+
+    def _preload(self) -> dict[str, str]:
+        """Have Python workers import everything once an executor, not once a core.
+
+        Not when the package comes as a Python archive: the daemon cannot import it from there.
+        """
+        if self.py_files or not is_on(self.conf, EXECUTOR_PRELOAD):
+            return {}
+        return {"spark.python.daemon.module": DAEMON_MODULE}
 
 
 def default_conf(master: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.job import start_conf
 from airflow_cloudfiles.engine.options.sink import OF_SINK, TableOptions
 
 RUNS_PREFIX = "_runs"
@@ -71,6 +72,7 @@ class JobSpec:
             )
         _refuse_internal(self.options)
         refuse_secrets(self.spark_conf)
+        start_conf.check(self.spark_conf)
         if self.kind != "infer" and not self.target:
             raise OptionError(f"target is required to {self.kind}: the folder of a Delta table.")
 
