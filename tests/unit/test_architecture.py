@@ -113,8 +113,10 @@ def test_hooks_and_sensors_do_without_spark() -> None:
 
 
 @pytest.mark.airflow
-def test_parsing_a_dag_imports_no_spark() -> None:
-    assert not _probe(*AIRFLOW_FACING, unwanted="pyspark pyarrow deltalake rocksdict")
+def test_parsing_a_dag_imports_no_spark_no_table_and_no_client_of_a_cloud() -> None:
+    libraries = "pyspark py4j pyarrow deltalake rocksdict numpy pandas"
+    clients = "boto3 botocore azure.storage azure.identity google.cloud.storage google.auth"
+    assert not _probe(*AIRFLOW_FACING, unwanted=f"{libraries} {clients}")
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("__init__.py")), ids=lambda p: p.parent.name)
