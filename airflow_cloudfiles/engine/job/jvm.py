@@ -36,6 +36,9 @@ from airflow_cloudfiles.engine.private_folders import make_private
 FOLDER = "CLOUDFILES_JVM_DIR"
 """Environment variable: folder of this user for what makes JVMs start sooner; default is `jvm` in
 the cache (`ledger.opening`)."""
+_LINE = ".command.json"
+_MOST_LINES = 50
+"""How many command lines are kept, the newest."""
 _FOLDER = "@folder@"
 """Stands for the folder of a run in a command line that is kept."""
 _INFO = "_PYSPARK_DRIVER_CONN_INFO_PATH"
@@ -123,36 +126,41 @@ def _command(
     except (OSError, LedgerAccessError):
         return submit, None
     java = Path(find_java(), "bin", "java")
+    software = _software(java, home)
     template = [word.replace(str(folder), _FOLDER) for word in arguments]
-    key = _key(java, home, template)
-    archive = Archive(cache, key, conf)
-    words = _kept(cache / f"{key}.json") or _launched(java, home, template, cache / f"{key}.json")
+    kept = cache / f"{_hashed([software, template, _variables()])}{_LINE}"
+    words = _kept(kept) or _launched(java, home, template, kept)
     if words is None:
         return submit, None
+    archive = Archive(cache, _hashed([software, _class_words(words)]), conf)
     words = [word.replace(_FOLDER, str(folder)) for word in words]
     return [words[0], *archive.options(words), *words[1:]], archive
 
 
-def _key(java: Path, home: Path, template: Sequence[str]) -> str:
-    """What a command line depends on: Java, Spark, the arguments, the environment."""
-    release = java.resolve().parents[1] / "release"
+def _software(java: Path, home: Path) -> list[object]:
+    """Which Java, and which Spark."""
     status = java.resolve().stat()
-    shown = {
-        name: value for name, value in os.environ.items() if name.startswith(_READ_BY_LAUNCHER)
-    }
-    parts = [
-        str(java.resolve()),
-        status.st_size,
-        status.st_mtime_ns,
-        release.read_text(encoding="utf-8", errors="replace") if release.is_file() else "",
-        str(home),
-        metadata.version("pyspark"),
-        list(template),
-        sorted(shown.items()),
-    ]
+    identity = [str(java.resolve()), status.st_size, status.st_mtime_ns]
+    return [*identity, str(home), metadata.version("pyspark")]
+
+
+def _variables() -> list[tuple[str, str]]:
+    """The environment that Spark's launcher reads."""
+    return sorted(each for each in os.environ.items() if each[0].startswith(_READ_BY_LAUNCHER))
+
+
+def _class_words(words: Sequence[str]) -> list[str]:
+    """What of a command line says which classes there are; most of it is Spark's configuration."""
+    classes = words[words.index("-cp") + 1] if "-cp" in words else ""
+    own = words[: words.index(_SUBMIT)] if _SUBMIT in words else words
+    return [classes, *(word for word in own if word.startswith(_OF_CLASSES))]
+
+
+def _hashed(parts: object) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
+_OF_CLASSES = ("--add-", "--enable-", "--patch-", "-XX:+Use", "-XX:-Use", "-javaagent")
 _READ_BY_LAUNCHER = ("SPARK_", "HADOOP_", "YARN_", "JAVA_", "_JAVA_", "JDK_", "CLASSPATH")
 
 
@@ -192,4 +200,7 @@ def _launched(java: Path, home: Path, template: Sequence[str], path: Path) -> li
         draft = path.with_suffix(f".{os.getpid()}")
         draft.write_text(json.dumps(words), encoding="utf-8")
         draft.replace(path)
+        lines = sorted(path.parent.glob(f"*{_LINE}"), key=lambda each: each.stat().st_mtime)
+        for each in lines[:-_MOST_LINES]:
+            each.unlink(missing_ok=True)
     return words

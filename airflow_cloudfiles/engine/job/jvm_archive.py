@@ -26,7 +26,7 @@ from airflow_cloudfiles.engine.locks.file_lock import FileLock
 MAX_BYTES = 512 * 1024 * 1024
 """Of one archive; a larger one is not kept. One of Spark has about 170 MB."""
 MOST_KEPT = 4
-"""How many archives are kept, the newest: one for each Java, Spark and configuration."""
+"""How many archives are kept, the newest: one for each Java, Spark and choice of collector."""
 MAKE_SECONDS = 300.0
 """How long a JVM may take to write its archive."""
 _MOST_FAILURES = 2

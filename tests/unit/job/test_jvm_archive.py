@@ -147,3 +147,12 @@ def test_a_command_line_that_cannot_be_read_is_written_again(tmp_path: Path, tex
     assert jvm._kept(path) is None
     path.write_text(json.dumps(COMMAND))
     assert jvm._kept(path) == COMMAND
+
+
+def test_one_archive_serves_every_configuration_of_one_java_and_spark() -> None:
+    def key(memory: str, conf: str, collector: str) -> list[str]:
+        flags = [f"-Xmx{memory}", f"-XX:+Use{collector}GC", "--add-modules=a", f"-Dx={conf}"]
+        return jvm._class_words(["java", "-cp", "jars/*", *flags, jvm._SUBMIT, "--conf", conf])
+
+    assert key("1g", "a=1", "Serial") == key("2g", "a=2", "Serial")
+    assert key("1g", "a=1", "Serial") != key("1g", "a=1", "G1")
