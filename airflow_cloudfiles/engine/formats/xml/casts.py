@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
@@ -153,13 +154,13 @@ def _at_once(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_integer(kind):
         return _integers(texts, kind)
     if pa.types.is_floating(kind):
-        array = _where(texts, _EASY_NUMBER).cast(kind)
+        array = _numbers(texts, kind, _EASY_NUMBER)
         return pc.if_else(pc.is_inf(array), pa.scalar(None, kind), array)
     return pa.nulls(len(texts), kind)
 
 
 def _integers(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    longs = _where(texts, _EASY_INTEGER).cast(pa.int64())
+    longs = _numbers(texts, pa.int64(), _EASY_INTEGER)
     if kind == pa.int64():
         return longs
     bits = kind.bit_width - 1
@@ -169,12 +170,22 @@ def _integers(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     return pc.if_else(fits, longs, pa.scalar(None, pa.int64())).cast(kind)
 
 
-def _where(texts: pa.Array, pattern: str) -> pa.Array:
-    """The texts that match a pattern; the others are null."""
+def _numbers(texts: pa.Array, kind: pa.DataType, pattern: str) -> pa.Array:
+    """The numbers that texts of a pattern are; the others are null."""
+    if not _has_letters(texts):
+        # Of such texts Arrow takes none that is no number, and matching costs more than casting.
+        with suppress(pa.ArrowInvalid):
+            return texts.cast(kind)
     fits = pc.match_substring_regex(texts, pattern)
-    if pc.all(fits, skip_nulls=True).as_py() is not False:
-        return texts
-    return pc.if_else(fits, texts, pa.scalar(None, pa.string()))
+    return pc.if_else(fits, texts, pa.scalar(None, pa.string())).cast(kind)
+
+
+def _has_letters(texts: pa.Array) -> bool:
+    """Whether something else than digits, signs and points may be in texts, as in `0x1F`."""
+    characters = texts.buffers()[2]
+    if characters is None or not characters.size:
+        return False
+    return int(np.frombuffer(characters, np.uint8).max()) > ord("9")
 
 
 def _one_by_one(

@@ -150,7 +150,8 @@ class _Reading:
         if not shape.is_string and not source.are_attributes:
             # An empty element is null, as in Spark; an empty attribute is not.
             blank = pc.equal(pc.ascii_trim(texts, characters=SPACE), "")
-            texts = pc.if_else(blank, pa.scalar(None, pa.string()), texts)
+            if pc.any(blank).as_py():
+                texts = pc.if_else(blank, pa.scalar(None, pa.string()), texts)
         array, misfits = self._casts.cast(texts, place.kind, shape.convert)
         self._found.refuse(source, wrong | misfits)
         return array

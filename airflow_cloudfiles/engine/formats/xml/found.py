@@ -165,7 +165,9 @@ class Found:
 
 def _grouped(places: Positions) -> dict[int, Positions]:
     """What is in each place, in order."""
-    order = np.argsort(places, kind="stable")
+    # NumPy sorts numbers of 16 bits by radix, in a fraction of the time.
+    is_short = len(places) and int(places.max()) < np.iinfo(np.int16).max
+    order = np.argsort(places.astype(np.int16) if is_short else places, kind="stable")
     ordered = places[order]
     begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
     parts = np.split(order, begins[1:])

@@ -27,6 +27,7 @@ from airflow_cloudfiles.engine.formats.xml.source import CHUNK_BYTES, XmlText
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from airflow_cloudfiles.engine.formats.arrays import Bytes, Positions
     from airflow_cloudfiles.engine.formats.base import OpenedFile
 
 MAX_ROW_BYTES: Final = 128 * 2**20
@@ -35,6 +36,9 @@ MAX_ROW_BYTES: Final = 128 * 2**20
 _LARGEST_CHUNK: Final = 16 * 2**20
 _STARTS, _ENDS, _WHOLE = range(3)
 _PART_ENDS: Final = {b"!--": b"-->", b"![CDATA[": b"]]>", b"?": b"?>"}
+_LESS, _GREATER, _SLASH = b"<>/"
+_ENDS_NAME: Final = np.isin(np.arange(256), list(b" \t\n\r\f\v/>"))
+"""Which characters may stand behind the name of a row in a tag."""
 _BLANK: Final = b" \t\n"
 _NO_END: Final = "the row has no end"
 _NO_BEGIN: Final = "an end tag without a row"
@@ -94,12 +98,12 @@ class RowScanner:
     """
 
     def __init__(self, row_tag: str, *, ignore_namespace: bool) -> None:
-        name = re.escape(row_tag.encode())
+        self._name = row_tag.encode()
+        self._prefixed = b":" + self._name if ignore_namespace else None
+        name = re.escape(self._name)
         if ignore_namespace:
             name = rb"(?:[^\s<>/\"'=&]*:)?" + name
         self._start = re.compile(rb"<" + name + rb"(?=[\s/>])")
-        self._end = re.compile(rb"</" + name + rb"\s*>")
-        self._empty = re.compile(rb"<" + name + rb"(?:\s[^<>]*)?/>")
         self._token = re.compile(
             rb"<(?:(?P<part>!--|!\[CDATA\[|\?|!DOCTYPE)"
             rb"|(?P<tag>/?" + name + rb"(?=[\s/>])(?:[^<>\"']++|\"[^\"<]*\"|'[^'<]*')*+>)"
@@ -150,19 +154,36 @@ class RowScanner:
 
     def _scan_plain(self, text: bytes) -> tuple[Rows, int] | None:
         """The usual case: rows one after the other, none in another, none without content."""
-        starts = [found.start() for found in self._start.finditer(text)]
-        ends = [found.end() for found in self._end.finditer(text)]
-        if not len(ends) <= len(starts) <= len(ends) + 1 or not ends:
+        if self._prefixed is not None and self._prefixed in text:
             return None
-        if self._empty.search(text):
+        found = self._find_tags(text)
+        if found is None:
             return None
-        begins, stops = np.array(starts), np.array(ends)
+        begins, stops = found
+        if not len(stops) <= len(begins) <= len(stops) + 1 or not len(stops):
+            return None
         in_turn = (begins[: len(stops)] < stops).all() and (
             stops[: len(begins) - 1] <= begins[1:]
         ).all()
         if not in_turn:
             return None
+        starts, ends = begins.tolist(), stops.tolist()
         return Rows([text[a:b] for a, b in zip(starts, ends, strict=False)]), ends[-1]
+
+    def _find_tags(self, text: bytes) -> tuple[Positions, Positions] | None:
+        """Where start tags of rows begin and where end tags end; `None` for unusual ones."""
+        characters = np.frombuffer(text, np.uint8)
+        tags = np.flatnonzero(characters == _LESS)
+        starts, behind = _named(self._name, characters, tags)
+        starts, behind = starts[_ENDS_NAME[behind]], behind[_ENDS_NAME[behind]]
+        # In a start tag with attributes the slash of an empty element is far from the name.
+        for start in starts[behind != _GREATER].tolist():
+            if text[text.find(b">", start) - 1] == _SLASH:
+                return None
+        ends, behind = _named(b"/" + self._name, characters, tags)
+        if (_ENDS_NAME[behind] & (behind != _GREATER)).any():
+            return None
+        return starts, ends[behind == _GREATER] + len(self._name) + len("</>")
 
     def _tags(self, text: bytes, *, final: bool) -> Iterator[_Tag]:
         """The tags of rows; as far as they are complete, unless this is all."""
@@ -203,6 +224,14 @@ class RowScanner:
                 "Name a smaller element with rowTag, or replace the file."
             )
         return found, used
+
+
+def _named(name: bytes, characters: Bytes, tags: Positions) -> tuple[Positions, Bytes]:
+    """The tags that a name follows, if not as a whole, and the character behind it."""
+    tags = tags[tags < len(characters) - len(name) - 1]
+    for offset, character in enumerate(name, start=1):
+        tags = tags[characters[tags + offset] == character]
+    return tags, characters[tags + len(name) + 1]
 
 
 def _has(text: bytes, mark: bytes) -> bool:
