@@ -88,7 +88,8 @@ def _paired(pieces: MarkupPieces, meanings: Meanings, depths: Int32s, bad: Bools
         here = np.flatnonzero(levels == level)
         stops[here] = ends[end_levels == level]
         if level > 1:
-            parents[here] = above[np.searchsorted(begins[above], begins[here], side="right") - 1]
+            # The last one above that begins before; counting them beats a search for each.
+            parents[here] = above[np.cumsum(levels == level - 1)[here] - 1]
         above = here
     named = meanings.names[stops]
     wrong = (named >= 0) & (named != meanings.names[begins])

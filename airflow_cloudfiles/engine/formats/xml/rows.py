@@ -228,7 +228,7 @@ class RowScanner:
 
 def _named(name: bytes, characters: Bytes, tags: Positions) -> tuple[Positions, Bytes]:
     """The tags that a name follows, if not as a whole, and the character behind it."""
-    tags = tags[tags < len(characters) - len(name) - 1]
+    tags = tags[: np.searchsorted(tags, len(characters) - len(name) - 1)]
     for offset, character in enumerate(name, start=1):
         tags = tags[characters[tags + offset] == character]
     return tags, characters[tags + len(name) + 1]

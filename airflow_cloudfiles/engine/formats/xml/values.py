@@ -64,7 +64,7 @@ class Values:
         if are_attributes:
             texts = _with_spaces(texts)
         texts, wrong = self._resolve(texts)
-        if self._trims and self._has_space_around(places[~missing]):
+        if self._trims:
             texts = pc.ascii_trim(texts, characters=SPACE)
         if self._null is not None:
             texts = pc.if_else(pc.equal(texts, self._null), pa.scalar(None, pa.string()), texts)
@@ -86,14 +86,6 @@ class Values:
             seen = np.cumsum(self._characters > ord(" "), dtype=np.int32)
             blank[longer] = seen[ends[longer] - 1] == seen[begins[longer] - 1]
         return blank
-
-    def _has_space_around(self, places: Positions) -> bool:
-        if self._has_references:
-            return True
-        begins, ends = self._begins[places], self._ends[places]
-        some = ends > begins
-        around = (self._characters[begins[some]], self._characters[ends[some] - 1])
-        return any(bool((each <= ord(" ")).any()) for each in around)
 
     def _resolve(self, texts: pa.Array) -> tuple[pa.Array, Bools]:
         """Put characters in the place of references."""
