@@ -104,6 +104,8 @@ class RowScanner:
         if ignore_namespace:
             name = rb"(?:[^\s<>/\"'=&]*:)?" + name
         self._start = re.compile(rb"<" + name + rb"(?=[\s/>])")
+        self._end = re.compile(rb"</" + name + rb"\s*>")
+        self._empty = re.compile(rb"<" + name + rb"(?:\s[^<>]*)?/>")
         self._token = re.compile(
             rb"<(?:(?P<part>!--|!\[CDATA\[|\?|!DOCTYPE)"
             rb"|(?P<tag>/?" + name + rb"(?=[\s/>])(?:[^<>\"']++|\"[^\"<]*\"|'[^'<]*')*+>)"
@@ -154,9 +156,8 @@ class RowScanner:
 
     def _scan_plain(self, text: bytes) -> tuple[Rows, int] | None:
         """The usual case: rows one after the other, none in another, none without content."""
-        if self._prefixed is not None and self._prefixed in text:
-            return None
-        found = self._find_tags(text)
+        any_prefix = self._prefixed is not None and self._prefixed in text
+        found = self._find_prefixed(text) if any_prefix else self._find_tags(text)
         if found is None:
             return None
         begins, stops = found
@@ -177,13 +178,23 @@ class RowScanner:
         starts, behind = _named(self._name, characters, tags)
         starts, behind = starts[_ENDS_NAME[behind]], behind[_ENDS_NAME[behind]]
         # In a start tag with attributes the slash of an empty element is far from the name.
-        for start in starts[behind != _GREATER].tolist():
-            if text[text.find(b">", start) - 1] == _SLASH:
+        longer = starts[behind != _GREATER]
+        limits = np.append(tags, len(text))[np.searchsorted(tags, longer) + 1]
+        for start, limit in zip(longer.tolist(), limits.tolist(), strict=True):
+            if text[text.find(b">", start, limit) - 1] == _SLASH:
                 return None
         ends, behind = _named(b"/" + self._name, characters, tags)
         if (_ENDS_NAME[behind] & (behind != _GREATER)).any():
             return None
         return starts, ends[behind == _GREATER] + len(self._name) + len("</>")
+
+    def _find_prefixed(self, text: bytes) -> tuple[Positions, Positions] | None:
+        """The same where names may have any prefix."""
+        if self._empty.search(text):
+            return None
+        starts = [found.start() for found in self._start.finditer(text)]
+        ends = [found.end() for found in self._end.finditer(text)]
+        return np.array(starts, np.int64), np.array(ends, np.int64)
 
     def _tags(self, text: bytes, *, final: bool) -> Iterator[_Tag]:
         """The tags of rows; as far as they are complete, unless this is all."""

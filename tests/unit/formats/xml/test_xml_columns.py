@@ -74,6 +74,7 @@ def test_quotes_spaces_and_what_xml_has_not_are_the_same_in_blocks(tmp_path, row
 @example(parts=["<row>", "</row >", "<row>", "</row>"], ignore_namespace=False)
 @example(parts=["</row >", "<row>", "</row>"], ignore_namespace=False)
 @example(parts=["<x:row>", "</x:row>", "<row>", "</row>"], ignore_namespace=True)
+@example(parts=["<x:row>", "</x:row>", "<x:row/>", "</x:row>"], ignore_namespace=True)
 @settings(max_examples=300)
 def test_rows_are_those_that_a_search_tag_by_tag_finds(tmp_path_factory, parts, ignore_namespace):
     """Where there is a comment, tags are looked for one by one."""
@@ -88,3 +89,10 @@ def test_rows_are_those_that_a_search_tag_by_tag_finds(tmp_path_factory, parts, 
             [(text.removesuffix(comment.encode()).strip(), reason) for text, reason in rows]
         )
     assert found[0] == found[1]
+
+
+@pytest.mark.law
+def test_start_tags_without_an_end_take_no_quadratic_time(tmp_path):
+    file = written(tmp_path, "<r>" + "<row a" * 50_000)
+    found = reader("a INT, _corrupt_record STRING")
+    assert sum(batch.num_rows for batch in found.read_file(file)) == 50_000
