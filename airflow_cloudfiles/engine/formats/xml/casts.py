@@ -147,10 +147,8 @@ class TextCasts:
 def _at_once(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     """What Arrow converts as Spark does; the rest is null."""
     if pa.types.is_boolean(kind):
-        lower = pc.ascii_lower(texts)
-        true = pc.is_in(lower, pa.array(["true", "1"]))
-        false = pc.is_in(lower, pa.array(["false", "0"]))
-        return pc.if_else(pc.or_(true, false), true, pa.scalar(None, pa.bool_()))
+        places = pc.index_in(pc.ascii_lower(texts), pa.array(list(_BOOLEANS)))
+        return pa.array(list(_BOOLEANS.values())).take(places)
     if pa.types.is_integer(kind):
         return _integers(texts, kind)
     if pa.types.is_floating(kind):
