@@ -9,7 +9,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from deltalake import DeltaTable
+from pyarrow.dataset import dataset
+
 ROWS_A_FILE = 100_000
+FILES_A_FOLDER = 1000
+NEW_COLUMN = "currency"
 SEED = 20261121
 
 
@@ -33,30 +38,37 @@ def records(count: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def big_files(folder: Path, rows: int) -> Path:
-    """Write `rows` records as JSON Lines, 100,000 a file."""
-    target = folder / f"big-{rows}"
+def json_files(root: Path, rows: int, rows_a_file: int, *, new_from: int | None = None) -> Path:
+    """Write records as JSON Lines, at most a thousand files a folder.
+
+    Args:
+        root: Where inputs are kept.
+        rows: How many records.
+        rows_a_file: How many of them in a file.
+        new_from: From this file on, every record has a column more.
+    """
+    suffix = "" if new_from is None else f"-new-from-{new_from}"
+    target = root / f"lines-{rows}-{rows_a_file}{suffix}"
     if not (target / ".complete").exists():
-        target.mkdir(parents=True, exist_ok=True)
         source = records(rows)
-        for number in range(-(-rows // ROWS_A_FILE)):
-            lines = (json.dumps(r, ensure_ascii=False) for r in islice(source, ROWS_A_FILE))
-            (target / f"part-{number:04}.json").write_text(
-                "\n".join(lines) + "\n", encoding="utf-8"
-            )
-        (target / ".complete").touch()
-    return target
-
-
-def small_files(folder: Path, files: int) -> Path:
-    """Write files of two records, a thousand a folder."""
-    target = folder / f"small-{files}"
-    if not (target / ".complete").exists():
-        source = records(2 * files)
-        for number in range(files):
-            path = target / f"{number // 1000:03}" / f"{number:06}.json"
+        for number in range(-(-rows // rows_a_file)):
+            more = {} if new_from is None or number < new_from else {NEW_COLUMN: "CHF"}
+            path = target / f"{number // FILES_A_FOLDER:03}" / f"{number:06}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
-            pair = [json.dumps(next(source), ensure_ascii=False) for _ in range(2)]
-            path.write_text("\n".join(pair) + "\n", encoding="utf-8")
+            with path.open("w", encoding="utf-8") as file:
+                for record in islice(source, rows_a_file):
+                    file.write(json.dumps({**record, **more}, ensure_ascii=False) + "\n")
         (target / ".complete").touch()
     return target
+
+
+def rows_of(source: Path) -> int:
+    """How many records are in a folder that `json_files` has made."""
+    return int(source.name.split("-")[1])
+
+
+def row_count(target: str, *, is_delta: bool) -> int:
+    """Count the rows in a target without Spark, after its run was measured."""
+    if not is_delta:
+        return int(dataset(target, format="parquet").count_rows())
+    return int(DeltaTable(target).to_pyarrow_dataset().count_rows())

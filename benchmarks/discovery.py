@@ -132,7 +132,7 @@ def _s3(files: int, arguments: argparse.Namespace, results: list[dict[str, Any]]
     work = Path(tempfile.mkdtemp(prefix="cloudfiles-bench-", dir=arguments.data))
     try:
         with Emulator(work) as s3:
-            s3.put(_key(number) for number in range(files))
+            s3.put((_key(number), b"") for number in range(files))
             task = {
                 "engine": "cloudFiles",
                 "source": s3.uri,
@@ -141,7 +141,10 @@ def _s3(files: int, arguments: argparse.Namespace, results: list[dict[str, Any]]
                 "s3": s3.access,
             }
             _run(f"S3: {files:,} files, first listing", task, results)
-            add = lambda first: s3.put(_key(at) for at in range(first, first + NEW))  # noqa: E731
+
+            def add(first: int) -> None:
+                s3.put((_key(at), b"") for at in range(first, first + NEW))
+
             _nothing_and_new(files, task, add, results)
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -11,23 +11,20 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import CloudFilesError
-from airflow_cloudfiles.engine.files import START
-from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.job import run as job
 from airflow_cloudfiles.engine.job.ingest import start as start_query
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spark_command import LAUNCHED
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.reading.splits import BatchContext, Split, pack
-from airflow_cloudfiles.engine.stream.definition import resolve_schema
-from airflow_cloudfiles.engine.stream.task_reader import TaskReader
-from benchmarks.contender import STRINGS, TYPES, row_count, tree_cpu
+from benchmarks import read_alone
+from benchmarks.contender import STRINGS, TYPES
+from benchmarks.data import row_count
+from benchmarks.measure import tree_cpu
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,32 +128,9 @@ def _query_figures(
 def _reader(task: dict[str, Any]) -> dict[str, Any]:
     """Our reader alone, in this one process: files to Arrow, with rescued data and evolution."""
     _must_succeed(job.run(_spec(task, "infer")))
-    spec = _spec(task)
-    options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
-    resolved = resolve_schema(options)
-    opened = Intake.open(
-        source=spec.source, format=spec.format, checkpoint_location=spec.checkpoint_location
-    )
-    with closing(opened) as intake:
-        intake.discover()
-        context = BatchContext(
-            source_uri=intake.source.uri,
-            source_name=intake.name,
-            state_uri=intake.state.uri,
-            schema_uri=resolved.schema_uri,
-            schema_version=resolved.version,
-            data_schema=resolved.data_schema.json(),
-            partition_schema=resolved.partition_schema.json(),
-            start=START,
-            end=intake.head(),
-            options=options,
-        )
-        files = list(intake.files.slice(START, intake.head()))
-    groups = pack(files, parallelism=2, can_cut=options.format_options.can_split())
-    cpu, clock, rows = tree_cpu(), time.monotonic(), 0
-    for group in groups:
-        rows += sum(batch.num_rows for batch in TaskReader(Split(context, group)).read())
-    return _figures(cpu, clock, rows)
+    planned = read_alone.splits(_spec(task))
+    cpu, clock = tree_cpu(), time.monotonic()
+    return _figures(cpu, clock, read_alone.read(planned))
 
 
 def _spark_reader(task: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""An S3 emulator for the discovery benchmark: SeaweedFS, fast enough to measure clients with."""
+"""An S3 emulator for benchmarks: SeaweedFS, fast enough to measure clients with."""
 
 from __future__ import annotations
 
@@ -61,11 +61,12 @@ class Emulator:
         """Stop it."""
         self._server.stop()
 
-    def put(self, keys: Iterable[str]) -> None:
-        """Put empty objects below the source."""
+    def put(self, objects: Iterable[tuple[str, bytes]]) -> None:
+        """Put objects, by name and content, below the source."""
 
-        def one(key: str) -> None:
-            self._client.put_object(Bucket=BUCKET, Key=f"in/{key}", Body=b"")
+        def one(named: tuple[str, bytes]) -> None:
+            key, content = named
+            self._client.put_object(Bucket=BUCKET, Key=f"in/{key}", Body=content)
 
         with ThreadPoolExecutor(min(THREADS, 4 * (os.cpu_count() or 1))) as pool:
-            list(pool.map(one, keys))
+            list(pool.map(one, objects))

@@ -1,0 +1,112 @@
+"""What `make bench` says is what was measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from benchmarks.report import Aim, markdown
+
+pytestmark = pytest.mark.slow
+
+BURN = """
+import json, os, signal, sys, time
+def burn(seconds):
+    while time.process_time() < seconds:
+        pass
+"""
+IGNORING = (
+    BURN
+    + """
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # as PySpark's daemon
+if os.fork() == 0:
+    burn(1.0)
+    time.sleep(0.5)
+    os._exit(0)
+time.sleep(2.5)
+print("FIGURES {}")
+"""
+)
+LEFT_BEHIND = (
+    BURN
+    + """
+print("FIGURES {}", flush=True)
+if os.fork() == 0:
+    os.setsid()
+    held = bytearray(b"x") * (200 * 2**20)
+    burn(1.0)
+    os._exit(0)
+"""
+)
+
+
+@pytest.mark.parametrize("program", [IGNORING, LEFT_BEHIND])
+def test_cpu_of_processes_that_nobody_waits_for_is_counted_once(tmp_path, program: str) -> None:
+    (tmp_path / "burning.py").write_text(program, encoding="utf-8")
+    # In a process of its own: measuring adopts what others leave behind.
+    script = textwrap.dedent(f"""
+        import json, os, sys
+        sys.path[:0] = [{str(tmp_path)!r}]
+        os.environ["PYTHONPATH"] = {str(tmp_path)!r}
+        from benchmarks import measure
+        found = measure.contender({{"engine": "burning"}}, module="burning")
+        print(json.dumps([found.wall_seconds, found.cpu_seconds, found.peak_memory_mb]))
+    """)
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    wall, cpu, peak = json.loads(done.stdout)
+    assert 0.9 <= cpu <= 1.5
+    if program is LEFT_BEHIND:
+        assert wall < 0.9, "what is left behind is not waited for in the wall time"
+        assert 200 <= peak <= 260
+    else:
+        assert wall >= 2.5
+
+
+def test_an_aim_is_judged_at_its_own_size_only() -> None:
+    aim = Aim(0.6, rows=1_000_000)
+    assert aim.judge(0.6, {"rows": 1_000_000, "files": 1}) == "at most 0.6: met"
+    assert aim.judge(0.61, {"rows": 1_000_000, "files": 1}) == "at most 0.6: **missed**"
+    assert aim.judge(0.1, {"rows": 1000, "files": 1}) == "at most 0.6, at full size"
+    assert Aim(20, at_least=True).judge(19.9, {"rows": 1, "files": 1}).endswith("**missed**")
+
+
+def test_ratios_are_those_of_medians() -> None:
+    about = {
+        "when": "2026-11-22T23:00:00+00:00",
+        "cores": 2,
+        "load": [0.1, 0, 0],
+        "python": "3.11.7",
+        "pyspark": "4.3.0",
+        "master": "local[2]",
+        "rows": 1,
+        "files": 1,
+        "archive": False,
+    }
+    results = [
+        {
+            "case": "nothing",
+            "title": "nothing new",
+            "engine": engine,
+            "wall_seconds": seconds,
+            "cpu_seconds": 10.0,
+            "peak_memory_mb": 100.0,
+            "began": 1.0,
+            "ended": 1.0 + seconds,
+            "figures": {
+                "query_seconds": 0.0,
+                "durations": {},
+                "started": "1970-01-01T00:00:01.5+00:00",
+                "ended": "1970-01-01T00:00:01.6+00:00",
+            },
+        }
+        for engine, all_seconds in (("ingest", (1, 2, 90)), ("spark", (20, 5, 30)))
+        for seconds in all_seconds
+    ]
+    text = markdown(about, results)
+    assert "| nothing new | wall s | 2.0 | 20.0 | 0.10 | at most 0.15: met |" in text
+    assert "| nothing new | 0.5 | 0.1 | 0.0 | 0.0 | 1.4 |" in text
