@@ -190,7 +190,7 @@ def schema(bench: Bench) -> Iterator[Record]:
         with _after_first_run(bench, base, plain) as task:
             yield _schema_try("plain", rows, task)
         with _after_first_run(bench, base, new) as task:
-            yield _schema_try("failing", rows, {**task, "fails_with": "UnknownFieldError"})
+            yield _schema_try("failing", rows, {**task, "fails_with": "UnknownFieldException"})
             yield _schema_try("healing", rows, task)
         for name, second in (("ahead-plain", plain), ("ahead-new", new)):
             with _after_first_run(bench, base, second) as task:
