@@ -67,7 +67,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--engines", nargs="+", choices=cases.ENGINES, help="of cases beside Spark")
     parser.add_argument("--rows", type=int, default=report.ROWS, help="of big")
     parser.add_argument("--files", type=int, default=report.FILES, help="of files")
-    parser.add_argument("--latency-files", type=int, default=2000)
+    parser.add_argument("--latency-files", type=int, default=report.LATENCY_FILES)
     parser.add_argument("--latency-milliseconds", type=int, default=30)
     parser.add_argument("--files-a-trigger", type=int, default=10_000)
     parser.add_argument("--repeat", type=int, default=3, help="runs of each; of many files, one")
