@@ -59,9 +59,13 @@ class SparkStart:
         """
         if self._session is None:
             self.begin()
+            # While the JVM starts.
+            from airflow_cloudfiles.engine.spark.register import register  # noqa: PLC0415
+
             if self._jvm is not None:
                 self._jvm.connect()
             self._session = _session(self._spec, self._conf)
+            register(self._session)
         return self._session
 
     def stop_session(self) -> None:
@@ -103,12 +107,9 @@ def _configuration(spec: JobSpec) -> dict[str, str]:
 def _session(spec: JobSpec, conf: Mapping[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    from airflow_cloudfiles.engine.spark.register import register  # noqa: PLC0415
-
     builder = SparkSession.builder.appName(f"cloudfiles-{spec.run_id}")
     for key, value in conf.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel(os.environ.get("CLOUDFILES_SPARK_LOG_LEVEL", "FATAL"))
-    register(spark)
     return spark
