@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import importlib.util
 from pathlib import Path
 
 DAEMON = "pyspark.daemon"
@@ -39,6 +40,8 @@ PRELOADED = (
     "airflow_cloudfiles.engine.stream.task_reader",
 )
 """What planning, reading, writing and committing import."""
+OPTIONAL = ("pandas", "rocksdict")
+"""Imported where they are installed: PyArrow looks for pandas when it first makes an array."""
 NO_THREADS = {
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
     "_RJEM_MALLOC_CONF": "background_thread:false",
@@ -56,5 +59,8 @@ def preload() -> None:
     """Import what the processes will need."""
     for name in PRELOADED:
         importlib.import_module(name)
+    for name in OPTIONAL:
+        if importlib.util.find_spec(name) is not None:
+            importlib.import_module(name)
     gc.collect()
     gc.freeze()  # pages that the collector does not touch stay shared
