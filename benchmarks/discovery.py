@@ -132,7 +132,7 @@ def _fill(task: dict[str, Any], keys: int) -> None:
 
 
 def _s3(files: int, arguments: argparse.Namespace, results: list[dict[str, Any]]) -> None:
-    """The same cases, without incremental listing, against an S3 emulator: each page is a request."""
+    """The same cases, listed in full, against an S3 emulator, in which every page is a request."""
     from benchmarks.s3 import Emulator  # noqa: PLC0415
 
     work = Path(tempfile.mkdtemp(prefix="cloudfiles-bench-", dir=arguments.data))
