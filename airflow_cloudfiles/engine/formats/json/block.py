@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.formats.json.unknown_fields import Extended, UnknownFieldColumns
 
+ENOUGH_LINES: Final = 100
+"""Lines that are explained once a new field was found. What comes later, sampling finds."""
 _REFUSED: Final = (msgspec.DecodeError, RecursionError)
 
 
@@ -92,6 +94,7 @@ class JsonBlock:
         self._quotes = 0
         self._replaced: dict[int, object] = {}
         self._new_fields_file: str | None = None
+        self._lines_since_new_fields = 0
         self._learnt_members: dict[int, bytes] = {}
 
     def read(self) -> pa.RecordBatch:
@@ -99,13 +102,16 @@ class JsonBlock:
         for begin, end in json_lines.chunks(self._text, json_lines.CHUNK_BYTES):
             self._read_chunk(begin, end)
         self._collect_odd_rows()
-        if self._new_fields_file is not None:
-            raise UnknownFields(self._explainer.new_fields, self._new_fields_file)
+        self._raise_for_new_fields()
         if self._policy.rescues:
             self._rescue_repeated_keys()
         finished = [column.finish() for column in self._columns.children]
         self._rescue_misfits(finished)
         return self._batch(self._arrays(finished))
+
+    def _raise_for_new_fields(self) -> None:
+        if self._new_fields_file is not None:
+            raise UnknownFields(self._explainer.new_fields, self._new_fields_file)
 
     # 1. Decoding --------------------------------------------------------------------------
 
@@ -174,8 +180,11 @@ class JsonBlock:
             self._read_corrupt(begin, line, error)
             return
         self._unknown_fields.learn(self._explainer.unknown_fields, self._explainer.spelled)
-        if self._explainer.new_fields and self._new_fields_file is None:
-            self._new_fields_file = self._piece_at(begin).file_uri
+        if self._explainer.new_fields:
+            self._new_fields_file = self._new_fields_file or self._piece_at(begin).file_uri
+            self._lines_since_new_fields += 1
+            if self._lines_since_new_fields >= ENOUGH_LINES:
+                self._raise_for_new_fields()
         first = self._rows
         for each in found:
             self._add_odd_row(begin, each.row)

@@ -23,6 +23,8 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.errors import CorruptRecordError, IncompatibleSchemaError
+from airflow_cloudfiles.engine.formats.json.block import ENOUGH_LINES
+from airflow_cloudfiles.engine.formats.json.explain import JsonExplainer
 from airflow_cloudfiles.engine.formats.json.reader import (
     JsonReader,
     LinePiece,
@@ -155,6 +157,23 @@ def test_new_fields_of_the_whole_block_are_reported(mode):  # B45 B47 B48 B52
     found = pickle.loads(pickle.dumps(caught.value))
     assert found.fields == {"b": {"c": 7}, "user": {"zip": "x"}, "d": None}
     assert found.file_uri == "file:///2"
+
+
+def test_a_block_is_not_read_to_its_end_once_a_new_field_is_found(monkeypatch):  # B45
+    """Its rows will be thrown away; whoever reacts samples the files of the whole batch."""
+    explained = []
+    explain = JsonExplainer.explain
+
+    def counted(self, line):
+        explained.append(line)
+        return explain(self, line)
+
+    monkeypatch.setattr(JsonExplainer, "explain", counted)
+    lines = b'{"a":"1"}\n' * 50 + b'{"a":"1","b":2}\n' * 5000
+    with pytest.raises(UnknownFields) as caught:
+        reader(columns(a=StringType()), mode_="addNewColumns").read([LinePiece("file:///1", lines)])
+    assert caught.value.fields == {"b": 2}
+    assert len(explained) == ENOUGH_LINES
 
 
 @pytest.mark.parametrize("field", ['"e":{}', '"e":[{}]', '"e":{"f":{}}', '"":1', '"A":1'])
