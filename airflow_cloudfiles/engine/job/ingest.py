@@ -85,6 +85,8 @@ def ingest(
         if read_metadata(state) is None:
             # A source that does not exist, or has nothing to infer from, binds no state.
             resolved = definition.resolve_schema(options, workers=workers)
+            if resolved.created and options.discovery.include_existing_files:
+                spark.begin()  # for the files that the schema was inferred from
         with closing(_opened(spec, options)) as intake:
             found = _look(intake, options, spark)
             resolved = resolved or definition.resolve_schema(options, workers=workers)

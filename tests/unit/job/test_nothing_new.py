@@ -139,6 +139,14 @@ def test_a_run_for_some_files_lists_nothing(
     assert starts(stream, batch={"last_entry": found.last_entry}) == ["begin", "session"]
 
 
+def test_the_files_that_a_first_schema_is_inferred_from_start_spark(
+    tmp_path: Path, starts: Callable[..., list[str]]
+) -> None:
+    stream = Ingested(tmp_path)
+    stream.add("one")
+    assert starts(stream) == ["begin", "discover", "session"]
+
+
 def test_files_that_are_not_to_be_ingested_start_nothing(
     tmp_path: Path, starts: Callable[..., list[str]]
 ) -> None:
