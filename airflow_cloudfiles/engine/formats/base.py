@@ -12,7 +12,7 @@ What they are given is an `OpenedFile`: bytes that the stream fetches when they 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Protocol, runtime_checkable
+from typing import IO, TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,6 +73,10 @@ class ReadCounts:
         self.rescued_rows += other.rescued_rows
         self.corrupt_records += other.corrupt_records
         self.dropped_records += other.dropped_records
+
+
+ENOUGH_RECORDS: Final = 100
+"""Records that are explained once a new field was found. What comes later, sampling finds."""
 
 
 class UnknownFields(Exception):  # noqa: N818 - a signal to the stream, which makes it an error

@@ -20,6 +20,8 @@ _MARKS: Final = (
     (b"PK\x03\x04", "zip"),
 )
 _BINARY: Final = frozenset(kind for _, kind in _MARKS)
+_ANY_MARK: Final = tuple(mark for mark, _ in _MARKS)
+_UTF8: Final = b"\xef\xbb\xbf"
 FORMAT_NAMES: Final = {
     "Avro": "avro",
     "CSV": "csv",
@@ -44,7 +46,7 @@ _FEWEST_LINES: Final = 2
 
 def kind_of_content(head: bytes) -> str | None:
     """What the first bytes of a file say that it is; `None` when they do not say."""
-    head = head.removeprefix(b"\xef\xbb\xbf")
+    head = head.removeprefix(_UTF8)
     for mark, kind in _MARKS:
         # Behind its mark a binary file has bytes that no text has; `ORC,...` may be a header.
         if head.startswith(mark) and _NO_TEXT.search(head[:MARK_BYTES]):
@@ -67,6 +69,9 @@ def refuse_binary(head: bytes, uri: str) -> None:
     Raises:
         FileUnreadableError: It is one.
     """
+    # Asked for each file: most have no mark.
+    if not head.removeprefix(_UTF8).startswith(_ANY_MARK):
+        return
     kind = kind_of_content(head[:MARK_BYTES])
     if kind is not None and kind in _BINARY:
         raise not_of_format(uri, kind)

@@ -8,7 +8,7 @@ more, from those that a listing finds.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
@@ -31,6 +31,7 @@ def infer_source(
     place: SourcePath,
     own: Sequence[str],
     workers: Workers | None = None,
+    on_found: Callable[[], None] | None = None,
 ) -> Inferred:
     """Infer the schema of a source from the newest of its files.
 
@@ -39,6 +40,7 @@ def infer_source(
         place: Where the files land.
         own: Locations below the source that are not input.
         workers: Workers that may share a large sample.
+        on_found: Called when the first file is known, before any is read.
 
     Raises:
         SchemaInferenceError: There is no file, or none holds a record (B4).
@@ -50,14 +52,26 @@ def infer_source(
     first = next(recorded, None)
     if first is not None:
         _log.info("Inferring the schema from the recorded files of %s", store.uri)
+        files = _noticed(chain((first,), recorded), on_found)
         try:
-            return infer_files(store, chain((first,), recorded), options, workers=workers)
+            return infer_files(store, files, options, workers=workers)
         except SampleGoneError as gone:
             _log.warning("%s Listing the source instead", gone)
     _log.info("Listing %s to infer its schema", store.uri)
     keys = [store.key_of(location) for location in own]
     wanted = FileFilter(store.uri, place.pattern, options.discovery, keys)
-    return infer_files(store, DirectoryListing(store, wanted).discover(), options, workers=workers)
+    files = _noticed(DirectoryListing(store, wanted).discover(), on_found)
+    return infer_files(store, files, options, workers=workers)
+
+
+def _noticed(
+    files: Iterable[FileEntry], on_found: Callable[[], None] | None
+) -> Iterator[FileEntry]:
+    """The files; says so when there is one."""
+    for number, file in enumerate(files):
+        if number == 0 and on_found is not None:
+            on_found()
+        yield file
 
 
 def _recorded(options: CloudFilesOptions, place: SourcePath) -> Iterator[FileEntry]:

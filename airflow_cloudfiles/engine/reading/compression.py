@@ -95,6 +95,8 @@ def refuse_compressed(chunk: bytes, uri: str) -> None:
 
 def _by_mark(stream: IO[bytes], head: bytes, uri: str) -> io.RawIOBase | None:
     """What the first bytes say beyond doubt."""
+    if not head.startswith(MARKS):
+        return None
     for mark, opened in _MARKED:
         if head.startswith(mark):
             return opened(stream, uri)

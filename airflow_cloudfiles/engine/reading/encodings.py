@@ -50,6 +50,20 @@ def in_utf8(stream: IO[bytes], encoding: str, uri: str) -> IO[bytes]:
     return io.BufferedReader(raw, _BUFFER_BYTES)
 
 
+def mark_of_utf8(head: bytes, encoding: str) -> int | None:
+    """Find out whether a text is in UTF-8 already.
+
+    Args:
+        head: Its first bytes, decompressed.
+        encoding: What the user named, as `charsets.codec_of` gives it.
+
+    Returns:
+        The length of its byte order mark; `None` when it is in another encoding.
+    """
+    codec, mark = _codec_of(head[:_LONGEST_MARK], encoding)
+    return mark if codec == UTF8 else None
+
+
 def without_mark(chunk: bytes, uri: str) -> bytes:
     """Take the mark of UTF-8 off the first bytes of a text of which only a part is read.
 

@@ -8,9 +8,9 @@ compressed is decompressed, and what is in another encoding is turned into UTF-8
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO, cast
+from typing import IO, TypeVar, cast
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
 from airflow_cloudfiles.engine.files import FileEntry
@@ -22,15 +22,19 @@ from airflow_cloudfiles.engine.reading.compression import (
     decompressed,
     refuse_compressed,
 )
-from airflow_cloudfiles.engine.reading.encodings import in_utf8, without_mark
+from airflow_cloudfiles.engine.reading.encodings import in_utf8, mark_of_utf8, without_mark
 from airflow_cloudfiles.engine.storage import ObjectStore
 from airflow_cloudfiles.engine.storage.local import LocalStore
 
 BLOCK_BYTES = 16 * 2**20
-"""Blocks a large file is read in: large enough to vectorise, small enough for memory."""
+"""What one request for a part of a large file asks a store for."""
+TEXT_BYTES = 2 * 2**20
+"""Text is handed out, and read from a local disk, in blocks of about so many bytes: memory that is
+used again and again stays in the processor's cache, and is not asked of the system each time."""
 MAX_RECORD_BYTES = 1 * 2**30
 """A line longer than this is refused: it would not fit the columns it goes to."""
 _NEWLINE = b"\n"
+_Made = TypeVar("_Made")
 
 
 class StoreFile:
@@ -51,6 +55,9 @@ class StoreFile:
         self.uri = store.child_uri(entry.path)
         self._first = _Chunk(at, first or b"")
         self._head = None if at else first
+        # What a request to a store costs does not depend on its size; one to a disk costs nothing.
+        is_local = isinstance(store, LocalStore)
+        self._at_once = min(TEXT_BYTES, BLOCK_BYTES) if is_local else BLOCK_BYTES
 
     def stream(self) -> IO[bytes]:
         """The whole file from its beginning, decompressed, to be read once."""
@@ -91,34 +98,51 @@ class StoreFile:
 
     def _beginning(self) -> bytes:
         if self._head is None:
-            self._head = piece(self._store, self.entry, 0, min(self.entry.size, BLOCK_BYTES))
+            self._head = piece(self._store, self.entry, 0, min(self.entry.size, self._at_once))
             self._first = _Chunk(0, self._head)
         return self._head
 
     def _raw(self, head: bytes) -> IO[bytes]:
         if len(head) == self.entry.size:
             return io.BytesIO(head)
-        source = _StoreBytes(self._store, self.entry, _Chunk(0, head), reads_ahead=True)
+        source = _StoreBytes(self._store, self.entry, _Chunk(0, head), ahead=self._at_once)
         return io.BufferedReader(source, 2**20)
 
     def _blocks_of_all(self, encoding: str, separator: bytes) -> Iterator[bytes]:
-        stream = self._guarded_text(encoding)
         lines = _Lines(separator, self.uri)
-        while chunk := self._chunk_of(stream):
+        for chunk in self._chunks_of_all(encoding):
             if complete := lines.add(chunk):
                 yield complete
         if rest := lines.rest():
             yield rest
 
-    def _guarded_text(self, encoding: str) -> IO[bytes]:
-        try:
-            return self.text_stream(encoding)
-        except DAMAGED as error:
-            raise damaged(self.uri, error) from error
+    def _chunks_of_all(self, encoding: str) -> Iterator[bytes]:
+        """The text from its beginning, in chunks that may be cut anywhere."""
+        mark = mark_of_utf8(self._beginning(), encoding)
+        if mark is None or self._guarded(self._is_compressed):
+            stream = self._guarded(lambda: self.text_stream(encoding))
+            while chunk := self._guarded(lambda: stream.read(min(TEXT_BYTES, BLOCK_BYTES))):
+                yield chunk
+            return
+        # What needs no change is not copied from stream to stream, nor kept.
+        chunk, position = self._beginning(), 0
+        refuse_binary(chunk, self.uri)
+        self._head, self._first = None, _Chunk(0, b"")
+        while chunk:
+            position += len(chunk)
+            yield from _small(chunk, mark)
+            mark = 0
+            chunk = self._read(position, min(self._at_once, self.entry.size - position))
 
-    def _chunk_of(self, stream: IO[bytes]) -> bytes:
+    def _is_compressed(self) -> bool:
+        head = self._beginning()
+        raw = self._raw(head)
+        return decompressed(raw, head, self.uri) is not raw
+
+    def _guarded(self, use: Callable[[], _Made]) -> _Made:
+        """Use what may be compressed."""
         try:
-            return stream.read(BLOCK_BYTES)
+            return use()
         except DAMAGED as error:
             raise damaged(self.uri, error) from error
 
@@ -134,13 +158,13 @@ class StoreFile:
         position = self._after_line(start - len(separator), separator) if start else 0
         lines = _Lines(separator, self.uri)
         while position < end:
-            chunk = self._read(position, min(BLOCK_BYTES, end - position))
+            chunk = self._read(position, min(self._at_once, end - position))
             if not chunk:
                 break
             at, position = position, position + len(chunk)
-            complete = lines.add(chunk if at else self._refuse_uncuttable(chunk))
-            if complete:
-                yield complete
+            for part in _small(chunk if at else self._refuse_uncuttable(chunk)):
+                if complete := lines.add(part):
+                    yield complete
         if lines.held:
             tail_end = self._after_line(end - min(lines.held, len(separator) - 1), separator)
             lines.refuse_huge(tail_end - end)
@@ -169,6 +193,12 @@ class StoreFile:
         return piece(self._store, self.entry, start, length) if length else b""
 
 
+def _small(chunk: bytes, begin: int = 0) -> Iterator[bytes]:
+    """What is large in parts of `TEXT_BYTES`."""
+    for start in range(begin, len(chunk), TEXT_BYTES):
+        yield chunk[start : start + TEXT_BYTES]
+
+
 class _Lines:
     """Puts chunks together so that they end where lines end."""
 
@@ -187,7 +217,8 @@ class _Lines:
         if not cut:
             self._hold(chunk)
             return b""
-        complete = b"".join([*self._rest, chunk[:cut]])
+        # A view of the chunk, so that only the whole is copied.
+        complete = b"".join([*self._rest, memoryview(chunk)[:cut]]) if self._rest else chunk[:cut]
         self._rest, self.held = [], 0
         self._hold(chunk[cut:])
         return complete
@@ -263,15 +294,15 @@ class _StoreBytes(io.RawIOBase):
         store: Where it is.
         file: The version that is read.
         first: What is there already.
-        reads_ahead: Whether it is read from its beginning to its end: `BLOCK_BYTES` at a time.
+        ahead: How much is read at a time where it is read from its beginning to its end.
     """
 
     def __init__(
-        self, store: ObjectStore, file: FileEntry, first: _Chunk, *, reads_ahead: bool = False
+        self, store: ObjectStore, file: FileEntry, first: _Chunk, *, ahead: int | None = None
     ) -> None:
         super().__init__()
         self._store, self._file = store, file
-        self._first, self._reads_ahead = first, reads_ahead
+        self._first, self._ahead = first, ahead
         self._chunk = first
         self._position = 0
 
@@ -318,7 +349,7 @@ class _StoreBytes(io.RawIOBase):
         found = self._chunk.from_position(self._position, most)
         found = found or self._first.from_position(self._position, most)
         if not found:
-            asked = BLOCK_BYTES if self._reads_ahead else min(most, BLOCK_BYTES)
+            asked = self._ahead or min(most, BLOCK_BYTES)
             wanted = min(asked, max(0, self._file.size - self._position))
             if not wanted:
                 return b""

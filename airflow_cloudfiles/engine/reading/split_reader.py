@@ -29,7 +29,7 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.bad_records import BadRecordWriter
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, first_range
 from airflow_cloudfiles.engine.reading.file_columns import ColumnSources
-from airflow_cloudfiles.engine.reading.opened import BLOCK_BYTES
+from airflow_cloudfiles.engine.reading.opened import BLOCK_BYTES, TEXT_BYTES
 from airflow_cloudfiles.engine.reading.prefetch import fetched_ahead
 from airflow_cloudfiles.engine.reading.splits import FileRange, Split
 from airflow_cloudfiles.engine.state import refused
@@ -39,6 +39,9 @@ SMALL_BATCH_BYTES = 4 * 2**20
 """Batches are put together up to about this size."""
 SMALL_BATCHES = 1000
 """And up to this many."""
+COLUMN_BYTES = 128 * 2**10
+"""Lines are parsed in groups of about so many bytes for each column, and at least one block of
+text: a column of a group costs some time however few its values are."""
 
 
 @dataclass(slots=True)
@@ -142,12 +145,14 @@ class SplitReader:
             yield self._rows(reader.read(pieces), path)
 
     def _packed(self) -> Iterator[list[_Block]]:
-        """Blocks in groups of about `BLOCK_BYTES`; with partition columns, one file a group."""
+        """Blocks in groups of some size; with partition columns, one file a group."""
         group: list[_Block] = []
         size = 0
+        columns = sum(map(_leaves, self.arrow_schema.types))
+        limit = min(BLOCK_BYTES, max(TEXT_BYTES, COLUMN_BYTES * columns))
         for block in self._blocks():
             apart = bool(group) and not self._are_alike(group[-1].file, block.file)
-            if group and (size + len(block.data) > BLOCK_BYTES or apart):
+            if group and (size + len(block.data) > limit or apart):
                 yield group
                 group, size = [], 0
             group.append(block)
@@ -183,6 +188,12 @@ class SplitReader:
 
     def _rows(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
         return self._columns.rows(batch, path, self._store.child_uri(path))
+
+
+def _leaves(kind: pa.DataType) -> int:
+    """How many columns there are in a column."""
+    inside = range(kind.num_fields)
+    return sum(_leaves(kind.field(each).type) for each in inside) if inside else 1
 
 
 def _rows_of(reader: FileReader, part: FileRange, file: OpenedFile) -> Iterator[pa.RecordBatch]:

@@ -17,7 +17,8 @@ OPEN_COST_BYTES = 32 * 2**10
 """What opening a file is worth in bytes read. Spark says 4 MiB, which is the price of a JVM reader
 with a split of its own; here a local file costs 30 microseconds, parsing does 150 MB/s."""
 MAX_SPLIT_BYTES = 128 * 2**20
-"""Most bytes one task reads, as Spark's `spark.sql.files.maxPartitionBytes`."""
+"""About the most bytes one task reads, as Spark's `spark.sql.files.maxPartitionBytes`; up to a
+quarter more where that leaves no core idle at the end."""
 MIN_SPLIT_BYTES = 4 * 2**20
 """Below this a split is not worth a task of its own."""
 COMPRESSED = (".gz", ".bz2", ".zst", ".deflate", ".lz4", ".snappy", ".sz", ".xz", ".zip")
@@ -103,20 +104,21 @@ def pack(
     """
     batch = list(files)
     cost = sum(file.size + OPEN_COST_BYTES for file in batch)
-    target = min(MAX_SPLIT_BYTES, max(MIN_SPLIT_BYTES, cost // max(1, parallelism) + 1))
-    splits: list[tuple[FileRange, ...]] = []
-    current: list[FileRange] = []
-    filled = 0
+    target = max(MIN_SPLIT_BYTES, cost // _wanted_splits(cost, max(1, parallelism)) + 1)
+    splits: dict[int, list[FileRange]] = {}
+    before = 0
     sizes = ((file, target if can_cut and file not in whole else 0) for file in batch)
     for part in (part for file, size in sizes for part in _cut(file, size)):
-        if current and filled + part.size > target:
-            splits.append(tuple(current))
-            current, filled = [], 0
-        current.append(part)
-        filled += part.size + OPEN_COST_BYTES
-    if current:
-        splits.append(tuple(current))
-    return splits
+        after = before + part.size + OPEN_COST_BYTES
+        # A part is in the split that its middle is in: none is left over for a split of its own.
+        splits.setdefault((before + after) // 2 // target, []).append(part)
+        before = after
+    return [tuple(split) for split in splits.values()]
+
+
+def _wanted_splits(cost: int, parallelism: int) -> int:
+    """How many splits keep all tasks busy until the end: as many for each that runs at once."""
+    return parallelism * max(1, -(-cost // (parallelism * MAX_SPLIT_BYTES * 5 // 4)))
 
 
 def _cut(file: FileEntry, target: int) -> Iterator[FileRange]:

@@ -26,7 +26,7 @@ from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import table_schema
 from airflow_cloudfiles.engine.delta.rewrite import TableSnapshot
-from airflow_cloudfiles.engine.spark.table_source import DeltaTableReader
+from airflow_cloudfiles.engine.spark.tables.source import DeltaTableReader
 from tests.support.landed import Stream
 from tests.support.promoted import Landed
 

@@ -54,3 +54,24 @@ def test_a_large_file_is_cut_into_splits_no_larger_than_the_maximum() -> None:
     splits = pack(_files([1_000 * 2**20]), parallelism=2)
     assert len(splits) >= 8
     assert max(part.size for split in splits for part in split) <= MAX_SPLIT_BYTES * 1.5
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 8, 40])
+@pytest.mark.parametrize("count", [10, 37, 100, 1000])
+def test_no_core_waits_for_the_last_split(cores: int, count: int) -> None:
+    splits = pack(_files([27 * 2**20] * count), parallelism=cores)
+    loads = [0] * cores
+    for split in splits:  # whoever is free takes the next one
+        loads[loads.index(min(loads))] += sum(part.size for part in split)
+    assert max(loads) <= 1.25 * sum(loads) / cores + 27 * 2**20
+
+
+def test_input_a_little_larger_than_the_cores_can_take_at_once_is_one_round() -> None:
+    assert len(pack(_files([27 * 2**20] * 10), parallelism=2)) == 2
+    assert len(pack(_files([500] * 10_000), parallelism=2)) == 2
+
+
+@given(SIZES, st.integers(1, 64))
+def test_ranges_keep_the_order_of_the_log(sizes: list[int], cores: int) -> None:
+    parts = [part for split in pack(_files(sizes), parallelism=cores) for part in split]
+    assert parts == sorted(parts, key=lambda part: (part.file.path, part.start))

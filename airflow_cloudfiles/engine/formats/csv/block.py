@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.formats.base import UnknownFields
+from airflow_cloudfiles.engine.formats.base import ENOUGH_RECORDS, UnknownFields
 from airflow_cloudfiles.engine.formats.csv.lines import ODD, PLAIN, SKIPPED, Records
 from airflow_cloudfiles.engine.formats.csv.rescue import Rescued
 from airflow_cloudfiles.engine.formats.csv.tokens import MalformedRecordError, Tokenizer
@@ -128,13 +128,25 @@ class CsvBlock:
             UnknownFields: There are new columns, in a mode that must know.
             CorruptRecordError: A record is not valid, in mode `FAILFAST`.
         """
+        self._tell_new_columns_early()
         rows = self._rows()
-        self._tell_new_columns(rows)
+        self._raise_for_new_columns(rows)
         rescued = Rescued()
         arrays = self._arrays(rows, rescued)
         self._resolve_corrupt(rows)
         self._rescue_odd(rows, rescued)
         return self._batch(rows, arrays, rescued)
+
+    def _tell_new_columns_early(self) -> None:
+        """Raise for columns that the beginning of the file tells, before all records are read.
+
+        Its first records decide, as all of them would: whatever is read is thrown away then.
+        """
+        if self._parsing.watches and self._columns.new:
+            first = self._records.first(ENOUGH_RECORDS)
+            outcomes = RecordOutcomes(self._policy)
+            block = CsvBlock(self._parsing, outcomes, self._columns, first, self._file_uri)
+            block._raise_for_new_columns(block._rows())
 
     # 1. Taking records apart --------------------------------------------------------------
 
@@ -172,14 +184,23 @@ class CsvBlock:
 
     def _odd_rows(self) -> Iterator[_OddRow]:
         """Read the odd records, and decide about those that are not valid."""
+        with_new = 0
         for index in self._records.of_kind(ODD).tolist():
             row, reason = self._odd_row(index)
             if reason is None:
                 yield row
+                with_new += self._has_new_columns(row)
+                if with_new >= ENOUGH_RECORDS:
+                    return  # the others will be thrown away, too
                 continue
             if not self._outcomes.is_dropped(self._file_uri, self._raw(index), reason):
                 row.is_corrupt = True
                 yield row
+
+    def _has_new_columns(self, row: _OddRow) -> bool:
+        """Whether a record has more values than the columns there are, and that must be known."""
+        is_wider = len(row.values or []) > len(self._columns.names)
+        return self._parsing.watches and self._columns.is_open and is_wider
 
     def _odd_row(self, index: int) -> tuple[_OddRow, str | None]:
         """One record, and why it is not valid."""
@@ -208,7 +229,7 @@ class CsvBlock:
         """The text of a record, with bytes that are not UTF-8 escaped."""
         return printable(self._records.record(index))
 
-    def _tell_new_columns(self, rows: _Rows) -> None:
+    def _raise_for_new_columns(self, rows: _Rows) -> None:
         """Raise for what could be a new column, in the modes that must know."""
         if not self._parsing.watches or not len(rows.records):
             return

@@ -56,6 +56,18 @@ class Records:
         found = self.strings.get(index)
         return self.text[self.starts[index] : self.ends[index]] if found is None else found
 
+    def first(self, count: int) -> Records:
+        """The first of them."""
+        end = int(self.ends[count - 1]) + 1 if count < len(self.ends) else len(self.text)
+        strings = {index: line for index, line in self.strings.items() if index < count}
+        return Records(
+            self.text[:end],
+            self.starts[:count],
+            self.ends[:count],
+            self.kinds[:count].copy(),
+            strings,
+        )
+
     def of_kind(self, kind: int) -> Positions:
         """The records of a kind."""
         return np.flatnonzero(self.kinds == kind)

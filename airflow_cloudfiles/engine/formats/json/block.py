@@ -19,7 +19,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.formats.base import LinePiece, UnknownFields
+from airflow_cloudfiles.engine.formats.arrays import is_utf8
+from airflow_cloudfiles.engine.formats.base import (
+    ENOUGH_RECORDS,
+    LinePiece,
+    UnknownFields,
+)
 from airflow_cloudfiles.engine.formats.json import lines as json_lines
 from airflow_cloudfiles.engine.formats.json.columns import Finished, LeafColumn, StructColumn
 from airflow_cloudfiles.engine.formats.json.explain import (
@@ -37,8 +42,6 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.formats.json.unknown_fields import Extended, UnknownFieldColumns
 
-ENOUGH_LINES: Final = 100
-"""Lines that are explained once a new field was found. What comes later, sampling finds."""
 _REFUSED: Final = (msgspec.DecodeError, RecursionError)
 
 
@@ -126,7 +129,7 @@ class JsonBlock:
                 if len(rows) == lines:
                     self._take(extended, rows, begin, end)
                     return
-        self._read_line_by_line(begin, end, is_text=json_lines.is_text(chunk))
+        self._read_line_by_line(begin, end, is_text=is_utf8(chunk))
 
     def _read_line_by_line(self, begin: int, end: int, *, is_text: bool) -> None:
         extended = self._unknown_fields.extended
@@ -137,7 +140,7 @@ class JsonBlock:
             line_end = self._text.find(b"\n", begin, end) + 1
             line = self._text[begin:line_end]
             try:
-                if self._is_odd(line) or not (is_text or json_lines.is_text(line)):
+                if self._is_odd(line) or not (is_text or is_utf8(line)):
                     raise msgspec.DecodeError
                 taken.append(decode(line))
             except _REFUSED:
@@ -163,7 +166,7 @@ class JsonBlock:
         self._collect_odd_rows()
         self._columns.collect_fields(rows)
         self._runs.append(_LineRange(extended, self._rows, begin, end))
-        self._quotes += count_quotes(self._text[begin:end])
+        self._quotes += count_quotes(self._text, begin, end)
         if extended is not None and self._policy.rescues:
             members, quotes = extended.members(rows)
             self._quotes -= quotes
@@ -183,7 +186,7 @@ class JsonBlock:
         if self._explainer.new_fields:
             self._new_fields_file = self._new_fields_file or self._piece_at(begin).file_uri
             self._lines_since_new_fields += 1
-            if self._lines_since_new_fields >= ENOUGH_LINES:
+            if self._lines_since_new_fields >= ENOUGH_RECORDS:
                 self._raise_for_new_fields()
         first = self._rows
         for each in found:
@@ -304,7 +307,7 @@ class JsonBlock:
             again = self._new_columns()
             again.collect_fields(rows)
             besides = run.extended.members(rows)[1] if run.extended else 0
-            if again.quotes() + besides != count_quotes(chunk):
+            if again.quotes() + besides != count_quotes(self._text, run.begin, run.end):
                 self._rescue_repeated_keys_of(run, chunk)
 
     def _rescue_repeated_keys_of(self, run: _LineRange, chunk: bytes) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 import pyarrow as pa
 from msgspec import UNSET
+from msgspec.structs import astuple
 
 from airflow_cloudfiles.engine.formats.arrays import Int32s, Positions, validity
 from airflow_cloudfiles.engine.formats.json import casts as json_casts
@@ -29,7 +30,7 @@ from airflow_cloudfiles.engine.formats.json.shape import (
 from airflow_cloudfiles.engine.formats.json.values import JsonValues
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 NO_ROWS: Final[Positions] = np.empty(0, np.int64)
 
@@ -45,7 +46,7 @@ class Finished:
 class Column(Protocol):
     """A column being collected."""
 
-    def collect(self, values: list[Any]) -> None:
+    def collect(self, values: Sequence[Any]) -> None:
         """Add decoded values."""
 
     def present(self) -> int:
@@ -78,7 +79,7 @@ class LeafColumn:
     _parts: list[bytes] = field(default_factory=list)
     _strings: JsonValues | None = None
 
-    def collect(self, values: list[Any]) -> None:
+    def collect(self, values: Sequence[Any]) -> None:
         """Keep the strings; no text holds a line break, because records are lines."""
         if values:
             self._parts.append(b"\n".join(values))
@@ -87,7 +88,7 @@ class LeafColumn:
     def strings(self) -> JsonValues:
         """All strings collected."""
         if self._strings is None:
-            self._strings = JsonValues(b"\n".join(self._parts) + b"\n" if self._parts else b"")
+            self._strings = JsonValues(b"\n".join([*self._parts, b""]))
             self._parts = []
         return self._strings
 
@@ -114,7 +115,7 @@ class _Presence:
     _valid: list[Iterable[bool]] = field(default_factory=list)
     has_null: bool = False
 
-    def add(self, values: list[Any]) -> list[bool]:
+    def add(self, values: Sequence[Any]) -> list[bool]:
         valid = [value is not None and value is not UNSET for value in values]
         self.count += len(valid)
         if not all(valid):
@@ -135,13 +136,12 @@ class StructColumn:
     def __init__(self, shape: JsonStruct, kind: pa.DataType) -> None:
         self._kind = kind
         self._missing = shape.missing
-        self._getters = shape.getters
         self._places = _Presence()
         self.children: list[Column] = [
             new_column(child, kind.field(index).type) for index, child in enumerate(shape.children)
         ]
 
-    def collect(self, values: list[Any]) -> None:
+    def collect(self, values: Sequence[Any]) -> None:
         """See `Column`."""
         valid = self._places.add(values)
         if not all(valid):
@@ -151,10 +151,12 @@ class StructColumn:
             ]
         self.collect_fields(values)
 
-    def collect_fields(self, rows: list[Any]) -> None:
+    def collect_fields(self, rows: Sequence[Any]) -> None:
         """Add instances that are all there."""
-        for child, getter in zip(self.children, self._getters, strict=True):
-            child.collect(list(map(getter, rows)))
+        # What an extended class has besides comes behind the columns.
+        columns = zip(*map(astuple, rows), strict=True)
+        for child, values in zip(self.children, columns, strict=False):
+            child.collect(values)
 
     def present(self) -> int:
         """See `Column`."""
@@ -184,7 +186,7 @@ class _Repeated:
         self._places = _Presence()
         self._lengths: list[Iterable[int]] = []
 
-    def _add(self, values: list[Any]) -> list[Any]:
+    def _add(self, values: Sequence[Any]) -> Sequence[Any]:
         valid = self._places.add(values)
         there = values if all(valid) else [value for value in values if value]
         lengths = [
@@ -220,7 +222,7 @@ class ListColumn(_Repeated):
         super().__init__(kind)
         self._element = element
 
-    def collect(self, values: list[Any]) -> None:
+    def collect(self, values: Sequence[Any]) -> None:
         """See `Column`."""
         self._element.collect(list(chain.from_iterable(self._add(values))))
 
@@ -242,7 +244,7 @@ class MapColumn(_Repeated):
         self._value = value
         self._keys: list[str] = []
 
-    def collect(self, values: list[Any]) -> None:
+    def collect(self, values: Sequence[Any]) -> None:
         """See `Column`."""
         there = self._add(values)
         self._keys.extend(chain.from_iterable(there))

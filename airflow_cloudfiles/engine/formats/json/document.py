@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
+from airflow_cloudfiles.engine.formats.arrays import is_utf8
 from airflow_cloudfiles.engine.formats.base import BadRecord, OpenedFile, ReadCounts
 from airflow_cloudfiles.engine.formats.json import lines as json_lines
 from airflow_cloudfiles.engine.formats.json.infer import JsonInference
@@ -139,7 +140,7 @@ def documents_of(data: bytes, grammar: Grammar) -> Iterator[bytes]:
 
     The last one is no valid document when what is left of the file is none.
     """
-    if json_lines.is_text(data):
+    if is_utf8(data):
         try:
             found = _RAW.decode_lines(data)
         except (msgspec.DecodeError, RecursionError):

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from airflow_cloudfiles.engine.formats import rescued_json
+from airflow_cloudfiles.engine.formats.arrays import is_utf8
 from airflow_cloudfiles.engine.formats.json.tokens import MAX_DEPTH, Grammar, NotJsonError
 
 if TYPE_CHECKING:
@@ -109,31 +110,20 @@ def clean_lines(chunk: bytes) -> int:
     break is such, and there are as many objects as lines, each line is one.
     """
     text = np.frombuffer(chunk, np.uint8)
-    breaks = np.flatnonzero(text == ord("\n"))
+    breaks = np.flatnonzero(text < ord(" "))
     clean = (
-        np.count_nonzero(text < ord(" ")) == len(breaks)
+        bool((text[breaks] == ord("\n")).all())
         and text[0] == ord("{")
         and bool((text[breaks - 1] == ord("}")).all())
         and bool((text[breaks[:-1] + 1] == ord("{")).all())
-        and is_text(chunk)
+        and is_utf8(chunk)
     )
     if not clean:
         return 0
-    longest = int(np.diff(breaks, prepend=-1).max())
+    longest = max(int(breaks[0]), int((breaks[1:] - breaks[:-1]).max(initial=0)))
     if longest > _SUSPECT_BYTES and any(map(may_be_too_deep, chunk.split(b"\n"))):
         return 0
     return len(breaks)
-
-
-def is_text(chunk: bytes) -> bool:
-    """Whether the bytes are UTF-8."""
-    if chunk.isascii():
-        return True
-    try:
-        chunk.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def may_be_too_deep(line: bytes) -> bool:
@@ -141,9 +131,9 @@ def may_be_too_deep(line: bytes) -> bool:
     return len(line) > _SUSPECT_BYTES and line.count(b"{") + line.count(b"[") > MAX_DEPTH
 
 
-def count_quotes(text: bytes) -> int:
-    """How many quotation marks there are."""
-    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == ord('"')))
+def count_quotes(text: bytes, begin: int, end: int) -> int:
+    """How many quotation marks there are in a part of a text."""
+    return int(np.count_nonzero(np.frombuffer(text, np.uint8, end - begin, begin) == ord('"')))
 
 
 def may_have_lone_surrogate(text: bytes) -> bool:

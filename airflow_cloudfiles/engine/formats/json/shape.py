@@ -8,7 +8,6 @@ checks the JSON and, with unknown fields forbidden, that the record has no field
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -70,11 +69,10 @@ class JsonStruct:
 
     Attributes:
         names: Field names, as in the schema.
-        attributes: Names of the attributes that hold them in an instance.
+        attributes: Names of the attributes that hold them in an instance, in their order there.
         index: Position by name; `folded`: by the name's key (`NameMatcher`).
         make: The struct class.
         missing: The instance without any field.
-        getters: One function a field that takes its value out of an instance.
     """
 
     names: tuple[str, ...]
@@ -84,7 +82,6 @@ class JsonStruct:
     folded: dict[str, int]
     make: Any
     missing: Any
-    getters: tuple[Any, ...]
 
 
 JsonShape = JsonLeaf | JsonList | JsonMap | JsonStruct
@@ -116,7 +113,6 @@ def compile_struct(
         folded={matcher.key(name): index for index, name in enumerate(names)},
         make=make,
         missing=make(),
-        getters=tuple(attrgetter(attribute) for attribute in attributes),
     )
 
 

@@ -120,6 +120,11 @@ class ParquetFile:
         file_size = self._content.seek(0, io.SEEK_END)
         return max(sizes) * file_size // sum(sizes) if sizes else 0
 
+    @property
+    def own_schema(self) -> pa.Schema:
+        """The schema as the library has it, with the ids that the file gives to its fields."""
+        return self._found
+
     def parts(self, start: int, end: int | None) -> list[int]:
         """The row groups of a range of bytes.
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from airflow_cloudfiles.engine.formats.base import ENOUGH_RECORDS, UnknownFields
 from airflow_cloudfiles.engine.formats.record_policy import MISFIT_REASON, RecordOutcomes
 from airflow_cloudfiles.engine.formats.rescued_json import path_end
-from airflow_cloudfiles.engine.formats.xml.columns import NONE_TAKEN, Columns, Taken
+from airflow_cloudfiles.engine.formats.xml.columns import Columns, Taken
 from airflow_cloudfiles.engine.formats.xml.source import printable
 from airflow_cloudfiles.engine.formats.xml.tree import NotXmlError, parse
 
@@ -53,13 +54,25 @@ class XmlBlock:
         self._rows = rows
         self._file_uri = file_uri
         self._explained: list[dict[str, object]] = []
+        self._rows_since_new_fields = 0
 
     def read(self) -> pa.RecordBatch:
-        """Read everything."""
-        taken = NONE_TAKEN if self._columns is None else self._columns.read(self._rows)
-        odd = np.setdiff1d(np.arange(len(self._rows.texts)), taken.rows, assume_unique=True)
+        """Read everything.
+
+        Raises:
+            UnknownFields: There are new fields, in a mode that must know.
+            CorruptRecordError: A row is no record, in mode `FAILFAST`.
+        """
+        taken = [] if self._columns is None else self._columns.read(self._rows)
+        is_odd = np.ones(len(self._rows.texts), np.bool_)
+        for part in taken:
+            is_odd[part.rows] = False
+            self._outcomes.rescued |= part.rescued
+        odd = np.flatnonzero(is_odd)
         for row in odd.tolist():
             self._read_odd_row(row)
+            self._stop_at_enough()
+        self._raise_for_new_fields()
         return self._batch(self._arrays(taken, odd))
 
     # 2. One by one ------------------------------------------------------------------------
@@ -77,6 +90,17 @@ class XmlBlock:
             self._drop_or_keep(row, text, reason)
         self._explained.append(values)
 
+    def _stop_at_enough(self) -> None:
+        """Read no more rows that will be thrown away, once enough of them show what is new."""
+        if self._explainer.new_fields:
+            self._rows_since_new_fields += 1
+            if self._rows_since_new_fields >= ENOUGH_RECORDS:
+                self._raise_for_new_fields()
+
+    def _raise_for_new_fields(self) -> None:
+        if self._explainer.new_fields:
+            raise UnknownFields(self._explainer.new_fields, self._file_uri)
+
     def _explain(self, row: int, text: bytes) -> dict[str, object]:
         found = self._explainer.explain(parse(text))
         if self._outcomes.policy.rescues:
@@ -92,17 +116,17 @@ class XmlBlock:
 
     # 3. The batch -------------------------------------------------------------------------
 
-    def _arrays(self, taken: Taken, odd: Positions) -> list[pa.Array]:
+    def _arrays(self, taken: list[Taken], odd: Positions) -> list[pa.Array]:
         """The columns of all rows, in the order of the rows."""
-        if not len(odd):
-            return taken.arrays
-        explained = pa.array(self._explained, self._outcomes.policy.parsed_type).flatten()
-        if not len(taken.rows):
-            return list(explained)
-        order = pa.array(np.argsort(np.concatenate([taken.rows, odd])))
-        return [
-            pa.concat_arrays(pair).take(order) for pair in zip(taken.arrays, explained, strict=True)
-        ]
+        parts = [part for part in taken if len(part.rows)]
+        if len(odd) or not parts:
+            explained = pa.array(self._explained, self._outcomes.policy.parsed_type).flatten()
+            parts.append(Taken(odd, list(explained)))
+        if len(parts) == 1:
+            return parts[0].arrays
+        order = pa.array(np.argsort(np.concatenate([part.rows for part in parts])))
+        columns = zip(*(part.arrays for part in parts), strict=True)
+        return [pa.concat_arrays(column).take(order) for column in columns]
 
     def _batch(self, arrays: list[pa.Array]) -> pa.RecordBatch:
         count, rescued = len(self._rows.texts), None

@@ -8,18 +8,29 @@ is not taken, and is explained instead (`explain`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_cloudfiles.engine.formats.arrays import Positions, validity
+from airflow_cloudfiles.engine.formats.arrays import Bools, Positions, validity
 from airflow_cloudfiles.engine.formats.xml.elements import find_elements
-from airflow_cloudfiles.engine.formats.xml.fields import SPACE, Fields
+from airflow_cloudfiles.engine.formats.xml.fields import Fields
 from airflow_cloudfiles.engine.formats.xml.found import Found, NodeValues
-from airflow_cloudfiles.engine.formats.xml.pieces import PieceTable, cut
+from airflow_cloudfiles.engine.formats.xml.layouts import (
+    MOST_PIECES,
+    Layout,
+    LayoutRows,
+    Layouts,
+)
+from airflow_cloudfiles.engine.formats.xml.pieces import (
+    MarkupPieces,
+    PieceTable,
+    cut,
+    forbidden,
+)
 from airflow_cloudfiles.engine.formats.xml.places import NOWHERE, SchemaNode, SchemaNodes
 from airflow_cloudfiles.engine.formats.xml.values import Values
 
@@ -40,14 +51,12 @@ class Taken:
     Attributes:
         rows: Their positions, ascending.
         arrays: Their columns.
+        rescued: The members of the rescued data of some of them, by position.
     """
 
     rows: Positions
     arrays: list[pa.Array]
-
-
-_NONE: Final = np.empty(0, np.int64)
-NONE_TAKEN: Final = Taken(_NONE, [])
+    rescued: dict[int, bytes] = field(default_factory=dict)
 
 
 class Columns:
@@ -60,6 +69,8 @@ class Columns:
         casts: The conversions of texts.
         case_sensitive: Whether `Foo` is another field than `foo`.
         ignores_unknown: Whether fields that the schema lacks may be dropped.
+        rescues: Whether values that do not fit are rescued.
+        rescues_unknown: Whether unknown fields are rescued, too, and nobody needs to know.
     """
 
     def __init__(  # noqa: PLR0913 - what a reader knows
@@ -71,26 +82,84 @@ class Columns:
         *,
         case_sensitive: bool,
         ignores_unknown: bool,
+        rescues: bool,
+        rescues_unknown: bool,
     ) -> None:
         self._places = SchemaNodes(shape, kind, case_sensitive=case_sensitive)
         self._options = options
         self._fields = Fields(options)
         self._casts = casts
         self._ignores_unknown = ignores_unknown
+        self._rescues = rescues
+        self._rescues_unknown = rescues_unknown
         self._table = PieceTable()
+        self._layouts = Layouts(self._learn, options)
 
-    def read(self, rows: Rows) -> Taken:
-        """Read those rows that can be."""
-        whole = [row for row in range(len(rows.texts)) if row not in rows.broken]
-        if not whole:
-            return NONE_TAKEN
-        pieces = cut([rows.texts[row] for row in whole] if rows.broken else rows.texts)
-        markup, both = pieces.strings()
-        elements = find_elements(pieces, self._table.look_up(markup))
+    def read(self, rows: Rows) -> list[Taken]:
+        """Read those rows that can be, in groups."""
+        texts = rows.texts
+        if not len(texts):
+            return []
+        bad = forbidden(
+            texts.text,
+            texts.begins,
+            texts.ends,
+            checks_references=self._ignores_unknown or self._options.exclude_attribute,
+        )
+        bad[list(rows.broken)] = True
+        groups, left = self._layouts.take(texts, np.flatnonzero(~bad))
+        parts = [self._taken(group, group.values) for group in groups]
+        if len(left):
+            pieces = cut(list(texts.some(left)))
+            found, values = self._find(pieces)
+            if found is not None:
+                taken = self._taken(found, values)
+                parts.append(Taken(left[taken.rows], taken.arrays))
+        return parts
+
+    def _taken(self, found: Found | LayoutRows, values: Values) -> Taken:
+        return _Reading(self._places, self._casts, found, values).taken()
+
+    def _learn(self, row: bytes) -> Layout | None:
+        """The layout of a row, if all that is in it has a place."""
+        pieces = cut([row])
+        if len(pieces.begins) > MOST_PIECES:
+            return None
+        found, _ = self._find(pieces, rescues_unknown=self._rescues_unknown)
+        if found is None:
+            return None
+        names = list(self._table.names)
+        numbers, texts = found.unknown_elements()
+        unknown = {
+            self._fields.name(names[n]): text for n, text in zip(numbers, texts, strict=True)
+        }
+        if len(unknown) < len(numbers):
+            return None  # what is repeated is rescued as a list
+        markup = pieces.strings().cast(pa.binary()).to_pylist()
+        of_places = {
+            place: self._fields.name(names[found.names_at(place)[0]])
+            for place in self._places[0].children
+            if self._is_rescued_at_once(place) and len(found.names_at(place)) == 1
+        }
+        layout = Layout(markup, found, self._places, unknown=unknown, names=of_places)
+        return None if found.bad.any() else layout
+
+    def _is_rescued_at_once(self, place: int) -> bool:
+        """Whether a value that does not fit is rescued as its text, whatever else is in a row."""
+        return self._rescues and self._places[place].is_leaf and not self._places[place].is_list
+
+    def _find(
+        self, pieces: MarkupPieces, *, rescues_unknown: bool = False
+    ) -> tuple[Found | None, Values]:
+        """The places of what is in some rows; `None` when none of them can be taken."""
+        values = Values(
+            pieces.text, pieces.ends, np.append(pieces.begins[1:], len(pieces.text)), self._options
+        )
+        elements = find_elements(pieces, self._table.look_up(pieces.strings()))
         names, attributes = list(self._table.names), list(self._table.attributes)
         too_many = self._places.size() * (len(names) + len(attributes)) > _MOST_PLACES
         if not elements.count or too_many:
-            return NONE_TAKEN
+            return None, values
         found = Found(
             elements,
             self._places,
@@ -99,30 +168,33 @@ class Columns:
             texts_at=self._places.table([self._options.value_tag], str)[:, 0],
             ignores_unknown=self._ignores_unknown,
             ignores_attributes=self._options.exclude_attribute,
+            rescues_unknown=rescues_unknown,
         )
-        values = Values(both, pieces, self._options)
         found.find_texts(values)
-        return _Reading(self._places, self._casts, found, values).taken(np.array(whole))
+        return found, values
 
 
 class _Reading:
     """One pass over some rows."""
 
-    def __init__(self, places: SchemaNodes, casts: TextCasts, found: Found, values: Values) -> None:
+    def __init__(
+        self, places: SchemaNodes, casts: TextCasts, found: Found | LayoutRows, values: Values
+    ) -> None:
         self._places = places
         self._casts = casts
         self._found = found
         self._values = values
 
-    def taken(self, positions: Positions) -> Taken:
+    def taken(self) -> Taken:
         """The columns of the rows of which nothing is left over."""
         found = self._found
         arrays = self._children(self._places[0], found.count)
-        rows = positions[found.taken]
+        rescued = found.rescued() if isinstance(found, LayoutRows) else {}
+        rows = found.taken
         if found.bad.any():
             keep = np.flatnonzero(~found.bad)
             rows, arrays = rows[keep], [array.take(pa.array(keep)) for array in arrays]
-        return Taken(rows, arrays)
+        return Taken(rows, arrays, rescued)
 
     def _children(self, place: SchemaNode, count: int) -> list[pa.Array]:
         return [self._column(number, count) for number in place.children]
@@ -132,7 +204,7 @@ class _Reading:
         place = self._places[number]
         source = self._found.source(number)
         if place.is_leaf:
-            array = self._leaf(place, source)
+            array = self._leaf(number, source)
         elif place.struct == NOWHERE:
             array = pa.nulls(len(source.parents), place.kind)  # rows with a map are refused
         else:
@@ -144,23 +216,31 @@ class _Reading:
             return _lists(place.whole_kind, array, source.parents, count)
         return self._one_each(array, source, count)
 
-    def _leaf(self, place: SchemaNode, source: NodeValues) -> pa.Array:
+    def _leaf(self, number: int, source: NodeValues) -> pa.Array:
+        place = self._places[number]
         shape = cast("XmlLeaf", place.shape)
         texts, wrong = self._values.take(source.texts, are_attributes=source.are_attributes)
         if not shape.is_string and not source.are_attributes:
             # An empty element is null, as in Spark; an empty attribute is not.
-            blank = pc.equal(pc.ascii_trim(texts, characters=SPACE), "")
-            if pc.any(blank).as_py():
+            blank = self._values.are_empty(texts)
+            if blank is not None:
                 texts = pc.if_else(blank, pa.scalar(None, pa.string()), texts)
         array, misfits = self._casts.cast(texts, place.kind, shape.convert)
-        self._found.refuse(source, wrong | misfits)
+        if misfits.any() and not self._found.rescue(number, source, misfits, texts):
+            wrong = wrong | misfits
+        self._refuse(source, wrong)
         return array
+
+    def _refuse(self, source: NodeValues, wrong: Bools) -> None:
+        """Refuse the rows of some values."""
+        if wrong.any():
+            self._found.bad[source.rows[wrong]] = True
 
     def _one_each(self, array: pa.Array, source: NodeValues, count: int) -> pa.Array:
         """At most one value for each parent."""
         parents = source.parents
         again = np.append(parents[1:] == parents[:-1], False)[: len(parents)]
-        self._found.refuse(source, again)
+        self._refuse(source, again)
         if len(parents) == count and not again.any():
             return array
         places = np.full(count, -1)

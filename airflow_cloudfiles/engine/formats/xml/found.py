@@ -14,6 +14,8 @@ import numpy as np
 from airflow_cloudfiles.engine.formats.xml.places import NOWHERE, SchemaNodes
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from airflow_cloudfiles.engine.formats.arrays import Bools, Positions
     from airflow_cloudfiles.engine.formats.xml.elements import Elements
     from airflow_cloudfiles.engine.formats.xml.values import Values
@@ -49,9 +51,14 @@ class Found:
         texts_at: The place of `valueTag` in each struct.
         ignores_unknown: Whether fields that have no place are dropped.
         ignores_attributes: Whether attributes are.
+        rescues_unknown: Whether elements that have no place, and nothing but text, stay in rows.
 
     Attributes:
         bad: The rows that are refused.
+        between: Pieces behind which no text may be.
+        beside: Pieces behind which texts beside attributes may be.
+        beside_is_blank: Whether there is none, for each.
+        unknown: Elements that stay though they have no place.
     """
 
     def __init__(  # noqa: PLR0913 - what a reader knows
@@ -64,11 +71,14 @@ class Found:
         texts_at: Positions,
         ignores_unknown: bool,
         ignores_attributes: bool,
+        rescues_unknown: bool = False,
     ) -> None:
         self._all = elements
         self._places = places
         self._texts_at = texts_at
         self._ignores_unknown = ignores_unknown
+        self._rescues_unknown = rescues_unknown
+        self.unknown = _NONE
         # Whatever is nowhere (-1, the last one) is no struct and no leaf.
         self._structs = np.append(places.structs, NOWHERE)
         self._are_leaves = np.append(places.are_leaves, False)
@@ -94,10 +104,13 @@ class Found:
     def find_texts(self, values: Values) -> None:
         """Find the place of texts beside attributes, and refuse those beside elements."""
         every = self._all
+        self.between = every.between
         self.bad[every.between_rows[~values.are_blank(every.between)]] = True
         structs = self._structs[self._where]
         texts = np.flatnonzero((structs >= 0) & every.is_leaf & (every.texts >= 0))
-        texts = texts[~values.are_blank(every.texts[texts])]
+        self.beside = every.texts[texts]
+        self.beside_is_blank = values.are_blank(self.beside)
+        texts = texts[~self.beside_is_blank]
         found = self._texts_at[structs[texts]]
         self._refuse_unknown(texts[found < 0])
         self._tagged = {place: texts[members] for place, members in _grouped(found).items()}
@@ -123,11 +136,6 @@ class Found:
             )
         return NodeValues(self._numbers[tagged], every.rows[tagged], every.texts[tagged])
 
-    def refuse(self, source: NodeValues, wrong: Bools) -> None:
-        """Refuse the rows of some values."""
-        if wrong.any():
-            self.bad[source.rows[wrong]] = True
-
     def _find(self, table: Positions) -> Positions:
         """The place of each element."""
         every = self._all
@@ -136,11 +144,36 @@ class Found:
             here = np.flatnonzero(every.levels == level)
             inside = self._structs[where[every.parents[here]]]
             where[here] = np.where(inside < 0, NOWHERE, table[inside, every.names[here]])
-        self._refuse_unknown(np.flatnonzero(where < 0))
+        self._refuse_unknown(self._without_rescued(np.flatnonzero(where < 0)))
         leaves, structs = self._are_leaves[where], self._structs[where] >= 0
         wrong = (leaves & ~every.is_leaf) | ((where >= 0) & ~leaves & ~structs)
         self.bad[every.rows[wrong]] = True
         return where
+
+    def _without_rescued(self, unknown: Positions) -> Positions:
+        """Those of some elements that are not in a row itself, or have more than text."""
+        if not self._rescues_unknown:
+            return unknown
+        every = self._all
+        simple = (every.levels[unknown] == 2) & every.is_leaf[unknown]  # noqa: PLR2004 - in a row
+        simple &= ~np.isin(unknown, every.attribute_owners)
+        self.unknown = unknown[simple]
+        others: Positions = unknown[~simple]
+        return others
+
+    def names_at(self, place: int) -> list[int]:
+        """The numbers of the names of the elements in a place."""
+        names: list[int] = self._all.names[self._of_place.get(place, _NONE)].tolist()
+        return names
+
+    def rescue(self, _place: int, _source: NodeValues, _misfits: Bools, _texts: pa.Array) -> bool:
+        """Rows with values that do not fit are refused."""
+        return False
+
+    def unknown_elements(self) -> tuple[list[int], list[int]]:
+        """The numbers of the names of `unknown`, and the piece before the text of each."""
+        every = self._all
+        return every.names[self.unknown].tolist(), every.texts[self.unknown].tolist()
 
     def _find_attributes(self, table: Positions, *, ignored: bool) -> dict[int, Positions]:
         """The attributes in each place; an attribute that comes twice is an error of the row."""

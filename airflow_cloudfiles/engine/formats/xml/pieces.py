@@ -19,13 +19,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_cloudfiles.engine.formats.arrays import is_utf8
+from airflow_cloudfiles.engine.formats.xml.values import not_references
+
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.arrays import Bools, Bytes, Int8s, Int32s, Positions
 
 _MOST_PIECES: Final = 50_000
 """Past this, markup holds data; what was learnt is forgotten to bound the memory."""
 _NO_CHARACTERS: Final = (b"]]>", b"\xef\xbf\xbe", b"\xef\xbf\xbf")
-_CONTROL: Final = re.compile(rb"[\x00-\x08\x0b-\x1f]")
 _NAME: Final = rb"[A-Za-z_:][A-Za-z0-9_.:-]*"
 _PIECE: Final = re.compile(
     rb"<(?P<end>/)?(?P<name>" + _NAME + rb")"
@@ -54,18 +56,22 @@ class MarkupPieces:
     rows: Int32s
     taken: Positions
 
-    def strings(self) -> tuple[pa.Array, pa.Array]:
-        """The pieces and, as strings, the values."""
+    def strings(self) -> pa.Array:
+        """The pieces."""
         offsets = np.empty(2 * len(self.begins) + 1, np.int32)
         offsets[0:-1:2], offsets[1:-1:2], offsets[-1] = self.begins, self.ends, len(self.text)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.text)]
         both = pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
         even = np.arange(0, len(both), 2, dtype=np.int32)
-        return both.take(pa.array(even)), both
+        return both.take(pa.array(even))
 
 
 def cut(texts: list[bytes]) -> MarkupPieces:
-    """Cut rows; those that cannot be are left out."""
+    """Cut rows; those that cannot be are left out.
+
+    Args:
+        texts: Rows without forbidden characters.
+    """
     kept = np.arange(len(texts))
     while True:
         rows = texts if len(kept) == len(texts) else [texts[row] for row in kept.tolist()]
@@ -75,37 +81,54 @@ def cut(texts: list[bytes]) -> MarkupPieces:
         kept = kept[~found]
 
 
-def _forbidden(texts: list[bytes], whole: bytes, characters: Bytes) -> Bools | None:
-    """Rows with characters that XML does not have, or not in this place."""
-    bad = np.zeros(len(texts), np.bool_)
-    controls = np.count_nonzero(characters < ord(" "))
-    if controls and controls != whole.count(b"\n") + whole.count(b"\t"):
-        bad |= [_CONTROL.search(text) is not None for text in texts]
+def forbidden(text: bytes, begins: Positions, ends: Positions, *, checks_references: bool) -> Bools:
+    """Rows with characters that XML does not have, or not in this place.
+
+    Args:
+        text: What the rows are in.
+        begins: Where each row begins, ascending.
+        ends: Where each ends, before the next begins.
+        checks_references: Whether an `&` that begins no reference is one of them: values that
+            nobody takes are not looked at later.
+    """
+    bad = np.zeros(len(begins), np.bool_)
+    first, last = int(begins[0]), int(ends[-1])
+    places = _controls(np.frombuffer(text, np.uint8)[first:last])
     for mark in _NO_CHARACTERS:
         # One byte is looked for many times faster than three, and is rarely there.
-        if mark[:1] in whole and mark in whole:
-            bad |= [mark in text for text in texts]
-    if not whole.isascii() and not _is_text(whole):
-        bad |= [not _is_text(text) for text in texts]
-    return bad if bad.any() else None
+        if text.find(mark[:1], first, last) >= 0 and text.find(mark, first, last) >= 0:
+            places += [found.start() for found in re.finditer(mark, text[first:last])]
+    places = [first + place for place in places]
+    if checks_references:
+        places += not_references(text, first, last)
+    if places:
+        found = np.array(places)
+        rows = np.searchsorted(begins, found, side="right") - 1
+        bad[rows[found < ends[rows]]] = True
+    if not is_utf8(text, first, last):
+        spans = zip(begins.tolist(), ends.tolist(), strict=True)
+        bad |= [not is_utf8(text, begin, end) for begin, end in spans]
+    return bad
 
 
-def _is_text(text: bytes) -> bool:
-    """Whether bytes are UTF-8; Arrow checks that without making a string of them."""
-    try:
-        pa.array([text], pa.binary()).cast(pa.string())
-    except pa.ArrowInvalid:
-        return False
-    return True
+def _controls(characters: Bytes) -> list[int]:
+    """Where characters are that control something and are no white space."""
+    # Counting them beats finding them.
+    count = np.count_nonzero(characters < ord(" "))
+    for allowed in b"\n\t":
+        count -= np.count_nonzero(characters == allowed) if count else 0
+    if not count:
+        return []
+    places: list[int] = np.flatnonzero(
+        (characters < ord(" ")) & (characters != ord("\n")) & (characters != ord("\t"))
+    ).tolist()
+    return places
 
 
 def _cut_all(texts: list[bytes]) -> MarkupPieces | Bools:
     """Cut rows, or tell which ones cannot be."""
     whole = b"".join(texts)
     characters = np.frombuffer(whole, np.uint8)
-    forbidden = _forbidden(texts, whole, characters)
-    if forbidden is not None:
-        return forbidden
     firsts = np.cumsum([0, *map(len, texts)])[:-1]
     opens = np.flatnonzero(characters == _LESS)
     closes = np.flatnonzero(characters == _GREATER)

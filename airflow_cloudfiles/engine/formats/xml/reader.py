@@ -16,7 +16,6 @@ from airflow_cloudfiles.engine.formats.base import (
     BadRecord,
     OpenedFile,
     ReadCounts,
-    UnknownFields,
 )
 from airflow_cloudfiles.engine.formats.record_policy import RecordOutcomes, RecordPolicy
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
@@ -97,6 +96,9 @@ class XmlReader:
                 casts,
                 case_sensitive=options.reader_case_sensitive,
                 ignores_unknown=ignores,
+                rescues=self._policy.rescues,
+                rescues_unknown=self._policy.rescues
+                and options.schema_evolution_mode not in WATCHING_MODES,
             )
         )
         self._scanner = RowScanner(own.row_tag, ignore_namespace=own.ignore_namespace)
@@ -133,8 +135,6 @@ class XmlReader:
         explainer = self._explainer()
         outcomes = RecordOutcomes(self._policy)
         batch = XmlBlock(outcomes, self._columns, explainer, rows, file_uri).read()
-        if explainer.new_fields:
-            raise UnknownFields(explainer.new_fields, file_uri)
         self.counts.add(outcomes.counts)
         self.bad_records += outcomes.bad_records
         return batch

@@ -16,8 +16,9 @@ What stands between rows is not read, as in Spark.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, overload
 
 import numpy as np
 
@@ -27,12 +28,17 @@ from airflow_cloudfiles.engine.formats.xml.source import CHUNK_BYTES, XmlText
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy.typing as npt
+
     from airflow_cloudfiles.engine.formats.arrays import Bytes, Positions
     from airflow_cloudfiles.engine.formats.base import OpenedFile
+
+    Words = npt.NDArray[np.uint64]
 
 MAX_ROW_BYTES: Final = 128 * 2**20
 """A larger row is refused. So far an end tag is looked for before a row counts as cut."""
 
+WORD_BYTES: Final = 8
 _LARGEST_CHUNK: Final = 16 * 2**20
 _STARTS, _ENDS, _WHOLE = range(3)
 _PART_ENDS: Final = {b"!--": b"-->", b"![CDATA[": b"]]>", b"?": b"?>"}
@@ -51,6 +57,105 @@ _DOCUMENT_TYPE: Final = (
 )
 
 
+class Tags:
+    """The tags in a text.
+
+    Args:
+        text: The text.
+
+    Attributes:
+        begins: Where each `<` is.
+        heads: The first eight bytes of each, the first of them lowest; zeros behind the end.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        self.begins = np.flatnonzero(np.frombuffer(text, np.uint8) == _LESS)
+        self.heads: Words = np.empty(len(self.begins), np.uint64)
+        words = words_of(text)
+        whole = int(np.searchsorted(self.begins, len(words)))
+        self.heads[:whole] = words[self.begins[:whole]]
+        self.heads[whole:] = [
+            int.from_bytes(text[begin : begin + WORD_BYTES], "little")
+            for begin in self.begins[whole:].tolist()
+        ]
+
+    def named(self, name: bytes) -> Positions:
+        """Which of them a name follows, if not as a whole."""
+        mask, head = head_of(b"<" + name)
+        found: Positions = self.begins[(self.heads & mask) == head]
+        return found
+
+
+def words_of(text: bytes) -> Words:
+    """Eight bytes of a text as a number, from each place on where there are so many."""
+    count = max(0, len(text) - WORD_BYTES + 1)
+    return np.ndarray((count,), "<u8", buffer=text, strides=(1,))
+
+
+def head_of(text: bytes) -> tuple[np.uint64, np.uint64]:
+    """The first eight bytes of a text as a number, and a mask of as many as there are."""
+    head = text[:WORD_BYTES]
+    return np.uint64(2 ** (8 * len(head)) - 1), np.uint64(int.from_bytes(head, "little"))
+
+
+class CutRows(Sequence[bytes]):
+    """The sources of rows that are cut out of a text when they are asked for.
+
+    Args:
+        text: The text.
+        begins: Where each row begins, ascending.
+        ends: Where each ends, before the next begins.
+        tags: The tags of the text; found when they are asked for, unless they are known.
+
+    Attributes:
+        text: The text.
+        begins: Where each row begins.
+        ends: Where each ends.
+    """
+
+    def __init__(
+        self, text: bytes, begins: Positions, ends: Positions, tags: Tags | None = None
+    ) -> None:
+        self.text = text
+        self.begins = begins
+        self.ends = ends
+        self._tags = tags
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+    def __iter__(self) -> Iterator[bytes]:
+        for begin, end in zip(self.begins.tolist(), self.ends.tolist(), strict=True):
+            yield self.text[begin:end]
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> CutRows: ...
+
+    def __getitem__(self, index: int | slice) -> bytes | CutRows:
+        begins, ends = self.begins[index], self.ends[index]
+        if isinstance(index, slice):
+            return CutRows(self.text, begins, ends, self._tags)
+        return self.text[int(begins) : int(ends)]
+
+    @property
+    def tags(self) -> Tags:
+        """The tags of the text."""
+        if self._tags is None:
+            self._tags = Tags(self.text)
+        return self._tags
+
+    def some(self, positions: Positions) -> CutRows:
+        """Some of the rows, in the order in which they are."""
+        return CutRows(self.text, self.begins[positions], self.ends[positions], self._tags)
+
+
+def _no_rows() -> CutRows:
+    return CutRows(b"", np.empty(0, np.int64), np.empty(0, np.int64))
+
+
 @dataclass(slots=True)
 class Rows:
     """Consecutive rows of a file.
@@ -61,7 +166,7 @@ class Rows:
         namespaces: The declarations (`xmlns:x="..."`) of the elements around the first row.
     """
 
-    texts: list[bytes] = field(default_factory=list)
+    texts: CutRows = field(default_factory=_no_rows)
     broken: dict[int, str] = field(default_factory=dict)
     namespaces: list[bytes] = field(default_factory=list)
 
@@ -73,13 +178,6 @@ class Rows:
                 row - begin: reason for row, reason in self.broken.items() if begin <= row < end
             }
             yield Rows(self.texts[begin:end], broken, self.namespaces)
-
-    def add_broken(self, text: bytes, reason: str) -> None:
-        """Add what is no row, if it is anything at all."""
-        text = text.strip(_BLANK)
-        if text:
-            self.broken[len(self.texts)] = reason
-            self.texts.append(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +258,7 @@ class RowScanner:
         found = self._find_prefixed(text) if any_prefix else self._find_tags(text)
         if found is None:
             return None
-        begins, stops = found
+        begins, stops, tags = found
         if not len(stops) <= len(begins) <= len(stops) + 1 or not len(stops):
             return None
         in_turn = (begins[: len(stops)] < stops).all() and (
@@ -168,33 +266,32 @@ class RowScanner:
         ).all()
         if not in_turn:
             return None
-        starts, ends = begins.tolist(), stops.tolist()
-        return Rows([text[a:b] for a, b in zip(starts, ends, strict=False)]), ends[-1]
+        return Rows(CutRows(text, begins[: len(stops)], stops, tags)), int(stops[-1])
 
-    def _find_tags(self, text: bytes) -> tuple[Positions, Positions] | None:
-        """Where start tags of rows begin and where end tags end; `None` for unusual ones."""
+    def _find_tags(self, text: bytes) -> tuple[Positions, Positions, Tags] | None:
+        """Where start tags of rows begin, end tags end, and all tags are; `None`: unusual ones."""
         characters = np.frombuffer(text, np.uint8)
-        tags = np.flatnonzero(characters == _LESS)
+        tags = Tags(text)
         starts, behind = _named(self._name, characters, tags)
         starts, behind = starts[_ENDS_NAME[behind]], behind[_ENDS_NAME[behind]]
         # In a start tag with attributes the slash of an empty element is far from the name.
         longer = starts[behind != _GREATER]
-        limits = np.append(tags, len(text))[np.searchsorted(tags, longer) + 1]
+        limits = np.append(tags.begins, len(text))[np.searchsorted(tags.begins, longer) + 1]
         for start, limit in zip(longer.tolist(), limits.tolist(), strict=True):
             if text[text.find(b">", start, limit) - 1] == _SLASH:
                 return None
         ends, behind = _named(b"/" + self._name, characters, tags)
         if (_ENDS_NAME[behind] & (behind != _GREATER)).any():
             return None
-        return starts, ends[behind == _GREATER] + len(self._name) + len("</>")
+        return starts, ends[behind == _GREATER] + len(self._name) + len("</>"), tags
 
-    def _find_prefixed(self, text: bytes) -> tuple[Positions, Positions] | None:
+    def _find_prefixed(self, text: bytes) -> tuple[Positions, Positions, None] | None:
         """The same where names may have any prefix."""
         if self._empty.search(text):
             return None
         starts = [found.start() for found in self._start.finditer(text)]
         ends = [found.end() for found in self._end.finditer(text)]
-        return np.array(starts, np.int64), np.array(ends, np.int64)
+        return np.array(starts, np.int64), np.array(ends, np.int64), None
 
     def _tags(self, text: bytes, *, final: bool) -> Iterator[_Tag]:
         """The tags of rows; as far as they are complete, unless this is all."""
@@ -237,12 +334,13 @@ class RowScanner:
         return found, used
 
 
-def _named(name: bytes, characters: Bytes, tags: Positions) -> tuple[Positions, Bytes]:
+def _named(name: bytes, characters: Bytes, tags: Tags) -> tuple[Positions, Bytes]:
     """The tags that a name follows, if not as a whole, and the character behind it."""
-    tags = tags[: np.searchsorted(tags, len(characters) - len(name) - 1)]
-    for offset, character in enumerate(name, start=1):
-        tags = tags[characters[tags + offset] == character]
-    return tags, characters[tags + len(name) + 1]
+    found = tags.named(name)
+    found = found[: np.searchsorted(found, len(characters) - len(name) - 1)]
+    for offset in range(WORD_BYTES, len(name) + 1):
+        found = found[characters[found + offset] == name[offset - 1]]
+    return found, characters[found + len(name) + 1]
 
 
 def _has(text: bytes, mark: bytes) -> bool:
@@ -268,7 +366,7 @@ def _match(text: bytes, tags: list[_Tag], *, cut_before: int) -> tuple[Rows, int
         The rows, and how much of the text is done with.
     """
     partners = _partners(tags)
-    rows = Rows()
+    rows = _Spans(text)
     done = index = 0
     while index < len(tags):
         tag = tags[index]
@@ -277,17 +375,45 @@ def _match(text: bytes, tags: list[_Tag], *, cut_before: int) -> tuple[Rows, int
             if tag.begin >= cut_before or (is_last and cut_before < len(text)):
                 break
             stop = len(text) if is_last else tags[index + 1].begin
-            rows.add_broken(text[tag.begin : stop], _NO_END)
+            rows.add_broken(tag.begin, stop, _NO_END)
             done = stop
         elif tag.kind == _ENDS:
-            rows.add_broken(text[done : tag.end], _NO_BEGIN)
+            rows.add_broken(done, tag.end, _NO_BEGIN)
             done = tag.end
         else:
             index = partners.get(index, index)
             done = tags[index].end
-            rows.texts.append(text[tag.begin : done])
+            rows.add(tag.begin, done)
         index += 1
-    return rows, done
+    return rows.rows(), done
+
+
+class _Spans:
+    """Where rows are in a text, and what is no row."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+        self._broken: dict[int, str] = {}
+
+    def add(self, begin: int, end: int) -> None:
+        """Add a row."""
+        self._begins.append(begin)
+        self._ends.append(end)
+
+    def add_broken(self, begin: int, end: int, reason: str) -> None:
+        """Add what is no row, if it is anything at all."""
+        part = self._text[begin:end]
+        begin, end = end - len(part.lstrip(_BLANK)), begin + len(part.rstrip(_BLANK))
+        if begin < end:
+            self._broken[len(self._begins)] = reason
+            self.add(begin, end)
+
+    def rows(self) -> Rows:
+        """All that was added."""
+        begins, ends = np.array(self._begins, np.int64), np.array(self._ends, np.int64)
+        return Rows(CutRows(self._text, begins, ends), self._broken)
 
 
 def _partners(tags: list[_Tag]) -> dict[int, int]:
@@ -309,7 +435,7 @@ def _without_garbage(text: bytes) -> tuple[bytes, Rows]:
     """
     begin = text.find(b"<")
     begin = len(text) if begin < 0 else begin
-    found = Rows()
-    found.add_broken(text[:begin], _NO_XML)
+    found = _Spans(text)
+    found.add_broken(0, begin, _NO_XML)
     declaration = _DECLARATION.match(text, begin)
-    return text[begin if declaration is None else declaration.end() :], found
+    return text[begin if declaration is None else declaration.end() :], found.rows()

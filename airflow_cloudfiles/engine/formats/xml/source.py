@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.formats.base import OpenedFile
 
-CHUNK_BYTES: Final = 2**20
+CHUNK_BYTES: Final = 2**21
 """Read at a time: enough rows to convert whole columns, little enough for memory."""
 
 _DAMAGED: Final = (EOFError, zlib.error, lzma.LZMAError)

@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 from airflow_cloudfiles.engine.formats.xml.fields import SPACE
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.formats.arrays import Bools, Positions
-    from airflow_cloudfiles.engine.formats.xml.pieces import MarkupPieces
+    from airflow_cloudfiles.engine.formats.arrays import Bools, Bytes, Positions
     from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 
 _REFERENCE: Final = re.compile(r"&(?:(lt|gt|amp|quot|apos)|#([0-9]{1,7})|#x([0-9A-Fa-f]{1,6}));")
+_AMPERSAND: Final = re.compile(b"&")
+_LONGEST_REFERENCE: Final = 10
 _CHARACTERS: Final = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 _REMEMBERED: Final = 10_000
 _LONGEST_INDENT: Final = 40
@@ -30,18 +31,20 @@ class Values:
     """The values between pieces of markup.
 
     Args:
-        both: Pieces and values in turn, as strings.
-        pieces: The pieces.
+        text: The text they are in.
+        begins: Where each value begins.
+        ends: Where each value ends.
         options: How white space and nulls are meant.
     """
 
-    def __init__(self, both: pa.Array, pieces: MarkupPieces, options: XmlOptions) -> None:
-        self._both = both
-        self._begins = pieces.ends
-        self._ends = np.append(pieces.begins[1:], len(pieces.text))
-        self._text = pieces.text
-        self._characters = np.frombuffer(pieces.text, np.uint8)
-        self._has_references = b"&" in pieces.text
+    def __init__(
+        self, text: bytes, begins: Positions, ends: Positions, options: XmlOptions
+    ) -> None:
+        self._text = text
+        self._begins = begins
+        self._ends = ends
+        self._characters = np.frombuffer(text, np.uint8)
+        self._has_references = b"&" in text
         self._trims = options.ignore_surrounding_spaces
         self._null = options.null_value
         self._resolved: dict[str, str | None] = {}
@@ -56,36 +59,52 @@ class Values:
         Returns:
             Strings, null for what stands for null, and which of them are not well-formed.
         """
+        begins, ends = self._begins[places], self._ends[places]
         missing = places < 0
-        odd = np.where(missing, 0, 2 * places + 1).astype(np.int32)
-        texts = self._both.take(pa.array(odd))
-        if missing.any():
-            texts = pc.if_else(pa.array(missing), pa.scalar(""), texts)
+        has_missing = bool(missing.any())
+        if has_missing:
+            begins[missing] = ends[missing] = 0
+        texts = self._strings(begins, ends)
         if are_attributes:
             texts = _with_spaces(texts)
         texts, wrong = self._resolve(texts)
-        if self._trims:
+        if has_missing:
+            begins, ends = begins[~missing], ends[~missing]
+        if self._trims and self._have_spaces(begins, ends):
             texts = pc.ascii_trim(texts, characters=SPACE)
         if self._null is not None:
             texts = pc.if_else(pc.equal(texts, self._null), pa.scalar(None, pa.string()), texts)
         return texts, wrong
 
+    def are_empty(self, texts: pa.Array) -> pa.BooleanArray | None:
+        """Which strings of `take` are white space or nothing; `None` for no one."""
+        bare = texts if self._trims else pc.ascii_trim(texts, characters=SPACE)
+        is_some = texts.null_count < len(texts) and pc.min(pc.binary_length(bare)).as_py() == 0
+        return pc.equal(bare, "") if is_some else None
+
+    def _strings(self, begins: Positions, ends: Positions) -> pa.Array:
+        """Parts of the text, ascending."""
+        count = len(begins)
+        offsets = np.empty(2 * count + 1, np.int32)
+        offsets[0:-1:2], offsets[1::2], offsets[-1] = begins, ends, len(self._text)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._text)]
+        # Every second one is what is between two parts.
+        both = pa.Array.from_buffers(pa.string(), 2 * count, buffers)
+        return both.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+
+    def _have_spaces(self, begins: Positions, ends: Positions) -> bool:
+        """Whether a value may begin or end with white space: taking it off costs a copy of all."""
+        if self._has_references:
+            return True  # a reference may stand for a space
+        # A value that is empty has the markup around it at its ends, which is no space.
+        # There is nothing behind the last piece.
+        firsts = self._characters.take(begins, mode="clip")
+        lasts = self._characters.take(ends - 1, mode="clip")
+        return bool(min(firsts.min(initial=255), lasts.min(initial=255)) <= ord(" "))
+
     def are_blank(self, places: Positions) -> Bools:
         """Whether the values behind some pieces are white space, or nothing."""
-        begins, ends = self._begins[places], self._ends[places]
-        blank: Bools = begins == ends
-        lengths = ends - begins
-        for length in np.unique(lengths[~blank]).tolist():
-            if length > _LONGEST_INDENT:
-                break
-            some = np.flatnonzero(lengths == length)
-            inside = self._characters[begins[some, None] + np.arange(length)]
-            blank[some] = (inside <= ord(" ")).all(axis=1)
-        longer = np.flatnonzero(lengths > _LONGEST_INDENT)
-        if len(longer):
-            seen = np.cumsum(self._characters > ord(" "), dtype=np.int32)
-            blank[longer] = seen[ends[longer] - 1] == seen[begins[longer] - 1]
-        return blank
+        return are_blank(self._characters, self._begins[places], self._ends[places])
 
     def _resolve(self, texts: pa.Array) -> tuple[pa.Array, Bools]:
         """Put characters in the place of references."""
@@ -110,12 +129,46 @@ class Values:
         return self._resolved[text]
 
 
+def are_blank(characters: Bytes, begins: Positions, ends: Positions) -> Bools:
+    """Whether parts of a text are white space, or nothing."""
+    blank: Bools = begins == ends
+    if blank.all():
+        return blank
+    lengths = ends - begins
+    for length in np.unique(lengths[~blank]).tolist():
+        if length > _LONGEST_INDENT:
+            break
+        some = np.flatnonzero(lengths == length)
+        inside = characters[begins[some, None] + np.arange(length)]
+        blank[some] = (inside <= ord(" ")).all(axis=1)
+    longer = np.flatnonzero(lengths > _LONGEST_INDENT)
+    if len(longer):
+        seen = np.cumsum(characters > ord(" "), dtype=np.int32)
+        blank[longer] = seen[ends[longer] - 1] == seen[begins[longer] - 1]
+    return blank
+
+
 def _with_spaces(texts: pa.Array) -> pa.Array:
     """Line breaks and tabs in attributes are blanks, unless they are written as references."""
     for character in "\n\t":
         if pc.any(pc.match_substring(texts, character)).as_py():
             texts = pc.replace_substring(texts, character, " ")
     return texts
+
+
+def not_references(text: bytes, begin: int, end: int) -> list[int]:
+    """Where an `&` begins no reference, in a part of a text: what is around it is no XML."""
+    return [
+        found.start()
+        for found in _AMPERSAND.finditer(text, begin, end)
+        if _without_references(_first_reference(text, found.start())) is None
+    ]
+
+
+def _first_reference(text: bytes, begin: int) -> str:
+    """An `&` with what is behind it, as far as it may be a reference."""
+    longest = text[begin : begin + _LONGEST_REFERENCE]
+    return longest[: longest.find(b";") + 1 or 1].decode("utf-8", "replace")
 
 
 def _without_references(text: str) -> str | None:

@@ -15,8 +15,10 @@ from airflow_cloudfiles.engine.errors import (
     IncompatibleSchemaError,
     OptionError,
 )
-from airflow_cloudfiles.engine.formats.base import UnknownFields
+from airflow_cloudfiles.engine.formats.base import ENOUGH_RECORDS, UnknownFields
+from airflow_cloudfiles.engine.formats.csv.columns import PlainReader
 from airflow_cloudfiles.engine.formats.csv.reader import CsvReader
+from airflow_cloudfiles.engine.formats.csv.tokens import Tokenizer
 from tests.support.formats.csv_files import options, reader, rows_of, written
 
 Read = Any
@@ -338,3 +340,57 @@ def test_no_columns_at_all_still_gives_rows(tmp_path: Path) -> None:
     found = reader("", given=True, header=True)
     batches = list(found.read_file(written(tmp_path, "a,b\n1,2\n3,4\n")))
     assert sum(batch.num_rows for batch in batches) == 2
+
+
+@pytest.fixture
+def records_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many records are taken apart at once, or one by one."""
+    counts: list[int] = []
+    values, plain = Tokenizer.values, PlainReader.read
+
+    def counted(self: Tokenizer, text: str) -> list[str | None]:
+        counts.append(1)
+        return values(self, text)
+
+    def counted_plain(self: PlainReader, text: bytes, *others: Any) -> Any:
+        counts.append(text.count(b"\n"))
+        return plain(self, text, *others)
+
+    monkeypatch.setattr(Tokenizer, "values", counted)
+    monkeypatch.setattr(PlainReader, "read", counted_plain)
+    return counts
+
+
+@pytest.mark.parametrize("record", ["1,2", '1,"2\\"3"'], ids=["plain", "odd"])
+@pytest.mark.parametrize("mode", ["addNewColumns", "failOnNewColumns"])
+def test_a_new_column_in_a_header_is_told_by_its_first_records(
+    tmp_path: Path, records_read: list[int], record: str, mode: str
+) -> None:  # B45
+    """The others will be thrown away."""
+    file = written(tmp_path, "a,b\n" + f"{record}\n" * 5000)
+    with pytest.raises(UnknownFields) as caught:
+        list(reader("a INT", evolution=mode).read_file(file))
+    assert list(caught.value.fields) == ["b"]
+    assert ENOUGH_RECORDS <= sum(records_read) <= ENOUGH_RECORDS + 2
+
+
+def test_a_record_that_is_none_does_not_hide_a_new_column(tmp_path: Path) -> None:
+    bad = "1,2,3\n" * (ENOUGH_RECORDS + 7)
+    file = written(tmp_path, f"a,b\n{bad}1,2\n")
+    with pytest.raises(UnknownFields) as caught:
+        list(reader("a INT", evolution="addNewColumns", mode="DROPMALFORMED").read_file(file))
+    assert caught.value.fields == {"b": "2"}
+    only_bad = reader("a INT", evolution="addNewColumns", mode="DROPMALFORMED")
+    assert list(only_bad.read_file(written(tmp_path, f"a,b\n{bad}"))) == []
+    assert only_bad.counts.dropped_records == ENOUGH_RECORDS + 7
+
+
+def test_wide_records_without_a_header_stop_once_enough_show_what_is_new(
+    tmp_path: Path, records_read: list[int]
+) -> None:
+    file = written(tmp_path, "1\n" * 50 + "1,2\n" * 5000)
+    with pytest.raises(UnknownFields) as caught:
+        list(reader("_c0 INT", evolution="addNewColumns", header="false").read_file(file))
+    assert caught.value.fields == {"_c1": "2"}
+    one_by_one = [count for count in records_read if count == 1]
+    assert ENOUGH_RECORDS <= len(one_by_one) <= ENOUGH_RECORDS + 2

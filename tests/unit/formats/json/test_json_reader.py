@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.errors import CorruptRecordError, IncompatibleSchemaError
-from airflow_cloudfiles.engine.formats.json.block import ENOUGH_LINES
+from airflow_cloudfiles.engine.formats.base import ENOUGH_RECORDS
 from airflow_cloudfiles.engine.formats.json.explain import JsonExplainer
 from airflow_cloudfiles.engine.formats.json.reader import (
     JsonReader,
@@ -173,7 +173,7 @@ def test_a_block_is_not_read_to_its_end_once_a_new_field_is_found(monkeypatch): 
     with pytest.raises(UnknownFields) as caught:
         reader(columns(a=StringType()), mode_="addNewColumns").read([LinePiece("file:///1", lines)])
     assert caught.value.fields == {"b": 2}
-    assert len(explained) == ENOUGH_LINES
+    assert len(explained) == ENOUGH_RECORDS
 
 
 @pytest.mark.parametrize("field", ['"e":{}', '"e":[{}]', '"e":{"f":{}}', '"":1', '"A":1'])

@@ -16,9 +16,10 @@ from airflow_cloudfiles.engine.errors import (
     OptionError,
     UnsupportedOptionError,
 )
-from airflow_cloudfiles.engine.formats.base import UnknownFields
+from airflow_cloudfiles.engine.formats.base import ENOUGH_RECORDS, UnknownFields
 from airflow_cloudfiles.engine.formats.xml import rows as xml_rows
 from airflow_cloudfiles.engine.formats.xml import source as xml_source
+from airflow_cloudfiles.engine.formats.xml.explain import XmlExplainer
 from tests.support.formats.xml_files import options, reader, rows_of, written
 
 
@@ -214,6 +215,30 @@ def test_a_name_in_another_case_is_rescued_or_read(tmp_path):  # B38
     assert rescued(rows[0]) == {"Name": "x"}
     rows, _ = read(tmp_path, content, "name STRING", readerCaseSensitive=False)
     assert rows == [{"name": "x", "_rescued_data": None}]
+
+
+def test_a_block_is_not_read_to_its_end_once_a_new_field_is_found(tmp_path, monkeypatch):  # B45
+    """Its rows will be thrown away; whoever reacts samples the files of the whole batch."""
+    explained = []
+    explain = XmlExplainer.explain
+
+    def counted(self, node):
+        explained.append(node)
+        return explain(self, node)
+
+    monkeypatch.setattr(XmlExplainer, "explain", counted)
+    content = "<row><a>1</a></row>" * 50 + "<row><a>1</a><b>2</b></row>" * 5000
+    file = written(tmp_path, f"<r>{content}</r>")
+    with pytest.raises(UnknownFields) as caught:
+        list(reader("a INT", evolution="addNewColumns").read_file(file))
+    assert caught.value.fields == {"b": "2"}
+    assert len(explained) == ENOUGH_RECORDS
+
+
+def test_rescued_fields_stop_nothing(tmp_path):
+    content = "<row><a>1</a><b>2</b></row>" * 500
+    rows, _ = read(tmp_path, f"<r>{content}</r>", "a INT", evolution="rescue")
+    assert [(row["a"], rescued(row)) for row in rows] == [(1, {"b": "2"})] * 500
 
 
 @pytest.mark.parametrize(
