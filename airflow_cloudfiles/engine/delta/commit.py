@@ -4,7 +4,8 @@
 2. If the table lacks a batch that it had, this one is refused (`lineage`). If it has seen
    this batch, the files are removed and nothing else happens.
 3. Columns the table lacks are added (`mergeSchema`), columns that are too narrow are widened
-   (`typeWidening`), or the batch is refused.
+   (`typeWidening`), or the batch is refused. A batch whose files were written for other columns
+   than the table has by now is given up, and written anew (`TargetChangedError`).
 4. One commit adds the files, if all are still there, and notes `(application id, batch id)`. Two
    committers of the same batch conflict in Delta's own log; the loser finds the batch there and is
    at step 2.
@@ -19,12 +20,10 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import CommitProperties, Transaction
 
@@ -39,21 +38,30 @@ from airflow_cloudfiles.engine.delta.lineage import COMMIT_NOTE, check_has
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import load_table, open_to_write
 from airflow_cloudfiles.engine.delta.rewrite import add_action, names_of
-from airflow_cloudfiles.engine.delta.schema import check_columns, delta_fields, new_table, plan_of
-from airflow_cloudfiles.engine.delta.widening import WideningRule, widen_table
+from airflow_cloudfiles.engine.delta.widening import WideningRule
+from airflow_cloudfiles.engine.delta.write.creation import PLAIN_TABLE, NewTable, create_table
+from airflow_cloudfiles.engine.delta.write.evolve import Evolution, evolve, layout_for
+from airflow_cloudfiles.engine.delta.write.layout import FileLayout, plain_layout
+from airflow_cloudfiles.engine.delta.write.log_commit import (
+    add_actions,
+    checkpoint_when_due,
+    transaction_action,
+    write_version,
+)
+from airflow_cloudfiles.engine.delta.write.table_state import TableState
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
     CorruptedStateError,
     LostBatchesError,
+    SchemaMismatchError,
     SinkError,
-    StateError,
+    TargetChangedError,
     TargetNotDeltaError,
 )
-from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
-from airflow_cloudfiles.engine.storage.durable import make_folders
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from deltalake import DeltaTable
 
     from airflow_cloudfiles.engine.state.sink_log import SinkRecord
 
@@ -77,11 +85,19 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a commit amounted to: the table and its version, and whether this call made it."""
+    """What a commit amounted to: the table and its version, and whether this call made it.
+
+    Attributes:
+        version: A version of the table that has the batch.
+        is_new: Whether this call committed it.
+        table_id: Id of the table.
+        counts: What a merge has counted.
+    """
 
     version: int
     is_new: bool
     table_id: str = ""
+    counts: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +149,8 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
     merge_schema: bool,
     widening: WideningRule | None = None,
     expected: Expected | None = None,
+    layout: FileLayout | None = None,
+    new: NewTable = PLAIN_TABLE,
 ) -> Committed:
     """Make a micro-batch visible, exactly once however often it is called.
 
@@ -143,58 +161,55 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
         target: Path or URI of the table; created when absent.
         batch: Which micro-batch of which stream; its number grows and never means other files.
         files: Data files in the table's folder; may be empty.
-        schema: Schema of the files.
+        schema: Schema of the rows.
         merge_schema: Whether columns the table lacks are added to it.
         widening: Whether the table may be rewritten for a column that has become wider; `None`:
             it may not.
         expected: The batch that the table must have already; `None` for none.
+        layout: How the rows became columns of the files; `None`: they were written as they are.
+        new: What the table is created with when absent.
 
     Raises:
         LostBatchesError: The table lacks the batch that it must have.
         DataFileLostError: A file vanished since it was written; nothing is visible. Running again
             writes it anew.
+        TargetChangedError: The files were written for other columns than the table has by now.
+            Running again writes them anew.
         SchemaMismatchError: A column the table lacks (without `merge_schema`), or of another type.
         CorruptedStateError: The table has a batch of this number with other files.
         TargetUnreachableError: Its storage failed; the batch may be in the table or not.
         SinkError: Other writers committed first at every try.
     """
+    evolution = Evolution(merge_schema=merge_schema, widening=widening)
+    written = WrittenFiles(target, files, schema, layout)
     for _ in range(COMMIT_TRIES):
         try:
             found = open_to_write(target)
             if expected is not None:
                 check_has(found, target, batch.app_id, expected.record, expected.state)
-            table = found or _create(target, schema)
-        except (TargetNotDeltaError, LostBatchesError):
+            table = found or create_table(target, schema, new)
+        except (TargetNotDeltaError, LostBatchesError, SchemaMismatchError):
             remove_files(target, files)
             raise
         seen = table.transaction_version(batch.own_app_id)
         if seen is not None and seen >= batch.number:
             return _committed_before(table, target, batch, files)
         try:
-            table = _prepared(
-                table, target, schema, files, merge_schema=merge_schema, widening=widening
-            )
+            table = written.prepare(table, evolution)
             data_files.require(DeltaLocation.of(target), files)
             crash_point("before-sink-commit")
-            location = DeltaLocation.of(target)
-            with durable_commit(location, "may not have taken a commit", table) as hooks:
-                table.create_write_transaction(
-                    actions=[add_action(file) for file in files],
-                    mode="append",
-                    schema=table.schema(),
-                    commit_properties=CommitProperties(
-                        app_transactions=batch.transactions(
-                            table.transaction_version(batch.app_id)
-                        ),
-                        custom_metadata={COMMIT_NOTE: batch.note()},
-                    ),
-                    post_commithook_properties=hooks,
-                )
+            append_files(
+                table,
+                target,
+                files,
+                transactions=batch.transactions(table.transaction_version(batch.app_id)),
+                note={COMMIT_NOTE: batch.note()},
+            )
         except CommitFailedError as error:
             _log.info("Another writer committed first (%s); trying again", error)
             continue
         crash_point("after-sink-commit")
-        with location.translate_errors("cannot be read after a commit"):
+        with DeltaLocation.of(target).translate_errors("cannot be read after a commit"):
             table.update_incremental()
         return Committed(table.version(), is_new=True, table_id=str(table.metadata().id))
     raise SinkError(
@@ -207,7 +222,7 @@ def _committed_before(
     table: DeltaTable, target: str, batch: BatchId, files: Sequence[DataFile]
 ) -> Committed:
     """The result for a batch that the table has: an earlier call's, or this one's."""
-    _check_same_plan(table, target, batch)
+    check_same_plan(table, target, batch)
     location = DeltaLocation.of(target)
     with location.translate_errors("may lose a commit"):
         make_durable(location)  # the process that committed it may have been killed before it did
@@ -223,26 +238,98 @@ def _committed_before(
     return Committed(table.version(), is_new=is_new, table_id=str(table.metadata().id))
 
 
-def _prepared(  # noqa: PLR0913 - as `commit_batch`
+def append_files(
     table: DeltaTable,
     target: str,
-    schema: pa.Schema,
     files: Sequence[DataFile],
     *,
-    merge_schema: bool,
-    widening: WideningRule | None,
-) -> DeltaTable:
-    """The table with all columns of the batch; the files of a refused batch are removed."""
-    try:
-        return _with_columns(table, target, schema, merge_schema=merge_schema, widening=widening)
-    except CloudFilesError as error:
-        if not error.is_retryable:
-            remove_files(target, files)
-        raise
+    transactions: Sequence[Transaction] = (),
+    note: Mapping[str, Any] | None = None,
+) -> None:
+    """Commit files to the version of the table that is open, or a later one.
+
+    Raises:
+        CommitFailedError: Another writer was first with a change that does not go with it.
+        TargetUnreachableError: Its storage failed; the files may be in the table or not.
+    """
+    location = DeltaLocation.of(target)
+    if TableState.of(table, target).is_beyond_deltalake:
+        write_version(
+            location,
+            table.version() + 1,
+            [
+                *(transaction_action(each.app_id, each.version) for each in transactions),
+                *add_actions(files),
+            ],
+            operation="WRITE",
+            parameters={"mode": "Append"},
+            note=note,
+            table=table,
+        )
+        with location.translate_errors("cannot be read after a commit"):
+            table.update_incremental()
+        checkpoint_when_due(table)
+        return
+    with durable_commit(location, "may not have taken a commit", table) as hooks:
+        table.create_write_transaction(
+            actions=[add_action(file) for file in files],
+            mode="append",
+            schema=table.schema(),
+            partition_by=table.metadata().partition_columns or None,
+            commit_properties=CommitProperties(
+                app_transactions=list(transactions) or None,
+                custom_metadata=None if note is None else dict(note),
+            ),
+            post_commithook_properties=hooks,
+        )
 
 
-def _check_same_plan(table: DeltaTable, target: str, batch: BatchId) -> None:
-    """Find out whether the batch that the table has is this one, as far as its history reaches."""
+@dataclass(frozen=True, slots=True)
+class WrittenFiles:
+    """What the tasks of a batch have written.
+
+    Attributes:
+        target: Path or URI of the table.
+        files: The files.
+        schema: Schema of the rows.
+        layout: How the rows became columns of the files; `None`: they were written as they are.
+    """
+
+    target: str
+    files: Sequence[DataFile]
+    schema: pa.Schema
+    layout: FileLayout | None
+
+    def prepare(self, table: DeltaTable, evolution: Evolution) -> DeltaTable:
+        """The table with all columns of the batch; the files of a refused batch are removed.
+
+        Raises:
+            TargetChangedError: The files were written for other columns.
+            SchemaMismatchError: The table does not take the columns.
+            CommitFailedError: Another writer was first: try again.
+        """
+        try:
+            wanted = layout_for(TableState.of(table, self.target), self.schema, evolution)
+            if self.files and not (self.layout or plain_layout(self.schema)).serves(wanted):
+                remove_files(self.target, self.files)
+                raise TargetChangedError(
+                    f"The columns of {self.target} changed while a batch was written: its files "
+                    "were written for other names, types or partitions. Nothing was committed: "
+                    "run again."
+                )
+            return evolve(table, DeltaLocation.of(self.target), self.schema, evolution)
+        except CloudFilesError as error:
+            if not error.is_retryable:
+                remove_files(self.target, self.files)
+            raise
+
+
+def check_same_plan(table: DeltaTable, target: str, batch: BatchId) -> None:
+    """Find out whether the batch that the table has is this one, as far as its history reaches.
+
+    Raises:
+        CorruptedStateError: It is another one, of another life of the state.
+    """
     for entry in table.history():
         note = entry.get(COMMIT_NOTE)
         if isinstance(note, str):
@@ -270,24 +357,51 @@ def check_expected(target: str, app_id: str, expected: Expected) -> None:
 
 
 def check_target(
-    target: str, schema: pa.Schema, *, merge_schema: bool, widening: WideningRule | None = None
-) -> None:
+    target: str,
+    schema: pa.Schema,
+    *,
+    merge_schema: bool,
+    widening: WideningRule | None = None,
+    new: NewTable = PLAIN_TABLE,
+) -> TableState | None:
     """Find out before the stream starts whether a table can take rows of this schema.
+
+    A table that is to have partition columns or properties is created: its files depend on them.
 
     Args:
         target: Path or URI of the table.
         schema: Schema of the stream.
         merge_schema: As for `commit_batch`.
         widening: As for `commit_batch`.
+        new: As for `commit_batch`.
+
+    Returns:
+        The table; `None` where there is none yet.
 
     Raises:
         TargetNotDeltaError: There is something else.
-        SchemaMismatchError: Its columns do not fit.
+        SchemaMismatchError: Its columns do not fit, or its partitioning.
+        SinkError: The table has rules for its rows that are not checked here.
     """
     table = open_to_write(target)
-    if table is not None:
-        plan = plan_of(table, target, schema)
-        plan.check(target, merge_schema=merge_schema, widens=widening is not None)
+    if table is None:
+        if not new.comes_first:
+            return None
+        table = create_table(target, schema, new)
+    state = TableState.of(table, target)
+    new.check(state)
+    layout_for(state, schema, Evolution(merge_schema=merge_schema, widening=widening))
+    return state
+
+
+def table_state(target: str) -> TableState | None:
+    """The newest version of a table, as writers need it; `None` where there is none.
+
+    Raises:
+        TargetNotDeltaError: There is something else.
+    """
+    table = open_to_write(target)
+    return None if table is None else TableState.of(table, target)
 
 
 def add_columns(target: str, schema: pa.Schema, *, widening: WideningRule | None) -> None:
@@ -304,10 +418,11 @@ def add_columns(target: str, schema: pa.Schema, *, widening: WideningRule | None
             checked here.
         TargetUnreachableError: Its storage failed.
     """
+    location = DeltaLocation.of(target)
     for _ in range(COMMIT_TRIES):
-        table = load_table(DeltaLocation.of(target))
+        table = load_table(location)
         try:
-            _with_columns(table, target, schema, merge_schema=True, widening=widening)
+            evolve(table, location, schema, Evolution(merge_schema=True, widening=widening))
         except CommitFailedError as error:
             _log.info("Another writer committed first (%s); trying again", error)
         else:
@@ -318,64 +433,24 @@ def add_columns(target: str, schema: pa.Schema, *, widening: WideningRule | None
     )
 
 
-def _create(target: str, schema: pa.Schema) -> DeltaTable:
-    """Create an empty table, or open the one that another writer created meanwhile."""
-    location = DeltaLocation.of(target)
-    check_columns(schema, target)
-    if location.folder is None:
-        _require_conditional_put(location)
-    else:
-        with location.translate_store_errors("cannot be created"):
-            make_folders(os.fsencode(location.folder))
-    try:
-        with durable_commit(location, "cannot be created") as hooks:
-            DeltaTable.create(
-                location.table_uri,
-                schema=new_table(schema),
-                mode="ignore",
-                storage_options=location.storage_options(),
-                post_commithook_properties=hooks,
-            )
-    except CommitFailedError as error:  # version 0 was written by another writer meanwhile
-        _log.info("Another writer has created %s (%s)", target, error)
-    return load_table(location)
-
-
-def _require_conditional_put(location: DeltaLocation) -> None:
-    """Refuse a store that would let one commit replace another."""
-    try:
-        with location.translate_store_errors("cannot be created"):
-            require_conditional_put(location.store())
-    except StateError:
-        raise SinkError(
-            f"The store of {location.target} ignores If-None-Match: of two commits to one version "
-            "of a table, the second would replace the first. Choose a target on S3, Azure Storage, "
-            "Cloud Storage or a disk, or upgrade the server to a version with conditional writes."
-        ) from None
-
-
-def _with_columns(
-    table: DeltaTable,
-    target: str,
-    schema: pa.Schema,
-    *,
-    merge_schema: bool,
-    widening: WideningRule | None,
+def prepared_table(
+    target: str, schema: pa.Schema, evolution: Evolution, new: NewTable = PLAIN_TABLE
 ) -> DeltaTable:
-    """Widen and add columns; doing either twice is harmless."""
-    location = DeltaLocation.of(target)
-    plan = plan_of(table, target, schema)
-    plan.check(target, merge_schema=merge_schema, widens=widening is not None)
-    if plan.widened and widening is not None:
-        widen_table(table, location, plan, widening)
-        table = load_table(location)
-    if plan.missing:
-        _log.info("Adding columns to %s: %s", target, ", ".join(each.name for each in plan.missing))
-        with durable_commit(location, "cannot be given columns", table) as hooks:
-            table.alter.add_columns(delta_fields(plan.missing), post_commithook_properties=hooks)
-        crash_point("after-sink-columns")
-        table = load_table(location)
-    return table
+    """Open a table that has, or gets, all columns of a batch; it is created when absent.
+
+    Args:
+        target: Path or URI of the table.
+        schema: The columns.
+        evolution: How it may change.
+        new: As for `commit_batch`.
+
+    Raises:
+        CommitFailedError: Another writer was first: try again.
+        SchemaMismatchError: The table does not take the columns.
+        SinkError: What else `commit_batch` raises.
+    """
+    table = open_to_write(target) or create_table(target, schema, new)
+    return evolve(table, DeltaLocation.of(target), schema, evolution)
 
 
 def remove_files(target: str, files: Sequence[DataFile]) -> None:

@@ -9,58 +9,106 @@ table's vacuum.
 from __future__ import annotations
 
 import io
-import json
 import logging
 import os
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from datetime import date
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_cloudfiles.engine.delta.dictionaries import dictionary_columns
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.statistics import FileStatistics, IndexedColumns
 from airflow_cloudfiles.engine.delta.variant import as_written
 from airflow_cloudfiles.engine.errors import DataFileLostError, TargetNotDeltaError
+from airflow_cloudfiles.engine.options.values import parse_size
+from airflow_cloudfiles.engine.storage.durable import make_folders, sync_folder
 
 TARGET_FILE_BYTES = 256 * 2**20
 """A data file on a disk is closed when it has grown to about this size."""
 CLOUD_FILE_BYTES = 64 * 2**20
 """One in a cloud, which grows in the memory of its task (decision 27)."""
+ROW_GROUP_BYTES = 12 * 2**20
+"""A row group is written when its rows take about so many bytes in memory."""
 PARALLEL_CHECKS = 16
 """Data files whose existence is checked at once before a commit."""
-STATISTICS_COLUMNS = 32
-"""Columns with minimum, maximum and null count in the log, as Delta's default."""
+SIZE_PROPERTY = "delta.targetFileSize"
 _COMPRESSION = "snappy"  # Delta's and Spark's default: what every reader has
-_MAX_TEXT = 32
-_EPOCH = date(1970, 1, 1).toordinal()
-_FIRST_DAY, _LAST_DAY = date.min.toordinal() - _EPOCH, date.max.toordinal() - _EPOCH
-"""As Parquet counts days."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file that waits to be committed."""
+    """A Parquet file that waits to be committed.
+
+    Attributes:
+        name: Its key in the table's folder.
+        size: Its bytes.
+        rows: How many it has.
+        modification_time_ms: When it was finished.
+        statistics: What the log says of its columns, as JSON.
+        partition_values: By physical name of the partition column; `None` is null.
+    """
 
     name: str
     size: int
     rows: int
     modification_time_ms: int
     statistics: str
+    partition_values: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FileSettings:
+    """What the data files of a table are to be like.
+
+    Attributes:
+        target_bytes: A file is closed when it has grown to about this size; `None` for
+            `TARGET_FILE_BYTES` or `CLOUD_FILE_BYTES`. In a cloud, so much is in the memory of a
+            task.
+        indexed: Which columns have statistics.
+        folder: Where in the table they are, with a slash at its end; empty for the table's own.
+        partition_values: Of all rows.
+    """
+
+    target_bytes: int | None = None
+    indexed: IndexedColumns = field(default_factory=IndexedColumns)
+    folder: str = ""
+    partition_values: tuple[tuple[str, str | None], ...] = ()
+
+    @classmethod
+    def of(cls, configuration: Mapping[str, str], target_bytes: int | None = None) -> FileSettings:
+        """What the properties of a table ask for.
+
+        Args:
+            configuration: The properties.
+            target_bytes: A size that goes before that of the table.
+        """
+        size = target_bytes or parse_size(configuration.get(SIZE_PROPERTY, ""))
+        return cls(size or None, IndexedColumns.of(configuration))
 
 
 class DataFileWriter:
-    """Writes batches of one schema to as many files as their size asks for."""
+    """Writes batches of one schema to as many files as their size asks for.
 
-    def __init__(self, target: str, schema: pa.Schema) -> None:
+    Args:
+        target: Path or URI of the table.
+        schema: Of the rows.
+        settings: What the files are to be like.
+    """
+
+    def __init__(
+        self, target: str, schema: pa.Schema, settings: FileSettings | None = None
+    ) -> None:
         self._location = DeltaLocation.of(target)
         self._schema = schema
+        self._settings = settings or FileSettings()
+        self._statistics = FileStatistics(schema, self._settings.indexed)
         self._writer: pq.ParquetWriter | None = None
         self._file: _LocalFile | _CloudFile | None = None
         self.files: list[DataFile] = []
@@ -75,12 +123,15 @@ class DataFileWriter:
             TargetAccessError: It refused us.
         """
         try:
-            for batch in batches:
-                if batch.num_rows:
-                    with self._location.translate_store_errors("cannot take a data file"):
-                        self._open().write_batch(as_written(batch))
-                        if self._file is not None and self._file.is_full():
-                            self._close()
+            written = (as_written(batch) for batch in batches if batch.num_rows)
+            for group in _row_groups(written, min(ROW_GROUP_BYTES, self._target_bytes)):
+                with self._location.translate_store_errors("cannot take a data file"):
+                    self._open(group[0]).write_table(pa.Table.from_batches(group))
+                    for rows in group:
+                        self._statistics.add(rows)
+                    if self._file is not None and self._file.size() > self._target_bytes:
+                        self._close()
+                group.clear()  # the next one is made meanwhile
             with self._location.translate_store_errors("cannot take a data file"):
                 self._close()
         except BaseException:
@@ -88,9 +139,10 @@ class DataFileWriter:
             raise
         return self.files
 
-    def _open(self) -> pq.ParquetWriter:
+    def _open(self, rows: pa.RecordBatch) -> pq.ParquetWriter:
+        """The file that is being written; a new one is opened for the rows it begins with."""
         if self._writer is None:
-            name = f"part-{uuid.uuid4()}.c000.{_COMPRESSION}.parquet"
+            name = f"{self._settings.folder}part-{uuid.uuid4()}.c000.{_COMPRESSION}.parquet"
             folder = self._location.folder
             self._file = (
                 _CloudFile(self._location, name)
@@ -98,7 +150,10 @@ class DataFileWriter:
                 else _LocalFile(Path(folder), name)
             )
             self._writer = pq.ParquetWriter(
-                self._file.where, self._schema, compression=_COMPRESSION
+                self._file.where,
+                self._schema,
+                compression=_COMPRESSION,
+                use_dictionary=dictionary_columns(rows),
             )
         return self._writer
 
@@ -115,10 +170,18 @@ class DataFileWriter:
                 size=size,
                 rows=metadata.num_rows,
                 modification_time_ms=time.time_ns() // 10**6,
-                statistics=json.dumps(statistics(metadata)),
+                statistics=self._statistics.to_json(metadata),
+                partition_values=self._settings.partition_values,
             )
         )
         self._writer = self._file = None
+        self._statistics = FileStatistics(self._schema, self._settings.indexed)
+
+    @property
+    def _target_bytes(self) -> int:
+        """The size at which a file is closed."""
+        usual = TARGET_FILE_BYTES if self._location.folder is not None else CLOUD_FILE_BYTES
+        return self._settings.target_bytes or usual
 
     def _discard(self) -> None:
         """Remove what a failed write has left; what cannot be removed stays until vacuum."""
@@ -129,26 +192,49 @@ class DataFileWriter:
         self._writer = self._file = None
 
 
+def _row_groups(
+    batches: Iterable[pa.RecordBatch], group_bytes: int
+) -> Iterator[list[pa.RecordBatch]]:
+    """Put batches together, without copying them, so that row groups are large."""
+    group: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if group and size + batch.nbytes > group_bytes:
+            yield group
+            group, size = [], 0
+        group.append(batch)
+        size += batch.nbytes
+        if size >= group_bytes:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
 class _LocalFile:
     """A data file that grows in the table's folder."""
 
     def __init__(self, folder: Path, name: str) -> None:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
         except FileExistsError as failure:
             raise TargetNotDeltaError(
                 f"The target {folder} is a file, not a folder. Choose another target."
             ) from failure
         self.name = name
         self.where = folder / name
+        if self.where.parent != folder:
+            make_folders(os.fsencode(self.where.parent))
 
-    def is_full(self) -> bool:
-        return self.where.stat().st_size > TARGET_FILE_BYTES
+    def size(self) -> int:
+        return self.where.stat().st_size
 
     def finish(self) -> int:
         """Make it durable; its size."""
         with self.where.open("rb") as file:
             os.fsync(file.fileno())
+        if "/" in self.name:  # the commit puts only the names in the table's folder on the disk
+            sync_folder(os.fsencode(self.where.parent))
         return self.where.stat().st_size
 
 
@@ -160,8 +246,8 @@ class _CloudFile:
         self.where = io.BytesIO()
         self._location = location
 
-    def is_full(self) -> bool:
-        return self.where.tell() > CLOUD_FILE_BYTES
+    def size(self) -> int:
+        return self.where.tell()
 
     def finish(self) -> int:
         """Upload it; its size. Until then, and if that fails, it is nowhere."""
@@ -208,57 +294,3 @@ def remove(location: DeltaLocation, names: Iterable[str]) -> None:
             store.delete(name)
         except OSError as error:
             _log.warning("%s stays in %s until vacuum: %s", name, location.target, error)
-
-
-def statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
-    """Delta's file statistics from a Parquet footer: row count, and bounds of flat columns."""
-    found: dict[str, Any] = {"numRecords": metadata.num_rows}
-    lows: dict[str, Any] = {}
-    highs: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    flat = [
-        index
-        for index in range(metadata.num_columns)
-        if metadata.schema.column(index).path == metadata.schema.column(index).name
-    ]
-    for index in flat[:STATISTICS_COLUMNS]:
-        name = metadata.schema.column(index).name
-        groups = [metadata.row_group(g).column(index) for g in range(metadata.num_row_groups)]
-        known = [group.statistics for group in groups if group.is_stats_set]
-        if len(known) != len(groups) or not all(each.has_null_count for each in known):
-            continue
-        nulls[name] = sum(each.null_count for each in known)
-        bounded = [each for each in known if each.has_min_max]
-        with_values = sum(
-            each.null_count < group.num_values for each, group in zip(known, groups, strict=True)
-        )
-        if len(bounded) != with_values or not bounded:
-            continue
-        low = _bound(bounded[0], min(each.min_raw for each in bounded))
-        high = _bound(bounded[0], max(each.max_raw for each in bounded))
-        if low is not None and high is not None:
-            lows[name], highs[name] = low, high
-    return {**found, "minValues": lows, "maxValues": highs, "nullCount": nulls}
-
-
-def _bound(like: pq.Statistics, raw: Any) -> object | None:
-    """A bound as Delta's JSON holds it; `None` for kinds where a wrong bound would hide rows.
-
-    Long strings, floats (whose bounds leave out NaN), decimals and timestamps are left out, and
-    dates that ISO 8601 has no four-digit year for: a reader then opens the file, which is slower
-    but never wrong.
-
-    Args:
-        like: Of the column, for their type.
-        raw: The value as Parquet stores it: for one of its types no Python value is made, since
-            Python has no dates beyond the years 1 to 9999.
-    """
-    kind = like.logical_type.type
-    if kind == "DATE":
-        is_plain = _FIRST_DAY <= raw <= _LAST_DAY
-        return date.fromordinal(_EPOCH + raw).isoformat() if is_plain else None
-    if kind == "STRING":
-        text = raw.decode(errors="replace")
-        return text if len(text) <= _MAX_TEXT and "\ufffd" not in text else None
-    is_whole = like.physical_type in {"INT32", "INT64"} and kind in {"INT", "NONE"}
-    return raw if is_whole else None

@@ -44,6 +44,9 @@ from airflow_cloudfiles.engine.storage.uri import (
 )
 
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
+_CATALOG = re.compile(r"(?i)(uc|unity|glue|hive|hms|unitycatalog)://")
+_TABLE_NAME = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*\.[A-Za-z_]\w*")
+"""`catalog.schema.table`; a folder of that name in the working directory is a path."""
 _CUT = re.compile(r"[#?\x00-\x1f\x7f]")
 _COLORS = re.compile("\x1b\\[[0-9;]*m")
 _MOST_TEXT = 600
@@ -78,14 +81,25 @@ class DeltaLocation:
             UnsupportedOptionError: A location that tables cannot be in.
             SinkError: Its name cannot be used.
         """
-        location = cls(target, normalize_uri(target))
+        location = cls.to_read(target)
         if location.uri.startswith("memory:"):
             raise UnsupportedOptionError(
                 f"The target {target} cannot be written: a table must be on a local disk, S3, "
                 "Azure Storage or Cloud Storage."
             )
-        location._check_name()
+        _check_name(location)
         return location
+
+    @classmethod
+    def to_read(cls, target: str) -> DeltaLocation:
+        """Read a target that only this package's own reader opens: any name will do.
+
+        Raises:
+            UnsupportedOptionError: A location that this version cannot reach, or a table's name in
+                a catalog.
+        """
+        _refuse_catalog(target)
+        return cls(target, normalize_uri(target))
 
     @property
     def folder(self) -> str | None:
@@ -161,22 +175,36 @@ class DeltaLocation:
             )
         return TargetUnreachableError(f"{failure} Run again when the location can be reached.")
 
-    def _check_name(self) -> None:
-        """Refuse names that `deltalake`, which takes them for parts of a URL, would change."""
-        found = None
-        if _ESCAPE.search(self.uri):
-            found = "a % followed by two hexadecimal digits"
-        elif self.folder is None:
-            path = bucket_and_path(self.uri)[1]
-            if _CUT.search(path):
-                found = "a #, a ? or a control character"
-            elif path and any(part in {"", ".", ".."} for part in path.split("/")):
-                found = "a doubled slash, a . or a .."
-        if found:
-            raise SinkError(
-                f"The target {self.target!r} has {found} in its path, which the deltalake library "
-                "does not take literally. Choose another path."
-            )
+
+def _refuse_catalog(target: str) -> None:
+    """Refuse the name of a table in a catalog: a table is where its path says."""
+    catalog = _CATALOG.match(target)
+    if catalog is None and (_TABLE_NAME.fullmatch(target) is None or os.path.exists(target)):  # noqa: PTH110 - any text
+        return
+    what = f"in a catalog ({catalog[1].lower()})" if catalog else "in a catalog"
+    raise UnsupportedOptionError(
+        f"{target} is the name of a table {what}, and catalogs are not asked. Give the path of the "
+        "table, such as s3://bucket/tables/name: for Unity Catalog and Glue that is the location "
+        "which DESCRIBE DETAIL shows."
+    )
+
+
+def _check_name(location: DeltaLocation) -> None:
+    """Refuse names that `deltalake`, which takes them for parts of a URL, would change."""
+    found = None
+    if _ESCAPE.search(location.uri):
+        found = "a % followed by two hexadecimal digits"
+    elif location.folder is None:
+        path = bucket_and_path(location.uri)[1]
+        if _CUT.search(path):
+            found = "a #, a ? or a control character"
+        elif path and any(part in {"", ".", ".."} for part in path.split("/")):
+            found = "a doubled slash, a . or a .."
+    if found:
+        raise SinkError(
+            f"The target {location.target!r} has {found} in its path, which the deltalake library "
+            "does not take literally. Choose another path."
+        )
 
 
 def _of_aws(bucket: str) -> dict[str, str]:

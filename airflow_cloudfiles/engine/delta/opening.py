@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from pathlib import Path
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType  # noqa: TC002 - read when the module is
 
+from airflow_cloudfiles.engine.delta.data_files import FileSettings
 from airflow_cloudfiles.engine.delta.durability import (
     refuse_torn,
     refuse_unreadable,
     set_aside_torn,
 )
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.read.files import TableColumns
+from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
 from airflow_cloudfiles.engine.errors import TargetCorruptedError, TargetNotDeltaError
 
 
@@ -52,6 +55,25 @@ def open_to_write(target: str) -> DeltaTable | None:
         return open_table(target)
 
 
+def file_settings(
+    target: str, target_bytes: int | None = None, *, folder: str = ""
+) -> FileSettings:
+    """What the data files of a table are to be like; the defaults when there is none yet.
+
+    Args:
+        target: Path or URI of the table.
+        target_bytes: A size that goes before that of the table.
+        folder: Where in the table the files are to be, as `FileSettings` has it.
+
+    Raises:
+        TargetNotDeltaError: As for `open_table`.
+        TargetUnreachableError: As for `open_table`.
+    """
+    table = open_to_write(target)
+    found = FileSettings.of({} if table is None else table.metadata().configuration, target_bytes)
+    return replace(found, folder=folder)
+
+
 def open_existing(target: str, version: int | None = None) -> DeltaTable:
     """Open a table that must be there.
 
@@ -65,8 +87,14 @@ def open_existing(target: str, version: int | None = None) -> DeltaTable:
 
 
 def table_schema(target: str) -> StructType:
-    """The table's schema; Delta stores it as Spark's schema JSON."""
-    return StructType.fromJson(json.loads(open_existing(target).schema().to_json()))
+    """The columns of the newest version of a table.
+
+    Raises:
+        TargetNotDeltaError: There is no Delta table.
+        UnsupportedTableError: It needs a feature that is not supported.
+    """
+    log = TableLog(DeltaLocation.to_read(target))
+    return TableColumns.of(log.snapshot()).public_schema
 
 
 def load_table(location: DeltaLocation, version: int | None = None) -> DeltaTable:

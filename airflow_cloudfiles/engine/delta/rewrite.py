@@ -15,8 +15,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,6 +29,7 @@ from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile
 from airflow_cloudfiles.engine.delta.durability import durable_commit
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.read.paths import decoded
 from airflow_cloudfiles.engine.delta.schema import refuse_features, schema_of
 from airflow_cloudfiles.engine.delta.variant import as_read
 from airflow_cloudfiles.engine.errors import SinkError
@@ -54,12 +56,14 @@ class TableFile:
         size: Its bytes.
         nulls: How many nulls each column has, as far as the log has it.
         rows: How many rows, if the log has it.
+        partition_values: Of all its rows, as the log has them.
     """
 
     name: str
     size: int
     rows: int | None
     nulls: dict[str, int]
+    partition_values: tuple[tuple[str, str | None], ...] = ()
 
     def has_only_nulls(self, column: str) -> bool:
         """Whether, by the log, a column has no value in this file."""
@@ -76,23 +80,30 @@ class TableSnapshot:
     Attributes:
         files: Its data files by name.
         columns: Its columns.
-        schema: The same, in Arrow.
+        schema: Those that are in its files, in Arrow.
+        takes_partitions: Whether tables with partitions are taken.
 
     Raises:
         SinkError: The table has rules or features with which a file cannot be replaced here.
     """
 
+    takes_partitions: ClassVar[bool] = False
+
     def __init__(self, table: DeltaTable, location: DeltaLocation) -> None:
         self.table = table
         self.location = location
         self.refuse_rules()
-        with location.translate_errors("cannot be read"):
-            self._paths = {str(each.path).lstrip("/"): each for each in fragments_of(table)}
-            listed = _listed(table)
-        self.files = {each["path"]: _table_file(each) for each in listed}
-        self._refuse_names()
         self.columns: StructType = schema_of(table)
         self.schema: pa.Schema = to_arrow(self.columns)
+        self.files: dict[str, TableFile] = self._read_files()
+
+    def _read_files(self) -> dict[str, TableFile]:
+        with self.location.translate_errors("cannot be read"):
+            self._paths = {str(each.path).lstrip("/"): each for each in fragments_of(self.table)}
+            listed = _listed(self.table)
+        found = {each["path"]: _table_file(each) for each in listed}
+        self._refuse_names(found)
+        return found
 
     def batches(
         self,
@@ -124,8 +135,7 @@ class TableSnapshot:
             ) from error
 
     def _read(self, file: TableFile, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-        fragment = self._paths[file.name]
-        with fragment.filesystem.open_input_file(fragment.path) as source:
+        with self._opened(file) as source:
             parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
             there = [name for name in wanted.names if name in parquet.schema_arrow.names]
             for batch in parquet.iter_batches(BATCH_ROWS, columns=there):
@@ -137,6 +147,13 @@ class TableSnapshot:
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
+    @contextmanager
+    def _opened(self, file: TableFile) -> Iterator[IO[bytes] | pa.NativeFile]:
+        """The content of a file, seekable."""
+        fragment = self._paths[file.name]
+        with fragment.filesystem.open_input_file(fragment.path) as source:
+            yield source
+
     def refuse_rules(self) -> None:
         """Refuse tables whose files must stay, or whose files hold rows that are deleted.
 
@@ -144,7 +161,7 @@ class TableSnapshot:
             SinkError: The table is such a one by now.
         """
         target = self.location.target
-        refuse_features(self.table, target)
+        refuse_features(self.table, target, takes_partitions=self.takes_partitions)
         if self.table.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
             raise SinkError(
                 f"{target} has delta.appendOnly=true: its rows must not change. Set it to false, "
@@ -156,12 +173,12 @@ class TableSnapshot:
                 "REORG TABLE ... APPLY (PURGE) and ALTER TABLE ... DROP FEATURE deletionVectors."
             )
 
-    def _refuse_names(self) -> None:
+    def _refuse_names(self, names: Iterable[str]) -> None:
         """Refuse names that are not what the log writes.
 
         `deltalake` (1.6), asked to remove `a%20b`, removes `a%2520b`, and its rows are there twice.
         """
-        odd = next((name for name in self.files if not _PLAIN_NAME.fullmatch(name)), None)
+        odd = next((name for name in names if not _PLAIN_NAME.fullmatch(name)), None)
         if odd is not None:
             raise SinkError(
                 f"{self.location.target} has a data file whose name is not of the form "
@@ -169,12 +186,28 @@ class TableSnapshot:
                 "once, for instance with OPTIMIZE."
             )
 
+    def require_unchanged(self, files: Iterable[TableFile]) -> None:
+        """Look at the newest version: files can be replaced only while it has them.
+
+        Raises:
+            CommitFailedError: Another writer has removed one, or changed the columns.
+            SinkError: The table has rules by now with which they cannot be replaced.
+        """
+        self.table.update_incremental()
+        self.refuse_rules()  # a deleted row of an old file would come back
+        there = names_of(self.table)
+        is_gone = any(decoded(each.name) not in there for each in files)
+        if is_gone or schema_of(self.table) != self.columns:
+            raise CommitFailedError("another writer has removed a file, or changed the columns")
+
 
 def replace(
     snapshot: TableSnapshot,
     removed: Iterable[TableFile],
     added: Iterable[DataFile],
     note: dict[str, Any],
+    *,
+    data_change: bool = True,
 ) -> None:
     """Commit new files in the place of old ones; the columns stay.
 
@@ -187,6 +220,7 @@ def replace(
         removed: The old files.
         added: The new files.
         note: Goes into the commit's own metadata; under keys of this package.
+        data_change: Whether rows change; otherwise streams that read the table skip the commit.
 
     Raises:
         CommitFailedError: Another writer has removed an old file, or changed the columns, or was
@@ -200,16 +234,12 @@ def replace(
     data_files.require(snapshot.location, new)
     now_ms = time.time_ns() // 10**6
     actions: list[AddAction | RemoveAction] = [
-        *(RemoveAction(each.name, True, now_ms, each.size, {}) for each in old),
-        *map(add_action, new),
+        *(RemoveAction(each.name, data_change, now_ms, each.size, {}) for each in old),
+        *(add_action(each, data_change=data_change) for each in new),
     ]
     for left in reversed(range(REPLACE_TRIES)):
         with durable_commit(snapshot.location, "may not have taken a commit", table) as hooks:
-            table.update_incremental()
-            snapshot.refuse_rules()  # a deleted row of an old file would come back
-            there = names_of(table)
-            if any(each.name not in there for each in old) or schema_of(table) != snapshot.columns:
-                raise CommitFailedError("another writer has removed a file, or changed the columns")
+            snapshot.require_unchanged(old)
             try:
                 table.create_write_transaction(
                     actions=actions,
@@ -251,21 +281,22 @@ def replace_all(
         )
 
 
-def add_action(file: DataFile) -> AddAction:
+def add_action(file: DataFile, *, data_change: bool = True) -> AddAction:
     """A data file, as a commit adds it."""
     return AddAction(
         path=file.name,
         size=file.size,
-        partition_values={},
+        partition_values=dict(file.partition_values),
         modification_time=file.modification_time_ms,
-        data_change=True,
+        data_change=data_change,
         stats=file.statistics,
     )
 
 
 def names_of(table: DeltaTable) -> set[str]:
-    """Names of the data files of a version."""
-    return set(pa.table(table.get_add_actions())["path"].to_pylist())
+    """Names of the data files of a version: as the log has them, and as they are on the storage."""
+    paths = pa.table(table.get_add_actions())["path"].to_pylist()
+    return {*paths, *map(decoded, paths)}
 
 
 def fragments_of(table: DeltaTable) -> list[ParquetFileFragment]:

@@ -17,6 +17,7 @@ from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore, 
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.delta.commit import Committed
+    from airflow_cloudfiles.engine.files import Offset
     from airflow_cloudfiles.engine.state.sink_log import RowsFrom
 
 
@@ -53,6 +54,7 @@ def note(  # noqa: PLR0913 - what a record holds
     *,
     plan: str | None,
     read_by: RowsFrom,
+    end: Offset | None = None,
 ) -> None:
     """Record a batch that the table has; the record that is there stays."""
     log.add(
@@ -63,6 +65,7 @@ def note(  # noqa: PLR0913 - what a record holds
             target=normalize_uri(target),
             plan=plan or "",
             read_by=read_by,
+            end=end,
         )
     )
     crash_point("after-sink-record")

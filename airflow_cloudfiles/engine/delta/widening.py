@@ -1,8 +1,8 @@
 """How does a column of a Delta table get a wider type?
 
 By rewriting the table, in one commit: the new schema, all rows in new files, none of the old ones.
-Delta could do it without, with its feature `typeWidening`; but `deltalake` (1.6) then reads and
-writes the table no more (decision 40).
+A table with Delta's feature `typeWidening` needs no rewriting (`write.evolve`); but `deltalake`
+(1.6) then reads its rows no more, so the user chooses (decisions 40 and 86).
 
 A reader sees the table before or after. Killed before the commit, nothing has happened; repeated
 after it, there is nothing left to do. Another writer that commits meanwhile makes it start anew.
@@ -18,15 +18,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import TableFeatures
 from deltalake.exceptions import CommitFailedError
+from pyspark.sql.types import TimestampNTZType
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.delta.durability import durable_commit
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.merge_schema import MergedSchema
 from airflow_cloudfiles.engine.delta.rewrite import TableSnapshot, names_of, replace_all
-from airflow_cloudfiles.engine.delta.schema import TablePlan, delta_schema
+from airflow_cloudfiles.engine.delta.schema import delta_schema
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
+from airflow_cloudfiles.engine.naming import dotted
 from airflow_cloudfiles.engine.options.sink import TableOptions
 from airflow_cloudfiles.engine.shortened import few
 from airflow_cloudfiles.engine.types import to_arrow
@@ -62,7 +65,7 @@ def widening_rule(options: TableOptions, *, default: bool) -> WideningRule | Non
 
 
 def widen_table(
-    table: DeltaTable, location: DeltaLocation, plan: TablePlan, rule: WideningRule
+    table: DeltaTable, location: DeltaLocation, plan: MergedSchema, rule: WideningRule
 ) -> None:
     """Rewrite a table with the wider types of a plan, in one commit.
 
@@ -74,9 +77,11 @@ def widen_table(
     """
     snapshot = TableSnapshot(table, location)
     size = sum(file.size for file in snapshot.files.values())
-    widened = few(
-        [f"{each.path} from {each.have} to {each.want}" for each in plan.widened], characters=200
-    )
+    changes = [
+        (dotted(each.path), each.have.simpleString(), each.want.simpleString())
+        for each in (*plan.widened, *plan.retyped)
+    ]
+    widened = few([f"{path} from {old} to {new}" for path, old, new in changes], characters=200)
     if size > rule.max_bytes:
         raise SchemaMismatchError(
             f"{location.target} must be rewritten to widen {widened}, but has {size:,} bytes, more "
@@ -94,7 +99,7 @@ def widen_table(
     snapshot = _with_local_times(snapshot, plan)
     added = _rewritten(snapshot, plan)
     crash_point("before-sink-widening")
-    note = {WIDENING_NOTE: {each.path: f"{each.have} -> {each.want}" for each in plan.widened}}
+    note = {WIDENING_NOTE: {path: f"{old} -> {new}" for path, old, new in changes}}
     try:
         replace_all(snapshot, delta_schema(plan.schema), added, note)
     except CommitFailedError:
@@ -104,14 +109,14 @@ def widen_table(
     _log.warning("%s has the wider types; %s new files", location.target, len(added))
 
 
-def _with_local_times(snapshot: TableSnapshot, plan: TablePlan) -> TableSnapshot:
+def _with_local_times(snapshot: TableSnapshot, plan: MergedSchema) -> TableSnapshot:
     """The table with the feature that timestamps without a zone need; twice is harmless.
 
     Giving it is a commit of its own, so other writers' files may be there besides by then.
     """
     table = snapshot.table
     has_it = "timestampNtz" in (table.protocol().writer_features or [])
-    if has_it or all(each.want != "timestamp_ntz" for each in plan.widened):
+    if has_it or all(each.want != TimestampNTZType() for each in plan.widened):
         return snapshot
     what = "cannot be given the feature timestampNtz"
     with durable_commit(snapshot.location, what, table) as hooks:
@@ -127,7 +132,7 @@ def _with_local_times(snapshot: TableSnapshot, plan: TablePlan) -> TableSnapshot
     return newer
 
 
-def _rewritten(snapshot: TableSnapshot, plan: TablePlan) -> list[DataFile]:
+def _rewritten(snapshot: TableSnapshot, plan: MergedSchema) -> list[DataFile]:
     """All rows of a table in new files, with the wider types."""
     schema = to_arrow(plan.schema)
 

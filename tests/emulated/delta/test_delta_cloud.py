@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta import data_files
@@ -26,8 +27,9 @@ from airflow_cloudfiles.engine.errors import (
     TargetNotDeltaError,
 )
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalSpark, launch
-from airflow_cloudfiles.engine.spark.sink import DeltaStreamWriter, TaskWritten
-from airflow_cloudfiles.engine.spark.table_source import DeltaTableReader
+from airflow_cloudfiles.engine.spark.tables.delta_writer import DeltaStreamWriter
+from airflow_cloudfiles.engine.spark.tables.source import DeltaTableReader
+from airflow_cloudfiles.engine.spark.tables.stream_writer import TaskWritten
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import AzureAccess, to_environment
 
@@ -173,7 +175,7 @@ def test_a_commit_whose_answer_is_lost_keeps_its_files(
 def test_a_batch_given_up_at_its_commit_keeps_its_files_and_one_with_a_failed_task_does_not(
     on_s3: str,
 ) -> None:
-    writer = DeltaStreamWriter(on_s3, {"txnappid": "x"}, _SparkSchema())
+    writer = DeltaStreamWriter(on_s3, {"txnappid": "x"}, StructType().add("a", "long"))
     written = TaskWritten(_files(on_s3, A, [{"a": 1}]), A)
     writer.commit([written], 0)
     writer.abort([written], 0)  # as Spark does when what follows the commit fails
@@ -313,10 +315,3 @@ def test_a_whole_job_lives_in_s3(aws: Any, monkeypatch: pytest.MonkeyPatch) -> N
     _use(monkeypatch, aws.access)
     found = [row["a"] for row in _rows(spec.target or "")]
     assert found == ["0", "1", "10", "11", "12", "2"]
-
-
-class _SparkSchema:
-    """What the writer asks of a schema when it commits rows that tasks have written."""
-
-    def fieldNames(self) -> list[str]:  # noqa: N802
-        return ["a"]

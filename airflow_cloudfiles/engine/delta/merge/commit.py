@@ -1,0 +1,287 @@
+"""How does a micro-batch change the rows of a Delta table?
+
+1. The rows are in files already that no version of the table has (`source_rows`).
+2. If the table lacks a batch that it had, this one is refused. If it has seen this batch, the files
+   are removed and nothing else happens: `deltalake` (1.6) never compares the number of a
+   transaction, so this is checked first.
+3. Columns the table lacks are added, as for an append (`delta.commit`).
+4. One commit of `deltalake` replaces the data files with rows that change, adds those that are
+   inserted, and notes `(application id, batch id)`. It is tried at the next version only: if
+   another writer is first, the merge is computed anew, from the table as it is then.
+5. The new data files are put on the disk, then the log, then the rows of step 1 are removed.
+
+Killed before 4 is done, nothing has happened. Killed after it, the batch is found at step 2.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import CommitProperties
+
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.delta import data_files
+from airflow_cloudfiles.engine.delta.commit import (
+    COMMIT_TRIES,
+    BatchId,
+    Committed,
+    Expected,
+    check_same_plan,
+    commit_batch,
+    prepared_table,
+    remove_files,
+)
+from airflow_cloudfiles.engine.delta.durability import durable_commit, make_durable
+from airflow_cloudfiles.engine.delta.lineage import COMMIT_NOTE, check_has
+from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.merge.bounds import writer_properties
+from airflow_cloudfiles.engine.delta.merge.rule import BoundRule, MergeRule
+from airflow_cloudfiles.engine.delta.merge.source_rows import SourceRows
+from airflow_cloudfiles.engine.delta.merge.synced import sync_data_files
+from airflow_cloudfiles.engine.delta.merge.table_names import names_in, refuse_change
+from airflow_cloudfiles.engine.delta.opening import open_to_write
+from airflow_cloudfiles.engine.delta.predicates import sql_literal, sql_name
+from airflow_cloudfiles.engine.delta.write.creation import PLAIN_TABLE, NewTable
+from airflow_cloudfiles.engine.delta.write.evolve import Evolution
+from airflow_cloudfiles.engine.delta.write.table_state import TableState
+from airflow_cloudfiles.engine.errors import (
+    CloudFilesError,
+    SinkError,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    from airflow_cloudfiles.engine.delta.data_files import DataFile
+    from airflow_cloudfiles.engine.delta.widening import WideningRule
+
+COUNTS: Final[Mapping[str, str]] = {
+    "inserted_rows": "num_target_rows_inserted",
+    "updated_rows": "num_target_rows_updated",
+    "deleted_rows": "num_target_rows_deleted",
+}
+"""What a merge counts, and how `deltalake` calls it."""
+SUPERSEDED: Final = "superseded_rows"
+MERGED: Final = (*COUNTS, SUPERSEDED)
+"""What the result of a merge counts."""
+_log = logging.getLogger(__name__)
+
+
+def merge_batch(  # noqa: PLR0913 - as `commit_batch`
+    target: str,
+    *,
+    rule: MergeRule,
+    batch: BatchId | None,
+    files: Sequence[DataFile],
+    schema: pa.Schema,
+    merge_schema: bool,
+    widening: WideningRule | None = None,
+    expected: Expected | None = None,
+    new: NewTable = PLAIN_TABLE,
+) -> Committed:
+    """Merge a micro-batch into a table, exactly once however often it is called.
+
+    Args:
+        target: Path or URI of the table; created when absent.
+        rule: How.
+        batch: Which micro-batch of which stream; `None` merges without a memory of it.
+        files: Files with the rows, in the table's folder but in none of its versions; removed
+            unless it is unknown whether the commit has happened.
+        schema: Schema of the files.
+        merge_schema: As for `commit_batch`.
+        widening: As for `commit_batch`.
+        expected: As for `commit_batch`.
+        new: As for `commit_batch`.
+
+    Returns:
+        The version with the batch, and how many rows were inserted, updated and deleted.
+
+    Raises:
+        OptionError: The rule does not fit the rows.
+        SinkError: Rows of one key, or without a key; or other writers were first at every try.
+        CloudFilesError: What else `commit_batch` raises.
+    """
+    merge = _Merge(target, rule, batch, files, schema)
+    evolution = Evolution(merge_schema=merge_schema, widening=widening)
+    try:
+        for _ in range(COMMIT_TRIES):
+            before = None if batch is None else merge.found_before(batch, expected)
+            if before is not None:
+                return before
+            if batch is not None and not files:
+                return commit_batch(
+                    target,
+                    batch=batch,
+                    files=files,
+                    schema=schema,
+                    merge_schema=merge_schema,
+                    new=new,
+                )
+            try:
+                table = prepared_table(target, schema, evolution, new)
+                return merge.committed(table)
+            except CommitFailedError as error:
+                _log.info("Another writer committed first (%s); merging again", error)
+    except CloudFilesError as error:
+        if not error.is_retryable:
+            merge.remove_files()
+        raise
+    raise SinkError(
+        f"A batch could not be merged into {target}: other writers committed first, "
+        f"{COMMIT_TRIES} times. Run again when there are fewer writers."
+    )
+
+
+class _Merge:
+    """One batch that is to be merged."""
+
+    def __init__(
+        self,
+        target: str,
+        rule: MergeRule,
+        batch: BatchId | None,
+        files: Sequence[DataFile],
+        schema: pa.Schema,
+    ) -> None:
+        self._location = DeltaLocation.of(target)
+        self._rule = rule
+        self._batch = batch
+        self._files = files
+        self._schema = schema
+
+    def remove_files(self) -> None:
+        """Remove the rows that were to be merged."""
+        remove_files(self._location.target, self._files)
+
+    def found_before(self, batch: BatchId, expected: Expected | None) -> Committed | None:
+        """The result for a batch that the table has; `None` if it has it not.
+
+        Raises:
+            LostBatchesError: The table lacks the batch that it must have.
+        """
+        table = open_to_write(self._location.target)
+        if expected is not None:
+            check_has(table, self._location.target, batch.app_id, expected.record, expected.state)
+        seen = None if table is None else table.transaction_version(batch.own_app_id)
+        if table is None or seen is None or seen < batch.number:
+            return None
+        return self._found_again(table, batch)
+
+    def _found_again(self, table: DeltaTable, batch: BatchId) -> Committed:
+        check_same_plan(table, self._location.target, batch)
+        noted = next((each for each in table.history() if _is_of(each, batch)), None)
+        with self._location.translate_errors("may lose a commit"):
+            if noted is not None:  # the process that committed it may have been killed before
+                sync_data_files(self._location, int(noted["version"]))
+            make_durable(self._location)
+        _log.info("Batch %s was merged into %s before", batch.number, self._location.target)
+        self.remove_files()
+        counts = {} if noted is None else _counts(noted.get("operationMetrics") or {})
+        version = table.version() if noted is None else int(noted["version"])
+        return Committed(version, is_new=False, table_id=str(table.metadata().id), counts=counts)
+
+    def committed(self, table: DeltaTable) -> Committed:
+        """Merge into the table as it is.
+
+        Raises:
+            CommitFailedError: Another writer was first.
+        """
+        if not self._files:
+            return Committed(table.version(), is_new=False, table_id=str(table.metadata().id))
+        state = TableState.of(table, self._location.target)
+        refuse_change(state, "merged into")
+        bound = self._rule.bound_to(self._schema, self._location.target)
+        data_files.require(self._location, self._files)
+        rows = SourceRows(self._location, self._files, self._schema, bound)
+        crash_point("before-sink-commit")
+        with durable_commit(self._location, "may not have taken a merge", table) as hooks:
+            names = names_in(state, self._schema)
+            metrics = self._merger(table, rows, bound, names, hooks).execute()
+            crash_point("after-sink-commit")
+            table.update_incremental()
+            sync_data_files(self._location, table.version())
+        self.remove_files()
+        counts = {**_counts(metrics), SUPERSEDED: rows.superseded}
+        return Committed(
+            table.version(), is_new=True, table_id=str(table.metadata().id), counts=counts
+        )
+
+    def _merger(
+        self,
+        table: DeltaTable,
+        rows: SourceRows,
+        bound: BoundRule,
+        names: Mapping[str, str],
+        hooks: Any,
+    ) -> Any:
+        batch, rule = self._batch, bound.rule
+        properties = CommitProperties(
+            app_transactions=None
+            if batch is None
+            else batch.transactions(table.transaction_version(batch.app_id)),
+            custom_metadata=None if batch is None else {COMMIT_NOTE: batch.note()},
+            max_commit_retries=0,
+        )
+        merger = table.merge(
+            rows.reader(),
+            " AND ".join(_matching(rows, bound, names)),
+            source_alias="s",
+            target_alias="t",
+            writer_properties=writer_properties(table, self._files),
+            commit_properties=properties,
+            post_commithook_properties=hooks,
+        )
+        deletes, newer = sql_name(rows.deletes, "s"), _is_newer(bound, names)
+        merger = merger.when_matched_delete(f"{deletes} AND {newer}")
+        if rule.when_matched == "delete":
+            merger = merger.when_matched_delete(newer)
+        values = {sql_name(names[each]): sql_name(each, "s") for each in self._schema.names}
+        if rule.when_matched == "update":
+            merger = merger.when_matched_update(values, f"NOT {deletes} AND {newer}")
+        if rule.when_not_matched == "insert":
+            merger = merger.when_not_matched_insert(values, f"NOT {deletes}")
+        return merger
+
+
+def _matching(rows: SourceRows, bound: BoundRule, names: Mapping[str, str]) -> Iterator[str]:
+    """When a row of the table is the same as one of the batch.
+
+    The bounds of the keys, which follow from the rest, let `deltalake` skip files.
+    """
+    for name in bound.keys:
+        key = sql_name(names[name], "t")
+        yield f"{key} = {sql_name(name, 's')}"
+        bounds = rows.bounds[name]
+        if bounds is not None:
+            yield f"{key} >= {sql_literal(bounds[0])} AND {key} <= {sql_literal(bounds[1])}"
+
+
+def _is_newer(bound: BoundRule, names: Mapping[str, str]) -> str:
+    """Whether a row of the batch is not older than the one in the table."""
+    if bound.order_by is None:
+        return "true"
+    ours, theirs = sql_name(bound.order_by, "s"), sql_name(names[bound.order_by], "t")
+    return f"({theirs} IS NULL OR {ours} >= {theirs})"
+
+
+def _counts(metrics: Mapping[str, Any]) -> dict[str, int]:
+    return {name: int(metrics.get(theirs, 0)) for name, theirs in COUNTS.items()}
+
+
+def _is_of(entry: Mapping[str, Any], batch: BatchId) -> bool:
+    """Whether an entry of a table's history is the commit of a batch."""
+    note = entry.get(COMMIT_NOTE)
+    if isinstance(note, str):
+        note = json.loads(note)
+    if not isinstance(note, dict):
+        return False
+    return (note.get("app_id"), note.get("number"), note.get("replay")) == (
+        batch.app_id,
+        batch.number,
+        batch.replay,
+    )

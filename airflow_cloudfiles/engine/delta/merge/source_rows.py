@@ -1,0 +1,226 @@
+"""Which rows of a batch are merged?
+
+The tasks have written the rows to files that no version of the table has (`staged.STAGED`).
+Their keys are read first, and of several rows with the same keys one is chosen. Then the rows are
+read file by file. Memory holds the keys of a batch, and of its rows one data file at most.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from airflow_cloudfiles.engine.delta.data_files import DataFile
+from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.merge.rule import BoundRule
+from airflow_cloudfiles.engine.delta.predicates import holds
+from airflow_cloudfiles.engine.errors import SinkError
+from airflow_cloudfiles.engine.shortened import cut
+
+_BATCH_ROWS: Final = 64 * 1024
+
+
+def read_rows(
+    location: DeltaLocation,
+    files: Sequence[DataFile],
+    schema: pa.Schema,
+    names: Mapping[str, str],
+    table: pa.Schema,
+) -> pa.RecordBatchReader:
+    """All rows of some files that are in no version of a table, once.
+
+    Args:
+        location: Of the table.
+        files: The files.
+        schema: Of the rows.
+        names: The table's name of each column of them.
+        table: The columns of the table; those that the rows lack are null.
+    """
+    schema = _nullable(schema)
+    places = {names[each.name]: place for place, each in enumerate(schema)}
+    fields = [
+        schema.field(places[each.name]).with_name(each.name) if each.name in places else each
+        for each in _nullable(table)
+    ]
+    whole = pa.schema(fields)
+    return pa.RecordBatchReader.from_batches(
+        whole,
+        (
+            pa.RecordBatch.from_arrays(
+                [
+                    batch.column(places[each.name])
+                    if each.name in places
+                    else pa.nulls(batch.num_rows, each.type)
+                    for each in whole
+                ],
+                schema=whole,
+            )
+            for file in files
+            for batch in _read(location, file.name, schema)
+        ),
+    )
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    """The columns of rows, as `deltalake` is given them: none is NOT NULL.
+
+    Where a column of the rows is, `deltalake` (1.6) takes it that the table's has no null either,
+    and `column IS NULL` is false for each row of the table.
+    """
+    return pa.schema([each.with_nullable(True) for each in schema])
+
+
+def _read(location: DeltaLocation, name: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Some columns of a file; in a cloud, it is fetched whole."""
+    with location.translate_store_errors(f"has rows that cannot be read ({name})"):
+        if location.folder is None:
+            source: Any = io.BytesIO(location.store().get(name))
+        else:
+            source = Path(location.folder, name)
+        with pq.ParquetFile(source) as file:
+            for batch in file.iter_batches(_BATCH_ROWS, columns=schema.names):
+                arrays = [batch.column(each.name).cast(each.type) for each in schema]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class SourceRows:
+    """The rows of a batch, of each key the newest.
+
+    Args:
+        location: Of the table.
+        files: The files of the batch, in the order of its tasks.
+        schema: Of their rows.
+        rule: How they are merged.
+
+    Attributes:
+        superseded: Rows that are not merged, because the batch has a newer one of the same keys.
+        bounds: Of each key the least and the greatest value; `None` where all are null.
+
+    Raises:
+        SinkError: A key is null, or several rows have the same keys and nothing says which is the
+            newest.
+    """
+
+    def __init__(
+        self,
+        location: DeltaLocation,
+        files: Sequence[DataFile],
+        schema: pa.Schema,
+        rule: BoundRule,
+    ) -> None:
+        self._location = location
+        self._files = list(files)
+        self._schema = _nullable(schema)
+        self._rule = rule
+        self.superseded = 0
+        self.bounds: dict[str, tuple[pa.Scalar, pa.Scalar] | None] = {}
+        self._chosen = self._choose()
+
+    @property
+    def deletes(self) -> str:
+        """Name of the column that says whether a row deletes; none of the batch has it."""
+        name = "_cloudfiles_deletes"
+        while name in self._schema.names:
+            name += "_"
+        return name
+
+    def reader(self) -> pa.RecordBatchReader:
+        """The rows, once; with the column `deletes` behind the others."""
+        schema = self._schema.append(pa.field(self.deletes, pa.bool_()))
+        return pa.RecordBatchReader.from_batches(schema, self._marked(schema))
+
+    def _marked(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        predicate = self._rule.delete_when
+        for number in range(len(self._files)):
+            at = 0
+            for batch in self._batches(number, self._schema):
+                rows = batch
+                if self._chosen is not None:
+                    mask = self._chosen[number][at : at + batch.num_rows]
+                    rows = batch.filter(pa.array(mask))
+                at += batch.num_rows
+                if predicate is None:
+                    deletes = pa.array(np.zeros(rows.num_rows, dtype=bool))
+                else:
+                    deletes = holds(predicate, rows)
+                yield pa.RecordBatch.from_arrays([*rows.columns, deletes], schema=schema)
+
+    def _batches(self, number: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Some columns of a file."""
+        return _read(self._location, self._files[number].name, schema)
+
+    def _keys(self) -> pa.Table:
+        """Keys and order of all rows, under names of their own, and where each row is."""
+        order = self._rule.order_by
+        columns = [*self._rule.keys, *([order] if order is not None else [])]
+        wanted = pa.schema([self._schema.field(name) for name in dict.fromkeys(columns)])
+        names = [f"c{place}" for place in range(len(columns))]
+        parts = []
+        for number in range(len(self._files)):
+            at = 0
+            for batch in self._batches(number, wanted):
+                places = {
+                    "file": pa.array(np.full(batch.num_rows, number, dtype=np.int32)),
+                    "row": pa.array(np.arange(at, at + batch.num_rows, dtype=np.int64)),
+                }
+                at += batch.num_rows
+                values = {n: batch.column(c) for n, c in zip(names, columns, strict=True)}
+                parts.append(pa.table({**values, **places}))
+        return pa.concat_tables(parts)
+
+    def _choose(self) -> list[npt.NDArray[np.bool_]] | None:
+        """Which rows of each file are merged; `None` for all."""
+        table = self._keys()
+        keys = table.column_names[: len(self._rule.keys)]
+        for name, column in zip(self._rule.keys, keys, strict=True):
+            self._check_nulls(name, table[column].null_count)
+            found = pc.min_max(table[column])
+            least, greatest = found["min"], found["max"]
+            self.bounds[name] = (least, greatest) if least.is_valid else None
+        if self._rule.order_by is not None:  # a row without a time is the oldest
+            has_order = table[f"c{len(keys)}"].is_valid()
+            table = table.add_column(len(keys), "has_order", has_order)
+        order = [(name, "ascending") for name in table.column_names]
+        table = table.take(pc.sort_indices(table, sort_keys=order))
+        again = np.ones(max(0, table.num_rows - 1), dtype=bool)
+        for column in keys:
+            same = pc.equal(table[column].slice(0, len(again)), table[column].slice(1))
+            again &= pc.fill_null(same, False).to_numpy()
+        self.superseded = int(again.sum())
+        if not self.superseded:
+            return None
+        if self._rule.order_by is None:
+            self._refuse_several(table, keys, int(np.flatnonzero(again)[0]))
+        chosen = [np.zeros(file.rows, dtype=bool) for file in self._files]
+        last = np.append(~again, True)
+        numbers, rows = table["file"].to_numpy()[last], table["row"].to_numpy()[last]
+        for number, mask in enumerate(chosen):
+            mask[rows[numbers == number]] = True
+        return chosen
+
+    def _check_nulls(self, name: str, count: int) -> None:
+        if count and self._rule.rule.null_keys == "fail":
+            raise SinkError(
+                f"{count} rows of the batch have no {name}, which is a key of the merge into "
+                f"{self._location.target}: nothing is merged. Remove or repair them in the source, "
+                "or set mergeNullKeys=insert to insert such rows, which never match."
+            )
+
+    def _refuse_several(self, table: pa.Table, keys: Sequence[str], first: int) -> None:
+        example = ", ".join(
+            f"{name}={cut(str(table[column][first].as_py()))}"
+            for name, column in zip(self._rule.keys, keys, strict=True)
+        )
+        raise SinkError(
+            f"{self.superseded} rows of the batch have the keys of another one ({example}), and "
+            f"nothing says which is the newest: nothing is merged into "
+            f"{self._location.target}. Set mergeOrderBy to the column that does, such as a time."
+        )

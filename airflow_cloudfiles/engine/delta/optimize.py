@@ -1,0 +1,304 @@
+"""How do many small data files of a table become few, or rows that belong together get near?
+
+Files are grouped, those of each partition for themselves. The rows of each group are written to new
+files, and one commit a group puts these in their place. No row changes: streams that read the table
+skip the commit. Other writers append meanwhile; where one has removed a file of a group, the group
+is left for the next call. Killed at any point, the table has the same rows; files of no version go
+with its vacuum.
+
+`deltalake` (1.6) has an `optimize` of its own, which is not used: it tries its commit again by
+itself, whatever `max_commit_retries` says, removes files that another optimizer has replaced
+meanwhile, and so doubles their rows (decision 88).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from deltalake.exceptions import CommitFailedError
+
+from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.delta import data_files, rewrite
+from airflow_cloudfiles.engine.delta.data_files import DataFileWriter, FileSettings
+from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.opening import open_existing
+from airflow_cloudfiles.engine.delta.rewrite import TableFile, TableSnapshot
+from airflow_cloudfiles.engine.delta.write.partition_values import folder_name
+from airflow_cloudfiles.engine.delta.write.partitioned import (
+    PartitionedSnapshot,
+    replace_partitioned,
+)
+from airflow_cloudfiles.engine.delta.z_order import can_z_order, z_ordered
+from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SinkError
+from airflow_cloudfiles.engine.shortened import few
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from airflow_cloudfiles.engine.options.sink import TableOptions
+
+OPTIMIZE_NOTE: Final = "cloudfilesOptimize"
+"""Key of what was done in the commit's own metadata."""
+SORTED_BYTES: Final = 128 * 2**20
+"""Files whose rows are sorted at once, in bytes of the files."""
+COMPACTED: Final = ("compacted_files", "compacted_into_files")
+"""What an automatic compaction counts."""
+AUTO_PROPERTY: Final = "delta.autoOptimize.autoCompact"
+_UNSUPPORTED: Final = frozenset(
+    {
+        "clustering",
+        "deletionVectors",
+        "icebergCompatV1",
+        "icebergCompatV2",
+        "rowTracking",
+        "typeWidening",
+        "typeWidening-preview",
+    }
+)
+"""Features whose tables the library does not rewrite, or loses what they promise."""
+_MOST_COLUMNS: Final = 16
+_FULL: Final = 0.75
+"""A file of this share of the target size is left as it is."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class OptimizeReport:
+    """What optimizing a table has done, or would do.
+
+    Attributes:
+        version: The version of the table after it.
+        is_dry_run: Whether nothing was changed.
+        target_bytes: The size that files were to have.
+        removed_files: Files that were replaced.
+        removed_bytes: Their bytes.
+        added_files: Files in their place; of a dry run, how many groups there are.
+        added_bytes: Their bytes.
+        skipped_groups: Groups of files that another writer has changed meanwhile.
+    """
+
+    version: int
+    is_dry_run: bool
+    target_bytes: int
+    removed_files: int = 0
+    removed_bytes: int = 0
+    added_files: int = 0
+    added_bytes: int = 0
+    skipped_groups: int = 0
+
+
+def optimize(
+    target: str,
+    *,
+    z_order: Sequence[str] = (),
+    target_bytes: int | None = None,
+    dry_run: bool = False,
+) -> OptimizeReport:
+    """Write the small files of a table together, or sort its rows by several columns at once.
+
+    Repeating it is harmless: what is done needs not be done again, except for a z-order, which
+    rewrites the table each time.
+
+    Args:
+        target: Path or URI of the table.
+        z_order: Columns by which rows that are near in all of them get near in the files, so that
+            readers with filters on any of them skip files; none: files are only written together.
+            The rows of files of `SORTED_BYTES` are sorted at a time, in memory.
+        target_bytes: Size of a file; default: `delta.targetFileSize` of the table, or else 256 MiB
+            on a disk and 64 MiB in a cloud.
+        dry_run: Only count what would be done.
+
+    Raises:
+        TargetNotDeltaError: There is no Delta table.
+        OptionError: A column of the z-order is missing, is one of the partition, or has values
+            without an order.
+        SinkError: The table has features with which its files cannot be replaced
+            here.
+        TargetUnreachableError: Its storage failed; what is committed is committed.
+    """
+    table = open_existing(target)
+    size = _target_bytes(table, target_bytes, target)
+    report = OptimizeReport(table.version(), dry_run, size)
+    _refuse(table, target)
+    snapshot = _snapshot(table, target)
+    columns = _columns(snapshot, z_order)
+    # A group is written to one file, even where it is a little larger than its parts.
+    into = size if columns else 2 * size
+    settings = FileSettings.of(table.metadata().configuration, into)
+    for files in _partitions(snapshot):
+        groups = _bins(files, SORTED_BYTES) if columns else _small_groups(files, size)
+        for group in groups:
+            _rewrite(snapshot, group, columns, settings, report)
+    with snapshot.location.translate_errors("cannot be read after a commit"):
+        table.update_incremental()
+    report.version = table.version()
+    return report
+
+
+def auto_compact(target: str, options: TableOptions) -> dict[str, int]:
+    """Compact a table after a batch, where that is asked for and it has many small files.
+
+    It never fails the batch, which is committed: what goes wrong is logged.
+
+    Args:
+        target: Path or URI of the table.
+        options: Of the sink.
+
+    Returns:
+        Files that were replaced and files in their place, as a report counts them; empty where
+        nothing was done.
+    """
+    if options.auto_compact is False:
+        return {}
+    try:
+        table = open_existing(target)
+        if not options.auto_compact and not _is_on(table):
+            return {}
+        size = _target_bytes(table, options.target_file_size, target)
+        if _small_files(table, target, size) < options.auto_compact_min_files:
+            return {}
+        report = optimize(target, target_bytes=options.target_file_size)
+    except (CloudFilesError, CommitFailedError, OSError) as error:
+        _log.warning("%s was not compacted, which loses nothing: %s", target, error)
+        return {}
+    _log.info("%s files of %s are %s now", report.removed_files, target, report.added_files)
+    counts = (report.removed_files, report.added_files)
+    return dict(zip(COMPACTED, counts, strict=True)) if report.removed_files else {}
+
+
+def _is_on(table: DeltaTable) -> bool:
+    value = table.metadata().configuration.get(AUTO_PROPERTY, "").lower()
+    return value not in {"", "false"}
+
+
+def _target_bytes(table: DeltaTable, given: int | None, target: str) -> int:
+    asked = FileSettings.of(table.metadata().configuration, given).target_bytes
+    is_local = DeltaLocation.of(target).folder is not None
+    return asked or (data_files.TARGET_FILE_BYTES if is_local else data_files.CLOUD_FILE_BYTES)
+
+
+def _refuse(table: DeltaTable, target: str) -> None:
+    """Refuse tables that the library reads or writes wrongly."""
+    mode = table.metadata().configuration.get("delta.columnMapping.mode", "none")
+    features = {
+        *(table.protocol().reader_features or ()),
+        *(table.protocol().writer_features or ()),
+    }
+    found = [f"delta.columnMapping.mode={mode}"] if mode != "none" else []
+    found += sorted(features & _UNSUPPORTED)
+    if found:
+        raise SinkError(
+            f"{target} cannot be optimized in this version, because it has {few(found)}. Optimize "
+            "it with the program that uses these features, such as OPTIMIZE of Spark."
+        )
+
+
+def _snapshot(table: DeltaTable, target: str) -> TableSnapshot:
+    kind = PartitionedSnapshot if table.metadata().partition_columns else TableSnapshot
+    return kind(table, DeltaLocation.of(target))
+
+
+def _small_files(table: DeltaTable, target: str, size: int) -> int:
+    """How many files are small; in a partitioned table, those that have a neighbour."""
+    if not table.metadata().partition_columns:
+        sizes = pa.table(table.get_add_actions())["size_bytes"].to_pylist()
+        return sum(each < size * _FULL for each in sizes)
+    _refuse(table, target)
+    partitions = _partitions(_snapshot(table, target))
+    return sum(len(group) for files in partitions for group in _small_groups(files, size))
+
+
+def _partitions(snapshot: TableSnapshot) -> list[list[TableFile]]:
+    """The files of each partition; those of a table without partitions are together."""
+    found: dict[tuple[tuple[str, str | None], ...], list[TableFile]] = {}
+    for file in snapshot.files.values():
+        found.setdefault(file.partition_values, []).append(file)
+    return list(found.values())
+
+
+def _small_groups(files: Sequence[TableFile], size: int) -> Iterator[list[TableFile]]:
+    small = [file for file in files if file.size < size * _FULL]
+    return (each for each in _bins(small, size) if len(each) > 1)
+
+
+def _bins(files: Sequence[TableFile], size: int) -> Iterator[list[TableFile]]:
+    """Files in groups of at most a size; one that is larger is a group."""
+    group: list[TableFile] = []
+    for file in files:
+        if group and sum(each.size for each in group) + file.size > size:
+            yield group
+            group = []
+        group.append(file)
+    if group:
+        yield group
+
+
+def _rewrite(
+    snapshot: TableSnapshot,
+    group: Sequence[TableFile],
+    columns: Sequence[str],
+    settings: FileSettings,
+    report: OptimizeReport,
+) -> None:
+    """Write the rows of some files to new ones, sorted if there are columns to sort by."""
+    before = sum(each.size for each in group)
+    if report.is_dry_run:
+        _count(report, len(group), before, max(1, before // report.target_bytes), before)
+        return
+    rows = (batch for file in group for batch in snapshot.batches(file))
+    ordered = z_ordered(rows, snapshot.schema, columns) if columns else rows
+    values = group[0].partition_values
+    folder = folder_name([name for name, _ in values], [value for _, value in values])
+    there = replace(settings, folder=folder, partition_values=values)
+    new = DataFileWriter(snapshot.location.target, snapshot.schema, there).write(ordered)
+    crash_point("before-optimize-commit")
+    counts = {"removed": len(group), "added": len(new)}
+    note = {OPTIMIZE_NOTE: {**counts, "z_order": list(columns)}}
+    try:
+        if isinstance(snapshot, PartitionedSnapshot):
+            replace_partitioned(snapshot, group, new, note)
+        else:
+            rewrite.replace(snapshot, group, new, note, data_change=False)
+    except CommitFailedError as error:
+        target = snapshot.location.target
+        _log.info("%s files of %s are left as they are: %s", len(group), target, error)
+        data_files.remove(snapshot.location, [each.name for each in new])
+        report.skipped_groups += 1
+        return
+    crash_point("after-optimize-commit")
+    _count(report, len(group), before, len(new), sum(each.size for each in new))
+
+
+def _count(report: OptimizeReport, removed: int, before: int, added: int, after: int) -> None:
+    report.removed_files += removed
+    report.removed_bytes += before
+    report.added_files += added
+    report.added_bytes += after
+
+
+def _columns(snapshot: TableSnapshot, names: Sequence[str]) -> list[str]:
+    """The columns of a z-order, as the table spells them."""
+    key = CASE_INSENSITIVE.key
+    partitions = {key(name) for name in snapshot.table.metadata().partition_columns}
+    constant = [name for name in names if key(name) in partitions]
+    if constant:
+        raise OptionError(
+            f"The z-order names {few(constant)}, by which {snapshot.location.target} is "
+            "partitioned: all rows of a file have one value. Leave it out."
+        )
+    known = {key(each.name): each.name for each in snapshot.schema if can_z_order(each.type)}
+    found = [known.get(key(name)) for name in names]
+    wrong = [name for name, there in zip(names, found, strict=True) if there is None]
+    columns = [name for name in found if name is not None]
+    if wrong or len(set(columns)) < len(columns) or len(columns) > _MOST_COLUMNS:
+        raise OptionError(
+            f"The z-order names {few(wrong or columns)}, but takes columns of the table whose "
+            f"values have an order, each once and {_MOST_COLUMNS} at most: "
+            f"{few(list(known.values()))}. Name some of these."
+        )
+    return columns

@@ -1,0 +1,256 @@
+"""How do the columns of a data file become those of the table?
+
+By name, or as the column mapping of the table has it: by physical name, or by the ids that Parquet
+gives to fields. A column that a file lacks is null, at any depth. Values of a narrower type, from
+before the column was widened, are cast. A type that the column never had is refused, never guessed.
+
+References:
+    https://github.com/delta-io/delta/blob/master/PROTOCOL.md#reader-requirements-for-column-mapping
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    NullType,
+    StructField,
+    StructType,
+    VariantType,
+)
+
+from airflow_cloudfiles.engine.delta.variant import as_read
+from airflow_cloudfiles.engine.errors import SinkError
+from airflow_cloudfiles.engine.formats.columnar import nested
+from airflow_cloudfiles.engine.formats.columnar.types import is_list
+from airflow_cloudfiles.engine.types import VARIANT, to_arrow
+
+ID: Final = "delta.columnMapping.id"
+PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
+_DOUBLE_BITS: Final = 53
+"""An integer of fewer bits is exact as a double."""
+_FIELD_ID: Final = b"PARQUET:field_id"
+_INTERNAL: Final = ("delta.", "CURRENT_DEFAULT", "cloudFiles.")
+"""How keys begin that are Delta's own, or this package's, in the metadata of a column."""
+
+
+def physical_name(field: StructField, mode: str) -> str:
+    """The name of a column in data files and in partition values."""
+    if mode == "none":
+        return str(field.name)
+    return str((field.metadata or {}).get(PHYSICAL_NAME, field.name))
+
+
+def without_internals(kind: DataType) -> DataType:
+    """A type without the notes of Delta, which mean nothing outside of its table."""
+    if isinstance(kind, StructType):
+        return StructType(
+            [
+                StructField(
+                    each.name,
+                    without_internals(each.dataType),
+                    each.nullable,
+                    {
+                        key: value
+                        for key, value in (each.metadata or {}).items()
+                        if not key.startswith(_INTERNAL)
+                    },
+                )
+                for each in kind.fields
+            ]
+        )
+    if isinstance(kind, ArrayType):
+        return ArrayType(without_internals(kind.elementType), kind.containsNull)
+    if isinstance(kind, MapType):
+        return MapType(
+            without_internals(kind.keyType),
+            without_internals(kind.valueType),
+            kind.valueContainsNull,
+        )
+    return kind
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnReader:
+    """Brings arrays of a data file into the table's types.
+
+    Attributes:
+        mode: The table's column mapping: `none`, `name` or `id`.
+        target: The table, for errors.
+        file: The data file, for errors.
+    """
+
+    mode: str
+    target: str
+    file: str
+
+    def find(self, field: StructField, fields: Iterable[pa.Field]) -> int | None:
+        """The place of a column among those of a file; `None` when the file lacks it.
+
+        Args:
+            field: Of the table.
+            fields: Of the file, with their ids.
+        """
+        found = list(fields)
+        if self.mode == "id":
+            ids = [_id(each) for each in found]
+            if any(each is not None for each in ids):
+                wanted = (field.metadata or {}).get(ID)
+                return ids.index(wanted) if wanted in ids and wanted is not None else None
+        names = [each.name for each in found]
+        name = physical_name(field, self.mode)
+        return names.index(name) if name in names else None
+
+    def conform(
+        self, array: pa.Array, own: pa.DataType | None, field: StructField, within: str = ""
+    ) -> pa.Array:
+        """The values of a column in the table's type.
+
+        Args:
+            array: Of the file.
+            own: Their type as the library has it, with the ids of fields; `None` where its shape is
+                another than that of `array`.
+            field: Of the table.
+            within: The column it is inside of, with a dot behind it.
+
+        Raises:
+            SinkError: The file has another type there.
+        """
+        return self._values(array, own, field.dataType, f"{within}{field.name}")
+
+    def _values(
+        self, array: pa.Array, own: pa.DataType | None, kind: DataType, path: str
+    ) -> pa.Array:
+        wanted = arrow_type(kind)
+        if isinstance(kind, VariantType):
+            return as_read(array, pa.field(path, VARIANT), self.target)
+        array = nested.plain(array)
+        found = array.type
+        if isinstance(kind, NullType) or pa.types.is_null(found):
+            # Parquet, too, has columns that never had a value.
+            return pa.nulls(len(array), wanted)
+        if isinstance(kind, StructType) and pa.types.is_struct(found):
+            return self._struct(array, own, kind, path)
+        if isinstance(kind, ArrayType) and is_list(found):
+            return self._list(array, own, kind, path)
+        if isinstance(kind, MapType) and pa.types.is_map(found):
+            return self._map(array, own, kind, path)
+        return self._leaf(array, wanted, path)
+
+    def _list(
+        self, array: pa.Array, own: pa.DataType | None, kind: ArrayType, path: str
+    ) -> pa.Array:
+        array = nested.listed(array)
+        inside = own.value_type if own is not None and is_list(own) else None
+        inner = self._values(array.values, inside, kind.elementType, f"{path}.element")
+        return _rebuilt(array, arrow_type(kind), inner)
+
+    def _map(self, array: pa.Array, own: pa.DataType | None, kind: MapType, path: str) -> pa.Array:
+        key = item = None
+        if own is not None and pa.types.is_map(own):
+            key, item = own.key_type, own.item_type
+        pairs = [
+            self._values(array.keys, key, kind.keyType, f"{path}.key"),
+            self._values(array.items, item, kind.valueType, f"{path}.value"),
+        ]
+        wanted = arrow_type(kind)
+        fields = [wanted.key_field, wanted.item_field]
+        return _rebuilt(array, wanted, pa.StructArray.from_arrays(pairs, fields=fields))
+
+    def _struct(
+        self, array: pa.Array, own: pa.DataType | None, kind: StructType, path: str
+    ) -> pa.Array:
+        seen = [array.type.field(place) for place in range(array.type.num_fields)]
+        owned = _fields(own)
+        fields = owned if len(owned) == len(seen) else seen
+        parts = []
+        for each in kind.fields:
+            place = self.find(each, fields)
+            if place is None:
+                parts.append(pa.nulls(len(array), arrow_type(each.dataType)))
+            else:
+                inside = fields[place].type if fields is owned else None
+                parts.append(self.conform(array.field(place), inside, each, f"{path}."))
+        wanted = list(arrow_type(kind))
+        if not wanted:
+            return pa.array([{}] * len(array), pa.struct([]), mask=array.is_null())
+        return pa.StructArray.from_arrays(parts, fields=wanted, mask=array.is_null())
+
+    def _leaf(self, array: pa.Array, wanted: pa.DataType, path: str) -> pa.Array:
+        found = array.type
+        if found == wanted:
+            return array
+        if not _is_readable(found, wanted):
+            raise SinkError(
+                f"Column {path} of the Delta table {self.target} is {wanted}, but the data file "
+                f"{self.file} has {found}. No change of a column's type leads there: restore the "
+                "file or the table from a backup."
+            )
+        try:
+            # Spark truncates a fraction of a microsecond, too.
+            return array.cast(wanted, safe=not pa.types.is_timestamp(wanted))
+        except pa.ArrowException as error:
+            raise SinkError(
+                f"Column {path} of the Delta table {self.target} is {wanted}, and a value of the "
+                f"data file {self.file} does not fit: {error}. Restore the file from its source."
+            ) from error
+
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    """A type of a table in Arrow, as Spark takes it."""
+    return to_arrow(StructType([StructField("value", kind)])).field(0).type
+
+
+def _is_readable(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a column of a file may be read as that type: of one kind, or widened since.
+
+    References:
+        https://github.com/delta-io/delta/blob/master/PROTOCOL.md#type-widening
+    """
+    types = pa.types
+    if types.is_integer(found):
+        is_exact = types.is_float64(wanted) and found.bit_width < _DOUBLE_BITS
+        return bool(types.is_integer(wanted) or types.is_decimal(wanted) or is_exact)
+    if types.is_date(found):
+        return bool(types.is_date(wanted) or wanted == pa.timestamp("us"))
+    if _is_bytes(found):
+        return bool(types.is_string(wanted) or types.is_binary(wanted))
+    kinds = (types.is_floating, types.is_decimal, types.is_timestamp)
+    return any(is_kind(found) and is_kind(wanted) for is_kind in kinds)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    types = pa.types
+    kinds = (
+        types.is_string,
+        types.is_large_string,
+        types.is_string_view,
+        types.is_binary,
+        types.is_large_binary,
+        types.is_binary_view,
+        types.is_fixed_size_binary,
+    )
+    return any(is_kind(kind) for is_kind in kinds)
+
+
+def _rebuilt(array: pa.Array, kind: pa.DataType, inner: pa.Array) -> pa.Array:
+    """A list or a map with other contents; which are null, and where each begins, stays."""
+    own = array.buffers()[:2]
+    return pa.Array.from_buffers(kind, len(array), own, array.null_count, array.offset, [inner])
+
+
+def _id(field: pa.Field) -> int | None:
+    text = (field.metadata or {}).get(_FIELD_ID)
+    return None if text is None else int(text)
+
+
+def _fields(kind: pa.DataType | None) -> Sequence[pa.Field]:
+    if kind is None or not pa.types.is_struct(kind):
+        return []
+    return [kind.field(place) for place in range(kind.num_fields)]

@@ -1,0 +1,287 @@
+"""What does the log say of a data file, so that readers can skip it?
+
+Row count, null counts, and bounds. A bound that is a little wrong hides rows, silently and for
+every reader. So each bound is what the file has, or lies outside of it:
+
+* Texts longer than `MOST_TEXT` characters are cut: a prefix is a lower bound; an upper bound ends
+  with the greatest character there is.
+* Timestamps have milliseconds in Delta's JSON: the lower bound is rounded down, the upper one up.
+* Floats have bounds only in files without NaN, which Parquet's bounds leave out and Delta's order
+  has above all others, and without infinity, which JSON lacks.
+* Decimals are written with all their digits.
+* Dates and times outside of the years 1 to 9999 have none: ISO 8601 agrees on no form of them.
+* Booleans, binary values, VARIANTs, arrays and maps have none, as Delta keeps none.
+
+Bounds are taken from the Parquet footer as numbers: Python has no dates of other years.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from math import isfinite
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from airflow_cloudfiles.engine.types import VARIANT
+
+INDEXED_COLUMNS: Final = 32
+"""Leaf columns with statistics where the table does not say, as Delta has it."""
+NUMBER_PROPERTY: Final = "delta.dataSkippingNumIndexedCols"
+NAMES_PROPERTY: Final = "delta.dataSkippingStatsColumns"
+MOST_TEXT: Final = 32
+"""Characters of a bound, as Delta cuts them."""
+_GREATEST: Final = "\U0010ffff"
+_EPOCH: Final = date(1970, 1, 1).toordinal()
+_FIRST_DAY, _LAST_DAY = date.min.toordinal() - _EPOCH, date.max.toordinal() - _EPOCH
+_DAY_MS: Final = 86_400_000
+_PATH: Final = re.compile(r"(?:`((?:[^`]|``)+)`|([^`.,]+))([.,]|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedColumns:
+    """Which leaf columns of a table have statistics.
+
+    Attributes:
+        number: The first so many; -1 for all.
+        names: These, and what is inside them, if the table names any.
+    """
+
+    number: int = INDEXED_COLUMNS
+    names: tuple[tuple[str, ...], ...] | None = None
+
+    @classmethod
+    def of(cls, configuration: Mapping[str, str]) -> IndexedColumns:
+        """Read the properties of a table; what is not valid counts as not set."""
+        text = configuration.get(NUMBER_PROPERTY, "").strip()
+        number = int(text) if re.fullmatch(r"-1|\d{1,9}", text) else INDEXED_COLUMNS
+        listed = configuration.get(NAMES_PROPERTY)
+        return cls(number, None if listed is None else tuple(_paths(listed)))
+
+    def renamed(self, rename: Callable[[tuple[str, ...]], tuple[str, ...]]) -> IndexedColumns:
+        """The same columns by other names."""
+        return self if self.names is None else replace(self, names=tuple(map(rename, self.names)))
+
+    def chosen(self, leaves: Sequence[Leaf]) -> list[Leaf]:
+        """The leaf columns with statistics."""
+        if self.names is not None:
+            wanted = set(self.names)
+            return [
+                leaf
+                for leaf in leaves
+                if any(leaf.path[:depth] in wanted for depth in range(1, len(leaf.path) + 1))
+            ]
+        return list(leaves if self.number < 0 else leaves[: self.number])
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A column of a schema that is no struct.
+
+    Attributes:
+        path: Its name, behind those of the structs it is in.
+        kind: Its type.
+        index: Its place among the columns of a Parquet file; `None` if there it is several.
+    """
+
+    path: tuple[str, ...]
+    kind: pa.DataType
+    index: int | None
+
+
+def leaves_of(schema: pa.Schema) -> list[Leaf]:
+    """The leaf columns of a schema, in order."""
+    found: list[Leaf] = []
+    _add_leaves(list(schema), (), 0, found)
+    return found
+
+
+def _add_leaves(
+    fields: Sequence[pa.Field], at: tuple[str, ...], index: int, found: list[Leaf]
+) -> int:
+    """Add the leaves of some fields; the index behind the last one."""
+    for each in fields:
+        path = (*at, each.name)
+        if pa.types.is_struct(each.type) and not each.type.equals(VARIANT, check_metadata=True):
+            index = _add_leaves(list(each.type), path, index, found)
+            continue
+        width = _width(each.type)
+        found.append(Leaf(path, each.type, None if pa.types.is_nested(each.type) else index))
+        index += width
+    return index
+
+
+def _width(kind: pa.DataType) -> int:
+    """How many columns of a Parquet file a type is."""
+    if not pa.types.is_nested(kind):
+        return 1
+    if pa.types.is_map(kind):
+        return _width(kind.key_type) + _width(kind.item_type)
+    return sum(_width(kind.field(place).type) for place in range(kind.num_fields))
+
+
+class FileStatistics:
+    """The statistics of one data file, while it is written and when its footer is known.
+
+    Args:
+        schema: Of the file.
+        columns: Which columns have statistics.
+    """
+
+    def __init__(self, schema: pa.Schema, columns: IndexedColumns) -> None:
+        self._leaves = columns.chosen(leaves_of(schema))
+        self._names = schema.names
+        self._floats = [each for each in self._leaves if pa.types.is_floating(each.kind)]
+        self._with_nan: set[tuple[str, ...]] = set()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Look for what a footer does not tell."""
+        for leaf in self._floats:
+            if leaf.path not in self._with_nan and _has_nan(batch, self._names, leaf):
+                self._with_nan.add(leaf.path)
+
+    def to_json(self, footer: pq.FileMetaData) -> str:
+        """As the log has them."""
+        low: dict[str, Any] = {}
+        high: dict[str, Any] = {}
+        nulls: dict[str, Any] = {}
+        for leaf in self._leaves:
+            if leaf.index is None:
+                continue
+            chunks = [footer.row_group(i).column(leaf.index) for i in range(footer.num_row_groups)]
+            known = [chunk.statistics for chunk in chunks if chunk.is_stats_set]
+            if len(known) != len(chunks) or not all(each.has_null_count for each in known):
+                continue
+            _put(nulls, leaf.path, sum(each.null_count for each in known))
+            bounds = None if leaf.path in self._with_nan else _bounds(leaf.kind, chunks, known)
+            if bounds is not None:
+                _put(low, leaf.path, bounds[0])
+                _put(high, leaf.path, bounds[1])
+        found = {
+            "numRecords": footer.num_rows,
+            "minValues": low,
+            "maxValues": high,
+            "nullCount": nulls,
+        }
+        return _json(found)
+
+
+def _has_nan(batch: pa.RecordBatch, names: list[str], leaf: Leaf) -> bool:
+    """Whether a column has NaN, perhaps where a struct around it is null."""
+    array = batch.column(names.index(leaf.path[0]))
+    for name in leaf.path[1:]:
+        array = array.field(array.type.get_field_index(name))
+    return bool(pc.any(pc.is_nan(array)).as_py())
+
+
+def _bounds(
+    kind: pa.DataType, chunks: Sequence[Any], known: Sequence[pq.Statistics]
+) -> tuple[Any, Any] | None:
+    """The bounds of a column; `None` where it has none, or may not have any."""
+    bounded = [each for each in known if each.has_min_max]
+    with_values = sum(
+        each.null_count < chunk.num_values for each, chunk in zip(known, chunks, strict=True)
+    )
+    if len(bounded) != with_values or not bounded:
+        return None
+    lows, highs = [each.min_raw for each in bounded], [each.max_raw for each in bounded]
+    if pa.types.is_decimal(kind):
+        lows, highs = [_unscaled(each) for each in lows], [_unscaled(each) for each in highs]
+    low, high = _lower(kind, min(lows)), _upper(kind, max(highs))
+    return None if low is None or high is None else (low, high)
+
+
+def _lower(kind: pa.DataType, raw: Any) -> Any:
+    """A lower bound as the log has it; `None` for kinds without one, or if it has no form there."""
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        text = _text(raw)
+        return None if text is None else text[:MOST_TEXT]
+    if pa.types.is_timestamp(kind):
+        return _moment(kind, raw // 1000)
+    return _exact(kind, raw)
+
+
+def _upper(kind: pa.DataType, raw: Any) -> Any:
+    """An upper bound, as `_lower`."""
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        text = _text(raw)
+        return None if text is None else _raised(text)
+    if pa.types.is_timestamp(kind):
+        return _moment(kind, -(-raw // 1000))
+    return _exact(kind, raw)
+
+
+def _exact(kind: pa.DataType, raw: Any) -> Any:
+    """A bound that needs no rounding."""
+    if pa.types.is_date32(kind):
+        is_plain = _FIRST_DAY <= raw <= _LAST_DAY
+        return date.fromordinal(_EPOCH + raw).isoformat() if is_plain else None
+    if pa.types.is_signed_integer(kind):
+        return raw
+    if pa.types.is_float32(kind) or pa.types.is_float64(kind):
+        return raw if isfinite(raw) else None
+    if pa.types.is_decimal(kind):
+        return Decimal((int(raw < 0), tuple(map(int, str(abs(raw)))), -kind.scale))
+    return None
+
+
+def _text(raw: bytes) -> str | None:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:  # cut by a writer, or not text
+        return None
+
+
+def _raised(text: str) -> str:
+    """A text of few characters that is not below this one, by code points as by UTF-8's bytes."""
+    if len(text) <= MOST_TEXT:
+        return text
+    for end in range(MOST_TEXT, len(text)):
+        if text[end] < _GREATEST:
+            return text[:end] + _GREATEST
+    return text
+
+
+def _moment(kind: pa.DataType, milliseconds: int) -> str | None:
+    """A moment in ISO 8601, with the zone if its column has one."""
+    if kind.unit != "us" or not _FIRST_DAY <= milliseconds // _DAY_MS <= _LAST_DAY:
+        return None
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
+    text = moment.replace(tzinfo=None).isoformat(timespec="milliseconds")
+    return text if kind.tz is None else f"{text}Z"
+
+
+def _unscaled(raw: int | bytes) -> int:
+    return raw if isinstance(raw, int) else int.from_bytes(raw, "big", signed=True)
+
+
+def _put(into: dict[str, Any], path: tuple[str, ...], value: object) -> None:
+    """Put a value where its column is, below the structs it is in."""
+    *above, name = path
+    for each in above:
+        into = into.setdefault(each, {})
+    into[name] = value
+
+
+def _json(value: object) -> str:
+    """JSON; of decimals with all digits, which Python's encoder has not."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(k)}: {_json(v)}" for k, v in value.items()) + "}"
+    return f"{value:f}" if isinstance(value, Decimal) else json.dumps(value, allow_nan=False)
+
+
+def _paths(text: str) -> Iterator[tuple[str, ...]]:
+    """Names of columns, separated by commas, with dots between a struct and what is inside."""
+    at: list[str] = []
+    for quoted, plain, end in _PATH.findall(text):
+        at.append(quoted.replace("``", "`") if quoted else plain.strip())
+        if end != ".":
+            yield tuple(at)
+            at = []

@@ -1,0 +1,235 @@
+"""How does a table get the columns that a batch brings?
+
+By the outcome of `merge_schema`, in commits of their own before that of the batch; doing it twice
+is harmless. Types become wider in the metadata where the table has `delta.enableTypeWidening`, and
+otherwise by rewriting the table (`widening`). What is left, columns and types
+of the same storage, changes the metadata only.
+
+`deltalake` adds columns to plain tables. Where it would refuse (column mapping, type widening), or
+has no word for it (a type of the same storage), the version is written here (`log_commit`).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+)
+
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.delta.durability import durable_commit
+from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.merge_schema import (
+    MergedSchema,
+    MergeRules,
+    merge_schemas,
+)
+from airflow_cloudfiles.engine.delta.opening import load_table
+from airflow_cloudfiles.engine.delta.schema import check_columns, delta_fields, rows_columns
+from airflow_cloudfiles.engine.delta.widening import WideningRule, widen_table
+from airflow_cloudfiles.engine.delta.write.features import (
+    features_of_types,
+    require_appendable,
+    with_features,
+)
+from airflow_cloudfiles.engine.delta.write.layout import FileLayout, evolved_state, layout_of
+from airflow_cloudfiles.engine.delta.write.log_commit import write_version
+from airflow_cloudfiles.engine.delta.write.table_state import WIDENS, TableState
+from airflow_cloudfiles.engine.delta.write.type_changes import with_type_changes
+from airflow_cloudfiles.engine.errors import SchemaMismatchError
+from airflow_cloudfiles.engine.naming import dotted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evolution:
+    """How a table may change for the rows of a stream.
+
+    Attributes:
+        merge_schema: Whether columns it lacks are added to it.
+        widening: Whether it may be rewritten for a column that has become wider; `None`: no type
+            of it becomes wider.
+    """
+
+    merge_schema: bool
+    widening: WideningRule | None = None
+
+
+def merged_with(state: TableState, rows: pa.Schema, evolution: Evolution) -> MergedSchema:
+    """What the rows ask of a table.
+
+    Raises:
+        SchemaMismatchError: The columns do not fit.
+        SinkError: The table has rules for its rows that are not checked here.
+    """
+    require_appendable(state)
+    check_columns(rows, state.target)
+    rules = MergeRules(
+        target=state.target,
+        table_id=state.table_id,
+        merge_schema=evolution.merge_schema,
+        widens=evolution.widening is not None,
+    )
+    merged = merge_schemas(state.columns, rows_columns(rows), rules)
+    if merged.widened and not state.widens_in_metadata:
+        _require_rewritable(state, merged)
+    return merged
+
+
+def _require_rewritable(state: TableState, merged: MergedSchema) -> None:
+    """Refuse to rewrite tables whose files are not replaced here."""
+    why = "is partitioned" if state.partition_columns else "has column mapping"
+    if state.partition_columns or state.mode != "none":
+        raise SchemaMismatchError(
+            f"{state.target} {why}, so it is not rewritten for a wider type: {_named(merged)} in "
+            "the stream. Let its types become wider in its metadata (cloudfiles table set-property "
+            f"--target {state.target} {WIDENS}=true --apply), or give the column the table's type "
+            "with a schema hint (cloudFiles.schemaHints) and `cloudfiles infer --again`."
+        )
+
+
+def layout_for(state: TableState, rows: pa.Schema, evolution: Evolution) -> FileLayout:
+    """How rows become data files of a table, as it will be after its evolution.
+
+    Raises:
+        SchemaMismatchError: The columns do not fit.
+        SinkError: The table has rules for its rows that are not checked here.
+    """
+    merged = merged_with(state, rows, evolution)
+    columns = evolved_state(state, merged.schema).columns
+    return layout_of(state, columns, rows, rows_columns(rows))
+
+
+def evolve(
+    table: DeltaTable, location: DeltaLocation, rows: pa.Schema, evolution: Evolution
+) -> DeltaTable:
+    """Give a table the columns and types that rows need; a table that has them stays.
+
+    Raises:
+        SchemaMismatchError: The columns do not fit, or the table is too large to be rewritten.
+        CommitFailedError: Another writer was first: try again with the newest version.
+        SinkError: The table has rules for its rows that are not checked here.
+        TargetUnreachableError: Its storage failed; a commit may be there or not.
+    """
+    state = TableState.of(table, location.target)
+    merged = merged_with(state, rows, evolution)
+    if not merged.changes_table:
+        return table
+    if merged.widened and evolution.widening is not None and not state.widens_in_metadata:
+        widen_table(table, location, without_added(merged), evolution.widening)
+    elif _by_hand(state, merged):
+        _change_metadata(table, location, state, merged)
+    else:
+        _add_columns(table, location, merged)
+    crash_point("after-sink-columns")
+    return evolve(load_table(location), location, rows, evolution)
+
+
+def without_added(merged: MergedSchema) -> MergedSchema:
+    """The outcome without the columns that the table lacks: it is rewritten before it has them."""
+    added = {tuple(each) for each in merged.added}
+    schema = _pruned(merged.schema, added, ())
+    assert isinstance(schema, StructType)  # noqa: S101 - a struct stays one
+    return MergedSchema(schema, [], merged.widened, merged.retyped, merged.cast)
+
+
+def _pruned(kind: DataType, added: set[tuple[str, ...]], at: tuple[str, ...]) -> DataType:
+    if isinstance(kind, StructType):
+        return StructType(
+            [
+                StructField(
+                    each.name,
+                    _pruned(each.dataType, added, (*at, each.name)),
+                    each.nullable,
+                    each.metadata,
+                )
+                for each in kind.fields
+                if (*at, each.name) not in added
+            ]
+        )
+    if isinstance(kind, ArrayType):
+        element = _pruned(kind.elementType, added, (*at, "element"))
+        return ArrayType(element, kind.containsNull)
+    if isinstance(kind, MapType):
+        key = _pruned(kind.keyType, added, (*at, "key"))
+        value = _pruned(kind.valueType, added, (*at, "value"))
+        return MapType(key, value, kind.valueContainsNull)
+    return kind
+
+
+def _by_hand(state: TableState, merged: MergedSchema) -> bool:
+    """Whether `deltalake` would refuse the change."""
+    is_special = state.mode != "none" or state.is_beyond_deltalake
+    return bool(merged.widened or merged.retyped or is_special)
+
+
+def _add_columns(table: DeltaTable, location: DeltaLocation, merged: MergedSchema) -> None:
+    names = {each[0] for each in merged.added}
+    fields = [each for each in merged.schema.fields if each.name in names]
+    _log.info("Adding columns to %s: %s", location.target, _named(merged))
+    with durable_commit(location, "cannot be given columns", table) as hooks:
+        table.alter.add_columns(delta_fields(fields), post_commithook_properties=hooks)
+
+
+def _change_metadata(
+    table: DeltaTable, location: DeltaLocation, state: TableState, merged: MergedSchema
+) -> None:
+    """Write a version with other columns and the same files."""
+    _log.info("Changing columns of %s: %s", location.target, _named(merged))
+    columns = merged.schema
+    if state.widens_in_metadata:
+        columns = with_type_changes(columns, (*merged.widened, *merged.retyped))
+    changed = evolved_state(state, columns)
+    needed = features_of_types(columns) - features_of_types(state.columns)
+    if needed:
+        changed = with_features(changed, *sorted(needed))
+    write_metadata(table, location, state, changed, operation="CHANGE COLUMNS")
+
+
+def write_metadata(  # noqa: PLR0913 - both states, and what the history says
+    table: DeltaTable,
+    location: DeltaLocation,
+    state: TableState,
+    changed: TableState,
+    *,
+    operation: str,
+    parameters: dict[str, Any] | None = None,
+) -> int:
+    """Write a version with other metadata, and with the protocol where that is another.
+
+    Returns:
+        The version.
+
+    Raises:
+        CommitFailedError: Another writer was first.
+    """
+    actions = [changed.metadata_action()]
+    if changed.protocol != state.protocol:
+        actions.insert(0, changed.protocol_action())
+    crash_point("before-sink-metadata")
+    write_version(
+        location,
+        state.version + 1,
+        actions,
+        operation=operation,
+        parameters=parameters,
+        table=table,
+    )
+    return state.version + 1
+
+
+def _named(merged: MergedSchema) -> str:
+    changes = [str(each) for each in (*merged.widened, *merged.retyped)]
+    return ", ".join([*map(dotted, merged.added), *changes])

@@ -1,0 +1,225 @@
+"""Which Iceberg table is meant, and how is it reached?
+
+`iceberg://<catalog>/<namespace>/<table>`. What the catalog is (SQL, REST, Glue, Hive ...) and how
+it and its storage are reached is configured by pyiceberg's own means, `.pyiceberg.yaml` or
+`PYICEBERG_CATALOG__<NAME>__*` in the environment: credentials pass neither options nor the state.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    CommitFailedException,
+    CommitStateUnknownException,
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    NotInstalledError,
+    OAuthError,
+    RESTError,
+    ServerError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+    TooManyRequestsError,
+    UnauthorizedError,
+    WaitingForLockException,
+)
+from pyiceberg.io import PY_IO_IMPL
+from pyiceberg.utils.config import Config
+
+from airflow_cloudfiles.engine.errors import (
+    CloudFilesError,
+    OptionError,
+    SinkError,
+    TargetAccessError,
+    TargetUnreachableError,
+    UnsupportedTableError,
+)
+from airflow_cloudfiles.engine.iceberg import durable_io
+from airflow_cloudfiles.engine.storage.outage import is_transient
+from airflow_cloudfiles.engine.storage.uri import iceberg_name
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+FORMAT_VERSION = 2
+"""The version of Iceberg's table format that is written."""
+NO_RETRIES = {"commit.retry.num-retries": "0"}
+_DURABLE = f"{durable_io.__name__}.{durable_io.DurableFileIO.__name__}"
+_MOST_TEXT = 300
+_REFUSED = (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError)
+_PASSING = (
+    CommitStateUnknownException,
+    ServerError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
+    WaitingForLockException,
+)
+_PASS = (CommitFailedException, NoSuchTableError, TableAlreadyExistsError, CloudFilesError)
+"""What callers decide by."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergTarget:
+    """Which table is meant.
+
+    Attributes:
+        uri: As it was given, in its canonical form.
+        catalog: Name of the catalog, as pyiceberg's configuration has it.
+        identifier: Levels of the namespace, and the name of the table.
+    """
+
+    uri: str
+    catalog: str
+    identifier: tuple[str, ...]
+
+    @classmethod
+    def of(cls, target: str) -> IcebergTarget:
+        """Read a target.
+
+        Raises:
+            OptionError: It is not the URI of a table.
+        """
+        catalog, identifier = iceberg_name(target)
+        return cls(target, catalog, identifier)
+
+    def open_catalog(self) -> Catalog:
+        """The catalog; opened once a process.
+
+        Raises:
+            OptionError: It is not configured, or its client is not installed.
+        """
+        return _catalog(self.catalog, os.getpid())
+
+    def load(self) -> Table | None:
+        """The table in its newest version; `None` where there is none.
+
+        Raises:
+            OptionError: Its catalog is not configured.
+            TargetUnreachableError: Its catalog or its storage failed.
+            TargetAccessError: They refused us.
+            UnsupportedTableError: Its format version is not written.
+        """
+        with self.translate_errors("cannot be opened"):
+            try:
+                table = self.open_catalog().load_table(self.identifier)
+            except NoSuchTableError:
+                return None
+        if table.metadata.format_version != FORMAT_VERSION:
+            raise UnsupportedTableError(
+                f"{self.uri} has Iceberg's format version {table.metadata.format_version}; version "
+                f"{FORMAT_VERSION} is what can be written. Upgrade an older table (format-version="
+                f"{FORMAT_VERSION}), or choose another target."
+            )
+        return without_retries(table)
+
+    @contextmanager
+    def translate_errors(self, what: str) -> Iterator[None]:
+        """Put what pyiceberg and its clients raise into a sentence.
+
+        What callers decide by passes: a commit that others won, a table that is (not) there.
+        """
+        try:
+            yield
+        except _PASS:
+            raise
+        except Exception as failure:
+            translated = self._translated(what, failure)
+            if translated is None:
+                raise
+            raise translated from failure
+
+    def _translated(self, what: str, failure: Exception) -> CloudFilesError | None:
+        reason = _reason(failure)
+        if isinstance(failure, NoSuchNamespaceError):
+            name = ".".join(self.identifier[:-1])
+            return SinkError(
+                f"The catalog {self.catalog} has no namespace {name}, which {self.uri} is to be "
+                "in. Create it."
+            )
+        if isinstance(failure, _PASSING) or _is_outage(failure):
+            return TargetUnreachableError(
+                f"{self.uri} {what}: {reason}. The catalog or the storage of the table does not "
+                "answer for the moment. Nothing is lost. Run again."
+            )
+        if isinstance(failure, (*_REFUSED, PermissionError)):
+            return TargetAccessError(
+                f"{self.uri} {what}: {reason}. Give this identity access to the catalog and to the "
+                "storage of the table (pyiceberg's configuration has the credentials)."
+            )
+        if isinstance(failure, (RESTError, OSError)):
+            return SinkError(
+                f"{self.uri} {what}: {reason}. Check the configuration of the catalog "
+                f"{self.catalog} and the location of the table."
+            )
+        return None
+
+
+def without_retries(table: Table) -> Table:
+    """The same table, whose commits pyiceberg does not try again; nothing is stored.
+
+    Its retries append to a newer version of the table without looking at what that has: a batch
+    that another process has committed meanwhile would be in the table twice.
+    """
+    properties = {**table.metadata.properties, **NO_RETRIES}
+    table.metadata = table.metadata.model_copy(update={"properties": properties})
+    return table
+
+
+@functools.lru_cache(maxsize=8)
+def _catalog(name: str, _process: int) -> Catalog:
+    """Open a catalog, for one process: its connections must not be shared with a fork."""
+    configured = Config().get_catalog_config(name)
+    if configured is None:
+        raise OptionError(
+            f"pyiceberg knows no catalog {name}. Configure it where the tasks run, in "
+            f"~/.pyiceberg.yaml or by environment variables such as PYICEBERG_CATALOG__"
+            f"{name.upper()}__URI."
+        )
+    try:
+        # As it is now: pyiceberg itself reads the environment once, when it is imported.
+        return load_catalog(name, **{PY_IO_IMPL: _DURABLE, **cast("dict[str, str]", configured)})
+    except (ValueError, NotInstalledError, ModuleNotFoundError) as failure:
+        # One of pyiceberg's messages ends with all properties, credentials among them.
+        reason = _reason(failure).partition(" with the following properties")[0]
+        raise OptionError(
+            f"The catalog {name} of pyiceberg's configuration cannot be used: {reason}. "
+            "Correct its configuration, or install pyiceberg's extra for it."
+        ) from None
+
+
+def _is_outage(failure: Exception) -> bool:
+    """Whether it may pass; by its name where the client of a catalog need not be installed."""
+    if isinstance(failure, OSError):
+        return is_transient(failure)
+    names = {f"{kind.__module__}.{kind.__name__}" for kind in type(failure).__mro__}
+    return bool(names & _OUTAGES)
+
+
+_OUTAGES = {
+    "sqlalchemy.exc.OperationalError",
+    "sqlalchemy.exc.TimeoutError",
+    "requests.exceptions.ConnectionError",
+    "requests.exceptions.Timeout",
+    "botocore.exceptions.HTTPClientError",
+    "botocore.exceptions.ConnectionError",
+}
+
+
+def _reason(failure: Exception) -> str:
+    """The first line of what went wrong: further ones may have statements and their values."""
+    # SQLAlchemy puts the driver's error first; the driver's own text is shorter.
+    origin: Any = getattr(failure, "orig", None) or failure
+    lines = str(origin).splitlines() or [type(failure).__name__]
+    return lines[0][:_MOST_TEXT].rstrip(". ")

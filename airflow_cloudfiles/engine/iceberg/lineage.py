@@ -1,0 +1,182 @@
+"""Which micro-batches of a stream does an Iceberg table have?
+
+The snapshot of a batch has the stream and the batch's number in its summary. A table property, set
+in the same commit, has the newest batch of the stream with its snapshot: it is still there when old
+snapshots have expired. A rollback goes back to an older snapshot and leaves the property alone, and
+so it is noticed: the snapshot that the property names is then no ancestor of the current one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.engine.errors import LostBatchesError
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+
+    from airflow_cloudfiles.engine.state.sink_log import SinkRecord
+
+STREAM, BATCH, PLAN, WRITE = (f"cloudfiles.{each}" for each in ("stream", "batch", "plan", "write"))
+"""Keys in the summary of a batch's snapshot."""
+PROPERTY = "cloudfiles.newest-batch."
+"""Table property, with the id of the stream behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A batch, as its commit noted it.
+
+    Attributes:
+        batch: Its number.
+        plan: Id of its plan; empty where there is none.
+        write: Which data files it added (`commit.write_id`).
+        snapshot: Id of its snapshot.
+        sequence: The sequence number of that, which grows with each commit.
+    """
+
+    batch: int
+    plan: str
+    write: str
+    snapshot: int
+    sequence: int
+
+    def summary(self, stream: str) -> dict[str, str]:
+        """What the summary of the snapshot has."""
+        return {STREAM: stream, BATCH: str(self.batch), PLAN: self.plan, WRITE: self.write}
+
+    def properties(self, stream: str) -> dict[str, str]:
+        """The table property."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return {PROPERTY + stream: json.dumps(fields)}
+
+
+class Presence(Enum):
+    """What a table shows of a batch: it has it, never had it, or no longer has it."""
+
+    PRESENT = "present"
+    NEVER = "never"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The snapshots that made a table what it is now.
+
+    Attributes:
+        newest: The newest batch of the stream that was ever committed; `None` for none.
+        batches: Those found in the current snapshot and its ancestors.
+        has_newest: Whether the snapshot of `newest` is, or may be, among the ancestors.
+    """
+
+    newest: Noted | None = None
+    batches: Mapping[int, Noted] = field(default_factory=dict)
+    has_newest: bool = False
+
+    def presence(self, batch: int) -> Presence:
+        """Find whether the table has a batch; those of a stream are committed in their order."""
+        if batch in self.batches:
+            return Presence.PRESENT
+        if self.newest is None or self.newest.batch < batch:
+            return Presence.NEVER
+        return Presence.PRESENT if self.has_newest else Presence.LOST
+
+    def find(self, batch: int) -> Noted | None:
+        """What is known of a batch; `None` when its snapshot has expired."""
+        is_newest = self.newest is not None and self.newest.batch == batch
+        return self.batches.get(batch) or (self.newest if is_newest else None)
+
+
+def lineage(metadata: TableMetadata, stream: str) -> Lineage:
+    """Follow the snapshots of a table back to the oldest one that is kept."""
+    batches: dict[int, Noted] = {}
+    ids: set[int] = set()
+    oldest = 0
+    snapshot = metadata.current_snapshot()
+    while snapshot is not None:
+        ids.add(snapshot.snapshot_id)
+        oldest = snapshot.sequence_number or 0
+        summary = snapshot.summary.additional_properties if snapshot.summary else {}
+        noted = _of_snapshot(summary, snapshot.snapshot_id, oldest, stream)
+        if noted is not None:
+            batches.setdefault(noted.batch, noted)
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else metadata.snapshot_by_id(parent)
+    newest = _of_property(metadata.properties.get(PROPERTY + stream))
+    if newest is None:
+        return Lineage(None, batches)
+    # What came before the oldest ancestor that is kept has expired, or was another history: then
+    # its snapshot is still there.
+    has_expired = newest.sequence < oldest and metadata.snapshot_by_id(newest.snapshot) is None
+    return Lineage(newest, batches, newest.snapshot in ids or has_expired)
+
+
+def check_has(
+    table: Table | None, target: str, stream: str, expected: SinkRecord, state: str
+) -> None:
+    """Refuse a table that lacks a batch of the stream.
+
+    Args:
+        table: The table; `None` where there is none.
+        target: Its URI, for the message.
+        stream: The stream.
+        expected: The batch that it must have.
+        state: The checkpoint location, for the message.
+
+    Raises:
+        LostBatchesError: It lacks the batch.
+    """
+    why = _lost(table, stream, expected)
+    if why is None:
+        return
+    raise LostBatchesError(
+        f"{target} lacks batch {expected.batch} of this stream, committed to it before: {why}. "
+        "Nothing is written on top of the gap. Put the table back, for instance by setting its "
+        "main branch to the snapshot that has the batch; or ingest everything again into a new "
+        f"table, with a checkpoint location other than {state}. See docs/how-to/iceberg.md."
+    )
+
+
+def _lost(table: Table | None, stream: str, expected: SinkRecord) -> str | None:
+    """Why a batch cannot be in a table; `None` when it is there."""
+    if table is None:
+        return "there is no such table"
+    if expected.table_id not in {"", str(table.metadata.table_uuid)}:
+        return f"it is another table than the one it is in, {expected.table_id}"
+    found = lineage(table.metadata, stream)
+    presence = found.presence(expected.batch)
+    if presence is Presence.LOST and found.newest is not None:
+        return (
+            f"its current snapshot does not come after {found.newest.snapshot}, which had batch "
+            f"{found.newest.batch}: it was rolled back, or replaced"
+        )
+    if presence is Presence.NEVER:
+        last = "none" if found.newest is None else f"batch {found.newest.batch}"
+        return f"the newest one that its metadata knows is {last}"
+    return None
+
+
+def _of_snapshot(
+    summary: Mapping[str, str], snapshot: int, sequence: int, stream: str
+) -> Noted | None:
+    if summary.get(STREAM) != stream:
+        return None
+    try:
+        number = int(summary[BATCH])
+    except (KeyError, ValueError):
+        return None
+    return Noted(number, summary.get(PLAN, ""), summary.get(WRITE, ""), snapshot, sequence)
+
+
+def _of_property(text: str | None) -> Noted | None:
+    if text is None:
+        return None
+    try:
+        return Noted(**json.loads(text))
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,144 @@
+"""How does Spark write the stream to a Delta table without jars?
+
+Tasks write the data files that the table's layout asks for, and each micro-batch is one commit
+(`delta.commit`), or one merge (`delta.merge.commit`), whose rows are staged first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import StructType  # noqa: TC002 - Spark reads the annotations of none
+
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.delta.commit import (
+    BatchId,
+    Committed,
+    Expected,
+    check_target,
+    commit_batch,
+    remove_files,
+    table_state,
+)
+from airflow_cloudfiles.engine.delta.data_files import DataFile
+from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
+from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
+from airflow_cloudfiles.engine.delta.optimize import auto_compact
+from airflow_cloudfiles.engine.delta.widening import widening_rule
+from airflow_cloudfiles.engine.delta.write.creation import NewTable
+from airflow_cloudfiles.engine.delta.write.evolve import Evolution
+from airflow_cloudfiles.engine.delta.write.layout import FileLayout
+from airflow_cloudfiles.engine.delta.write.rows import TableWrite, write_rows
+from airflow_cloudfiles.engine.delta.write.table_state import TableState
+from airflow_cloudfiles.engine.reading.splits import Split
+from airflow_cloudfiles.engine.spark.tables.stream_writer import (
+    TableStreamWriter,
+    TaskWritten,
+    added,
+    flat,
+    lead_of,
+)
+from airflow_cloudfiles.engine.stream.task_reader import TaskReader
+from airflow_cloudfiles.engine.types import to_arrow
+
+
+class DeltaStreamWriter(TableStreamWriter):
+    """Writes the micro-batches of one query to one Delta table."""
+
+    def __init__(self, target: str, options: dict[str, str], schema: StructType) -> None:
+        super().__init__(target, options, schema)
+        self._evolution = Evolution(
+            merge_schema=self._options.merge_schema is True,
+            widening=widening_rule(self._options, default=False),
+        )
+        self._new = NewTable.of(self._options)
+        self._merge = MergeRule.of(self._options)
+        self._how = TableWrite(
+            self._opened(),
+            self._evolution,
+            target_bytes=self._options.target_file_size,
+            is_staged=self._merge is not None,
+        )
+
+    def _opened(self) -> TableState | None:
+        """The table as it is before the micro-batch, by which the tasks write.
+
+        Spark makes this writer anew for each micro-batch. Where another writer changes the table
+        meanwhile, the commit notices.
+        """
+        if self._reads_splits:  # the job has checked it
+            return table_state(self._target)
+        return check_target(
+            self._target,
+            to_arrow(self._schema),
+            merge_schema=self._evolution.merge_schema,
+            widening=self._evolution.widening,
+            new=self._new,
+        )
+
+    def _write_rows(self, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
+        schema = to_arrow(self._schema)
+        layout = self._how.layout(schema)
+        files = write_rows(self._target, schema, rows, layout, self._how.settings)
+        crash_point("after-data-files")
+        counts = {"rows": sum(file.rows for file in files)}
+        return TaskWritten(files, schema, counts, layout=layout)
+
+    def _write_splits(self, splits: Sequence[Split]) -> TaskWritten:
+        return write_splits(self._target, splits, self._how)
+
+    def _make_visible(
+        self, batch: BatchId, written: Sequence[TaskWritten], expected: Expected | None
+    ) -> Committed:
+        lead = lead_of(written)
+        what: dict[str, Any] = {
+            "batch": batch,
+            "files": [file for message in written for file in message.files],
+            "schema": to_arrow(self._schema) if lead is None else lead.schema,
+            "merge_schema": self._evolution.merge_schema,
+            "widening": self._evolution.widening,
+            "new": self._new,
+            "expected": expected,
+        }
+        if self._merge is not None:
+            return merge_batch(self._target, rule=self._merge, **what)
+        layout = None if lead is None else lead.layout
+        return commit_batch(self._target, layout=layout, **what)
+
+    def _remove(self, files: Sequence[Any]) -> None:
+        remove_files(self._target, files)
+
+    def _care_for(self) -> dict[str, int]:
+        return auto_compact(self._target, self._options)
+
+
+def write_splits(target: str, splits: Sequence[Split], how: TableWrite) -> TaskWritten:
+    """Read and parse splits, and write them to data files nobody sees yet.
+
+    Args:
+        target: Path or URI of the table.
+        splits: Of one micro-batch.
+        how: How rows become data files.
+
+    Raises:
+        ReadError: A file cannot be read (see `TaskReader`).
+        UnknownFieldException: A record has a field that the schema lacks.
+        SchemaMismatchError: The columns do not fit the table, or a value is null where none may be.
+        TargetUnreachableError: The place of the table failed.
+    """
+    files: list[DataFile] = []
+    counts: dict[str, int] = {}
+    schema: pa.Schema | None = None
+    layout: FileLayout | None = None
+    for split in splits:
+        reader = TaskReader(split)
+        if schema is None:
+            schema = reader.arrow_schema
+            layout = how.layout(schema)
+        files += write_rows(target, schema, reader.read(), layout, how.settings)
+        counts = added(counts, flat(reader.counts))
+    crash_point("after-data-files")
+    version = splits[0].context.schema_version if splits else None
+    return TaskWritten(files, schema or pa.schema([]), counts, version, layout)

@@ -1,0 +1,134 @@
+"""Which save modes has `df.write.format("deltalake")`?
+
+Spark offers a Python data source `append` and `overwrite` only. `errorifexists`, which is the
+default, and `ignore` are decided here, before Spark sees them. Errors of this package are raised as
+themselves.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors.exceptions.base import PySparkException
+
+from airflow_cloudfiles.engine import errors
+from airflow_cloudfiles.engine.delta.opening import open_table
+from airflow_cloudfiles.engine.errors import OptionError, SinkError
+
+_NOTED = "_cloudfiles_given"
+_SPARKS = ("append", "overwrite")
+_OURS = ("ignore", "error", "errorifexists")
+_wrapped: list[set[str]] = []
+"""The formats that PySpark's writer was wrapped for, once a process."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What `save` was given, there and before."""
+
+    format: str
+    mode: str
+    path: str | None
+
+    @classmethod
+    def of(cls, writer: Any, names: dict[str, Any], options: dict[str, Any]) -> _Call:
+        """What a writer was given."""
+        noted: dict[str, Any] = writer.__dict__.get(_NOTED, {})
+        found = {key: names.get(key) or noted.get(key) for key in ("format", "mode", "path")}
+        found["path"] = found["path"] or _path_in(options)
+        path = found["path"]
+        return cls(
+            str(found["format"] or "").lower(),
+            str(found["mode"] or "errorifexists").lower(),
+            None if path is None else str(path),
+        )
+
+    def mode_for_spark(self) -> str | None:
+        """The mode that Spark is given; `None` where nothing is to be written.
+
+        Raises:
+            SinkError: There is a table, and there must be none.
+            OptionError: There is no such mode.
+        """
+        if self.mode in _SPARKS:
+            return self.mode
+        if self.mode not in _OURS:
+            raise OptionError(
+                f"mode must be append, overwrite, ignore or errorifexists, got {self.mode!r}."
+            )
+        if self.path is None or open_table(self.path) is None:
+            return "append"
+        if self.mode == "ignore":
+            return None
+        raise SinkError(
+            f"There is a Delta table at {self.path} already, and the mode is {self.mode}. Use "
+            'mode("append") or mode("overwrite"), or another path.'
+        )
+
+
+def wrap_save(formats: set[str]) -> None:
+    """Wrap PySpark's writer, once a process.
+
+    Args:
+        formats: Names of our formats; more may be added later.
+    """
+    if _wrapped:
+        return
+    _wrapped.append(formats)
+    from pyspark.sql.readwriter import DataFrameWriter  # noqa: PLC0415 - needs a JVM
+
+    for name in ("format", "mode", "option", "options"):
+        _wrap(DataFrameWriter, name, _note)
+    _wrap(DataFrameWriter, "save", _save)
+
+
+def _wrap(owner: type, name: str, around: Callable[..., Any]) -> None:
+    """Put a function around a method; it gets the original, its name and the call."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return around(original, name, self, args, kwargs)
+
+    setattr(owner, name, wrapped)
+
+
+def _note(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs: Any) -> Any:
+    """Note the format, the mode and the path."""
+    noted: dict[str, Any] = self.__dict__.setdefault(_NOTED, {})
+    values = [*args, *kwargs.values()]
+    if name in {"format", "mode"} and values:
+        noted[name] = values[0]
+    elif name == "option" and len(values) > 1:
+        noted["path"] = _path_in({str(values[0]): values[1]}) or noted.get("path")
+    elif name == "options":
+        noted["path"] = _path_in(kwargs) or noted.get("path")
+    return original(self, *args, **kwargs)
+
+
+def _save(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs: Any) -> Any:
+    """`DataFrameWriter.save` for our formats; others pass through."""
+    names = dict(zip(("path", "format", "mode", "partitionBy"), args, strict=False))
+    names |= {key: kwargs[key] for key in ("path", "format", "mode") if key in kwargs}
+    call = _Call.of(self, names, kwargs)
+    if call.format not in _wrapped[0]:
+        return original(self, *args, **kwargs)
+    mode = call.mode_for_spark()
+    if mode is None:
+        return None
+    path, format_name, _, partitions = (*args, None, None, None, None)[:4]
+    named = {"path": path, "format": format_name, "partitionBy": partitions, **kwargs, "mode": mode}
+    try:
+        return original(self, **named)
+    except PySparkException as error:
+        raise (errors.from_text(str(error)) or error) from None
+    finally:
+        self.__dict__[_NOTED]["mode"] = call.mode  # the writer may be used again
+
+
+def _path_in(options: dict[str, Any]) -> Any:
+    """The path among options."""
+    return next((value for key, value in options.items() if key.lower() == "path"), None)

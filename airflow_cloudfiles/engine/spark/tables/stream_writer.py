@@ -1,0 +1,257 @@
+"""What do the stream writers of all kinds of tables share?
+
+Tasks write data files that nobody sees; one process beside the driver commits each micro-batch, and
+records it in the state. When the source emits splits instead of rows, the tasks read, parse and
+write in one process, and no row enters the JVM.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType  # noqa: TC002 - Spark reads the annotations of none
+
+from airflow_cloudfiles.engine.delta import sink_state
+from airflow_cloudfiles.engine.delta.commit import BatchId, Committed, Expected
+from airflow_cloudfiles.engine.delta.write.layout import FileLayout
+from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
+from airflow_cloudfiles.engine.files import Offset
+from airflow_cloudfiles.engine.options.sink import SinkOptions
+from airflow_cloudfiles.engine.reading.split_reader import SplitCounts
+from airflow_cloudfiles.engine.reading.splits import Split
+from airflow_cloudfiles.engine.spark import split_rows
+from airflow_cloudfiles.engine.spark.error_marks import marking_errors
+from airflow_cloudfiles.engine.spark.source import log_to_stderr
+from airflow_cloudfiles.engine.state import progress
+from airflow_cloudfiles.engine.state.metadata import KEY as METADATA
+from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
+from airflow_cloudfiles.engine.state.plan_log import PREFIX as PLANS
+from airflow_cloudfiles.engine.state.sink_log import DECISIONS, RowsFrom, SinkLog
+from airflow_cloudfiles.engine.state.sink_log import PREFIX as RECORDS
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage.fetched_ahead import fetched_ahead
+from airflow_cloudfiles.engine.types import to_arrow
+
+STATE = "cloudFiles.internal.state"
+"""Option of the sink: where the stream's state is, if Spark's checkpoint is somewhere else."""
+FIRST_BATCH = "cloudFiles.internal.firstBatch"
+"""Option of the sink: the number of the batch that Spark calls 0. A job begins with an empty
+checkpoint of Spark's, so Spark counts the batches of the run, and this makes them those of the
+stream."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class TaskWritten(WriterCommitMessage):
+    """What one task of a micro-batch has written; its files are those of the kind of table."""
+
+    files: list[Any]
+    schema: pa.Schema
+    counts: dict[str, int] = field(default_factory=dict)
+    schema_version: int | None = None
+    layout: FileLayout | None = None
+
+
+def _split_token(options: dict[str, str], schema: StructType) -> str | None:
+    """The token of the query when its rows are splits; `None` when they are rows of a table.
+
+    Only the job decides, never the name of a column: a file may have a column of any name.
+    """
+    token = options.get(split_rows.SPLIT_TOKEN.lower())
+    if token is None:
+        return None
+    if schema.fieldNames() != split_rows.SPLIT_SCHEMA.fieldNames():
+        raise OptionError(f"{split_rows.SPLIT_TOKEN} is set by this package itself; remove it.")
+    return split_rows.check_token(token)
+
+
+@marking_errors
+class TableStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of one query to one table.
+
+    Args:
+        target: Path or URI of the table.
+        options: As strings, by their names in lower case.
+        schema: Of the rows; of a job, of its splits.
+
+    Raises:
+        OptionError: An option is not valid.
+    """
+
+    def __init__(self, target: str, options: dict[str, str], schema: StructType) -> None:
+        self._target = target
+        self._options = SinkOptions.read(options)
+        self._state = options.get(STATE.lower()) or self._options.checkpoint_location
+        self._schema = schema
+        self._first_batch = int(options.get(FIRST_BATCH.lower(), 0))
+        self._split_token = _split_token(options, schema)
+        self._reads_splits = self._split_token is not None
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
+        """Write this task's rows to data files nobody sees yet."""
+        if self._split_token is None:
+            schema = to_arrow(self._schema)
+            return self._write_rows(
+                pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in iterator
+            )
+        log_to_stderr()
+        return self._write_splits(
+            [
+                split_rows.decode(row.as_py(), self._split_token)
+                for batch in iterator
+                for row in batch.column(0)
+            ]
+        )
+
+    @abstractmethod
+    def _write_rows(self, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
+        """Write rows to data files."""
+
+    @abstractmethod
+    def _write_splits(self, splits: Sequence[Split]) -> TaskWritten:
+        """Read, parse and write in this task."""
+
+    @abstractmethod
+    def _make_visible(
+        self, batch: BatchId, written: Sequence[TaskWritten], expected: Expected | None
+    ) -> Committed:
+        """Commit data files to the table, once however often it is called."""
+
+    @abstractmethod
+    def _remove(self, files: Sequence[Any]) -> None:
+        """Remove data files that will not be committed."""
+
+    def _care_for(self) -> dict[str, int]:
+        """Do after a batch what the table needs; what that has counted."""
+        return {}
+
+    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        """Commit a micro-batch; a batch the table has is recognised and dropped."""
+        log_to_stderr()
+        written = [message for message in messages if isinstance(message, TaskWritten)]
+        if not written and self._reads_splits:
+            return
+        batch = self._first_batch + batchId
+        with self._read_ahead(batch):
+            committed = self._commit(written, batch)
+        done = progress.BatchDone(
+            batch_id=batch,
+            table_version=committed.version,
+            is_new=committed.is_new,
+            schema_version=written[0].schema_version if written else None,
+            counts={**_total(written), **committed.counts},
+        )
+        _log.info("%s", done.line())
+        if self._reads_splits and self._state:
+            progress.note(self._state, done)
+        more = self._care_for()
+        if more and self._reads_splits and self._state:
+            progress.note(self._state, replace(done, counts={**done.counts, **more}))
+
+    def _commit(self, written: Sequence[TaskWritten], batch: int) -> Committed:
+        """Commit what the tasks have written, and record it in the state."""
+        app_id = self._application()
+        log = None if self._state is None else SinkLog(open_store(self._state))
+        plan, end = self._plan(batch)
+        committed = self._make_visible(
+            BatchId(app_id, batch, plan),
+            written,
+            None if log is None else sink_state.expected(log, batch),
+        )
+        if log is not None:
+            read_by: RowsFrom = "sink" if self._reads_splits else "query"
+            sink_state.note(
+                log, self._target, batch, committed, plan=plan, read_by=read_by, end=end
+            )
+        return committed
+
+    def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        """Remove the data files of a batch of which a task failed; a killed task's stay.
+
+        Spark calls this after a commit that failed, too. Then every task has written, and the
+        commit may have happened although its answer was lost: nothing is touched.
+        """
+        batch = self._first_batch + batchId
+        written = [message for message in messages if isinstance(message, TaskWritten)]
+        if len(written) == len(messages):
+            _log.info("Batch %s was given up at its commit; no data file is removed", batch)
+            return
+        files = [file for message in written for file in message.files]
+        try:
+            self._remove(files)
+        except (CloudFilesError, OSError) as failure:
+            # Not raised: Spark would show it in place of what the task failed with.
+            _log.warning("%s data files stay until vacuum: %s", len(files), failure)
+            return
+        _log.info("Batch %s was given up; %s data files removed", batch, len(files))
+
+    def _read_ahead(self, batch: int) -> AbstractContextManager[object]:
+        """Fetch at once what of the state a commit reads."""
+        if self._state is None:
+            return nullcontext()
+        numbered = {PLANS: [batch], DECISIONS: [0], f"{RECORDS}/0": [batch, max(0, batch - 1)]}
+        keys = {f"{log}/{number:020}" for log, numbers in numbered.items() for number in numbers}
+        return fetched_ahead(self._state, keys=(METADATA, *sorted(keys)), folders=())
+
+    def _plan(self, batch: int) -> tuple[str | None, Offset | None]:
+        """Which plan the batch is: its id tells it from one of another life of the state.
+
+        Returns:
+            Its id; and where the batch ends, if the batches of the query are those of the plan log.
+
+        Raises:
+            CorruptedStateError: The batch of a job has no plan.
+        """
+        if self._state is None:
+            return None, None
+        plans = NumberedLog(open_store(self._state), PLANS)
+        if not self._reads_splits:
+            plan = plans.find(batch)
+            return (None if plan is None else plan.id), None
+        found = plans.read(batch)
+        return found.id, Offset.from_json(found.header["end"])
+
+    def _application(self) -> str:
+        """Which stream writes."""
+        store = open_store(self._state) if self._state else None
+        found = self._options.txn_app_id or (
+            None if store is None else sink_state.application(store)
+        )
+        if found is None:
+            raise OptionError(
+                "The sink does not know which stream writes. Set the option "
+                "checkpointLocation, or txnAppId to a name no other stream uses."
+            )
+        return found
+
+
+def lead_of(written: Sequence[TaskWritten]) -> TaskWritten | None:
+    """A task that knows the columns of the rows: one that has read none does not."""
+    with_columns = (each for each in written if each.schema.names)
+    return next(with_columns, written[0] if written else None)
+
+
+def flat(counts: SplitCounts) -> dict[str, int]:
+    """What a reader has counted, in one level."""
+    numbers = asdict(counts)
+    fetched: dict[str, int] = numbers.pop("fetched")
+    return {**numbers, **fetched}
+
+
+def added(left: dict[str, int], right: dict[str, int]) -> dict[str, int]:
+    """Counts of both, name by name."""
+    return {key: left.get(key, 0) + right.get(key, 0) for key in {**left, **right}}
+
+
+def _total(written: Sequence[TaskWritten]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for message in written:
+        total = added(total, message.counts)
+    return total

@@ -1,0 +1,153 @@
+"""How does a task keep the files of a Delta table in shape?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.providers.common.compat.sdk import BaseOperator
+
+from airflow_cloudfiles.engine.job.table.run import TableRun
+from airflow_cloudfiles.engine.options.values import size
+from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
+from airflow_cloudfiles.hooks.task import set_retry_defaults, task_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import timedelta
+
+    from airflow.providers.common.compat.sdk import Context
+
+_SHOWN: Final = 20
+"""Files that the log of a task names."""
+
+
+class CloudFilesOptimizeTableOperator(BaseOperator):
+    """Write the small data files of a Delta table together, or z-order it.
+
+    It may run while streams write to the table, and be killed and repeated: no row changes. It
+    starts no Spark, but a process of its own beside the task, which needs the extras `spark` and
+    `delta`.
+
+    Args:
+        target: Path or URI of the table. (templated)
+        z_order: Columns by which rows that are near in all of them get near in the files; none:
+            small files are written together. (templated)
+        target_size: Size of a file, such as `128m`; default: `delta.targetFileSize` of the table,
+            or else 256 MiB on a disk and 64 MiB in a cloud. (templated)
+        conn_id: Connection of AWS, Azure or Google Cloud, or of type *File (path)*: a relative
+            target is below its path.
+        kwargs: Airflow's own arguments of an operator. `retries` defaults to 3.
+
+    Returns:
+        XCom: `version`, `target_bytes`, `removed_files`, `removed_bytes`, `added_files`,
+        `added_bytes`, `skipped_groups`: groups of files that another writer has replaced meanwhile.
+    """
+
+    template_fields: Sequence[str] = ("target", "z_order", "target_size")
+    ui_color = "#e3e0f2"
+
+    def __init__(
+        self,
+        *,
+        target: str,
+        z_order: Sequence[str] = (),
+        target_size: str | None = None,
+        conn_id: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        set_retry_defaults(kwargs, heals=False)
+        super().__init__(**kwargs)
+        self.target = target
+        self.z_order = z_order
+        self.target_size = target_size
+        self.conn_id = conn_id
+        self._run: TableRun | None = None
+
+    def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's signature
+        """Optimize and return the report."""
+        hook = CloudFilesHook(self.conn_id)
+        with task_errors():
+            asked = None if not self.target_size else size.read("target_size", self.target_size)
+            target = hook.absolute(self.target)
+            given = {"target": target, "z_order": list(self.z_order), "target_bytes": asked}
+            self._run = TableRun("optimize", given, access=hook.access)
+            report = self._run.wait(lambda line: self.log.info("%s", line))
+        self.log.info("%s files are %s now.", report["removed_files"], report["added_files"])
+        return report
+
+    def on_kill(self) -> None:
+        """End the process; what it has committed stays."""
+        if self._run is not None:
+            self._run.kill()
+
+
+class CloudFilesVacuumTableOperator(BaseOperator):
+    """Remove the files of a Delta table that no version within a retention names.
+
+    By default it only reports them: `delete=True` removes them. It may run while others read and
+    write the table, and be killed and repeated. It starts no Spark, but a process of its own beside
+    the task, which needs the extras `spark` and `delta`.
+
+    Args:
+        target: Path or URI of the table. (templated)
+        retention: How far back versions stay readable; default: the table's own
+            (`delta.deletedFileRetentionDuration`, a week unless that is set).
+        delete: Whether the files are removed; otherwise they are only counted. Default: `False`.
+        allow_short_retention: Whether the retention may be shorter than the table's own. Queries of
+            older versions and running tasks can lose their files then. Default: `False`.
+        conn_id: Connection of AWS, Azure or Google Cloud, or of type *File (path)*: a relative
+            target is below its path.
+        kwargs: Airflow's own arguments of an operator. `retries` defaults to 3.
+
+    Returns:
+        XCom: `version`, `retention_hours`, `removed`, `files`, `bytes`, `data_files`,
+        `deletion_vectors`, `change_data`, `staged_rows`, `unnamed_but_young`, `nested_tables`, as
+        `cloudfiles table vacuum` reports them. The names of the first files are in the task's log.
+    """
+
+    template_fields: Sequence[str] = ("target",)
+    ui_color = "#e3e0f2"
+
+    def __init__(
+        self,
+        *,
+        target: str,
+        retention: timedelta | None = None,
+        delete: bool = False,
+        allow_short_retention: bool = False,
+        conn_id: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        set_retry_defaults(kwargs, heals=False)
+        super().__init__(**kwargs)
+        self.target = target
+        self.retention = retention
+        self.delete = delete
+        self.allow_short_retention = allow_short_retention
+        self.conn_id = conn_id
+        self._run: TableRun | None = None
+
+    def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's signature
+        """Vacuum and return the report."""
+        hook = CloudFilesHook(self.conn_id)
+        hours = None if self.retention is None else self.retention.total_seconds() / 3600
+        with task_errors():
+            given = {
+                "target": hook.absolute(self.target),
+                "retention_hours": hours,
+                "dry_run": not self.delete,
+                "allow_short_retention": self.allow_short_retention,
+            }
+            self._run = TableRun("vacuum", given, access=hook.access)
+            report = self._run.wait(lambda line: self.log.info("%s", line))
+        paths = report.pop("paths")  # may be too many for the database
+        for path in paths[:_SHOWN]:
+            self.log.info("%s", path)
+        done = "were removed" if self.delete else "would be removed with delete=True"
+        self.log.info("%s files %s.", len(paths), done)
+        return report
+
+    def on_kill(self) -> None:
+        """End the process; what it has removed is gone, and the table is whole."""
+        if self._run is not None:
+            self._run.kill()

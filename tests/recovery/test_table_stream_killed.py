@@ -1,0 +1,76 @@
+"""A stream from a Delta table, killed at every step and over a change of schema, repeats no row."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from airflow_cloudfiles.engine.job.spec import JobSpec
+from tests.support.driver import Driver
+from tests.support.table_streams import GrowingTable
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+TOUR = (
+    "after-spark-offset",
+    "before-read",
+    "after-data-files",
+    "before-sink-commit",
+    "after-sink-commit",
+    "after-sink-record",
+    "after-spark-commit",
+)
+
+
+class FromTable(Driver):
+    """Runs that read a table."""
+
+    def spec(self, **more: Any) -> JobSpec:
+        """What the next run is told."""
+        return dataclasses.replace(super().spec(**more), format="delta")
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The rows of the target."""
+        if not (self.target / "_delta_log").exists():
+            return []
+        found = DeltaTable(self.target).to_pyarrow_table().to_pylist()
+        return sorted((tuple(row.values()) for row in found), key=str)
+
+
+def test_a_stream_from_a_table_killed_between_any_two_steps_reads_every_row_once(
+    tmp_path: Path,
+) -> None:
+    driver = FromTable(tmp_path, maxFilesPerTrigger="1", allowSourceColumnRename="always")
+    table = GrowingTable(driver.source, "a", "b")
+    expected: list[tuple[Any, ...]] = []
+    value = 0
+    for point in TOUR:
+        for _ in range(2):
+            value += 1
+            table.append(value)
+            expected.append((value, value))
+        driver.killed_at(point)
+        assert set(driver.rows()) <= set(expected)
+    table.rename("b", "c")
+    value += 1
+    table.append(value)
+    for point in ("before-tracking-append", "after-tracking-append"):
+        driver.killed_at(point)
+        # All that is before the change is there, with the old schema.
+        assert driver.rows() == sorted(expected, key=str)
+    code, report = driver.run()
+    assert (code, report and report["outcome"]) == (0, "succeeded"), driver.log[-3000:]
+    expected = sorted([*((*row, None) for row in expected), (value, None, value)], key=str)
+    assert driver.rows() == expected
+    assert DeltaTable(driver.target).to_pyarrow_table().column_names == ["a", "b", "c"]
+    assert report is not None
+    assert (report["rows"], report["source_version"]) == (1, table.version)
+    code, report = driver.run()
+    assert report is not None
+    assert (report["rows"], report["batches"], report["versions"]) == (0, 0, 0)
+    assert "no Spark is started" in driver.log
+    assert driver.rows() == expected

@@ -1,0 +1,127 @@
+"""Batches that are written to a Delta table as the sink's tasks and driver do it, without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from airflow_cloudfiles.engine.delta.commit import (
+    BatchId,
+    Committed,
+    check_target,
+    commit_batch,
+)
+from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.read.snapshot import Snapshot, TableLog
+from airflow_cloudfiles.engine.delta.widening import WideningRule
+from airflow_cloudfiles.engine.delta.write.creation import NewTable
+from airflow_cloudfiles.engine.delta.write.evolve import Evolution, layout_for
+from airflow_cloudfiles.engine.delta.write.rows import write_rows
+from tests.support.delta_tables import read, read_by_duckdb, sorted_rows
+
+
+class Sink:
+    """A stream that writes to a table.
+
+    Args:
+        target: The table.
+        app: The stream.
+        options: As `NewTable`, and `merge_schema`, `widening`.
+    """
+
+    def __init__(
+        self,
+        target: Path | str,
+        *,
+        app: str = "stream",
+        partition_by: tuple[str, ...] = (),
+        merge_schema: bool = True,
+        widening: WideningRule | None = None,
+        **properties: str,
+    ) -> None:
+        self.target = str(target)
+        self.app = app
+        self.new = NewTable(
+            partition_by=partition_by,
+            properties={key.replace("_", "."): value for key, value in properties.items()},
+        )
+        self.evolution = Evolution(merge_schema=merge_schema, widening=widening)
+        self.batch = -1
+
+    def write(self, rows: pa.Table | list[dict[str, Any]], schema: pa.Schema | None = None) -> Any:
+        """Write the next batch."""
+        self.batch += 1
+        return self.repeat(rows, schema)
+
+    def repeat(
+        self, rows: pa.Table | list[dict[str, Any]], schema: pa.Schema | None = None
+    ) -> Committed:
+        """Write the batch of the present number, perhaps again."""
+        table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows, schema)
+        return self.commit(*self.task(table), table.schema)
+
+    def task(self, table: pa.Table) -> tuple[Any, Any]:
+        """What the driver does before a batch, and one task then: the files, and their layout."""
+        state = check_target(
+            self.target,
+            table.schema,
+            merge_schema=self.evolution.merge_schema,
+            widening=self.evolution.widening,
+            new=self.new,
+        )
+        layout = None if state is None else layout_for(state, table.schema, self.evolution)
+        return write_rows(self.target, table.schema, table.to_batches(), layout), layout
+
+    def commit(self, files: Any, layout: Any, schema: pa.Schema) -> Committed:
+        """What the driver does after a batch."""
+        return commit_batch(
+            self.target,
+            batch=BatchId(self.app, self.batch),
+            files=files,
+            schema=schema,
+            merge_schema=self.evolution.merge_schema,
+            widening=self.evolution.widening,
+            layout=layout,
+            new=self.new,
+        )
+
+
+def snapshot_of(target: Path | str) -> Snapshot:
+    """The newest version."""
+    return TableLog(DeltaLocation.to_read(str(target))).snapshot()
+
+
+def read_by_all(target: Path | str, *, deltalake: bool = True) -> pa.Table:
+    """The rows of the newest version, which three implementations read alike.
+
+    Args:
+        target: The table.
+        deltalake: Whether `deltalake` reads it, too; it reads no table whose types widen.
+    """
+    ours = read(target)
+    rows = sorted_rows(ours)
+    theirs = read_by_duckdb(target).select(ours.column_names)
+    assert sorted_rows(_cast(theirs, ours.schema)) == rows, "DuckDB"
+    if deltalake:
+        scanned = pa.table(DeltaTable(str(target)).scan().read_all())
+        assert sorted_rows(_cast(scanned.select(ours.column_names), ours.schema)) == rows, "scan"
+    return ours
+
+
+def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows in the same types: readers differ in which of Arrow's they give strings."""
+    return table.cast(pa.schema([(each.name, _nullable(each.type)) for each in schema]))
+
+
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    """The type without NOT NULL: values inside of a struct that is null are nothing."""
+    if pa.types.is_struct(kind):
+        return pa.struct([(each.name, _nullable(each.type)) for each in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_nullable(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_nullable(kind.key_type), _nullable(kind.item_type))
+    return kind

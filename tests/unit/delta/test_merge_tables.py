@@ -1,0 +1,95 @@
+"""Which tables a batch is merged into: partitioned, mapped, with other names and types, or none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from airflow_cloudfiles.engine.delta.commit import BatchId
+from airflow_cloudfiles.engine.delta.data_files import DataFileWriter, FileSettings
+from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
+from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
+from airflow_cloudfiles.engine.delta.staged import STAGED
+from airflow_cloudfiles.engine.delta.write.creation import NewTable, create_table
+from airflow_cloudfiles.engine.errors import SinkError
+from tests.support.delta_tables import read, read_by_duckdb, sorted_rows
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+
+
+def _merge(target: Path, number: int, rows: list[Any], schema: pa.Schema = SCHEMA) -> None:
+    dicts = [dict(zip(schema.names, row, strict=True)) for row in rows]
+    files = DataFileWriter(str(target), schema, FileSettings(folder=STAGED)).write(
+        [pa.RecordBatch.from_pylist(dicts, schema)]
+    )
+    merge_batch(
+        str(target),
+        rule=MergeRule((schema.names[0],)),
+        batch=BatchId("stream", number),
+        files=files,
+        schema=schema,
+        merge_schema=True,
+    )
+
+
+def _rows(target: Path) -> list[tuple[Any, ...]]:
+    assert sorted_rows(read(target)) == sorted_rows(read_by_duckdb(target))
+    return sorted(tuple(row[name] for name in ("id", "v")) for row in read(target).to_pylist())
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        NewTable(partition_by=("v",)),
+        NewTable(properties={"delta.columnMapping.mode": "name"}),
+        NewTable(properties={"delta.columnMapping.mode": "id"}),
+    ],
+)
+def test_partitioned_and_mapped_tables_are_merged_into(tmp_path: Path, new: NewTable) -> None:
+    target = tmp_path / "t"
+    create_table(str(target), SCHEMA, new)
+    _merge(target, 0, [(1, "a b"), (2, "a b"), (3, "%=/")])
+    _merge(target, 1, [(1, "c d"), (4, "a b")])
+    assert _rows(target) == [(1, "c d"), (2, "a b"), (3, "%=/"), (4, "a b")]
+
+
+def test_names_in_another_case_and_narrower_types_fit(tmp_path: Path) -> None:
+    target = tmp_path / "t"
+    DeltaTable.create(target, SCHEMA)
+    schema = pa.schema([("ID", pa.int32()), ("V", pa.string())])
+    _merge(target, 0, [(1, "a"), (2, "a")], schema)
+    _merge(target, 1, [(1, "b")], schema)
+    assert _rows(target) == [(1, "b"), (2, "a")]
+
+
+def test_a_null_in_a_not_null_column_changes_nothing(tmp_path: Path) -> None:
+    target = tmp_path / "t"
+    DeltaTable.create(target, pa.schema([SCHEMA[0], SCHEMA[1].with_nullable(False)]))
+    _merge(target, 0, [(1, "a")])
+    for rows in ([(1, None)], [(2, None)]):
+        with pytest.raises(SinkError, match="failed validation check"):
+            _merge(target, 1, rows)
+    assert _rows(target) == [(1, "a")]
+
+
+@pytest.mark.parametrize(
+    ("new", "reason"),
+    [
+        (NewTable(properties={"delta.enableTypeWidening": "true"}), "table features"),
+        (NewTable(properties={"delta.appendOnly": "true"}), "delta.appendOnly=true"),
+        (
+            NewTable(partition_by=("v",), properties={"delta.columnMapping.mode": "name"}),
+            "mapped partition columns",
+        ),
+    ],
+)
+def test_other_tables_are_refused_by_name(tmp_path: Path, new: NewTable, reason: str) -> None:
+    target = tmp_path / "t"
+    create_table(str(target), SCHEMA, new)
+    with pytest.raises(SinkError, match=reason):
+        _merge(target, 0, [(1, "a")])
+    assert not list((target / STAGED).glob("*"))

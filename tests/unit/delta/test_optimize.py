@@ -1,0 +1,239 @@
+"""Small files become few, and no row changes, whoever writes beside it or is killed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import multiprocessing
+import os
+import random
+import signal
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from airflow_cloudfiles.cli import main
+from airflow_cloudfiles.engine.crashpoints import CRASH_AT, OPTIMIZE_POINTS
+from airflow_cloudfiles.engine.delta.commit import BatchId, commit_batch
+from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
+from airflow_cloudfiles.engine.delta.optimize import auto_compact, optimize
+from airflow_cloudfiles.engine.errors import OptionError, SinkError, TargetNotDeltaError
+from airflow_cloudfiles.engine.options.sink import TableOptions
+from tests.support.delta_tables import read_by_duckdb, sorted_rows
+from tests.support.ingested import Ingested
+
+SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("s", pa.string())])
+
+
+def _append(target: str, first: int, count: int = 1, app: str = "app") -> None:
+    for number in range(first, first + count):
+        rows = [{"a": number, "b": number % 3, "s": f"{number}-{row}"} for row in range(10)]
+        commit_batch(
+            target,
+            batch=BatchId(app, number),
+            files=DataFileWriter(target, SCHEMA).write([pa.RecordBatch.from_pylist(rows, SCHEMA)]),
+            schema=SCHEMA,
+            merge_schema=True,
+        )
+
+
+def _rows(target: str) -> list[str]:
+    table = DeltaTable(target).to_pyarrow_dataset().to_table()
+    return sorted_rows(table)
+
+
+def _files(target: str) -> int:
+    return len(DeltaTable(target).file_uris())
+
+
+def test_small_files_are_written_together(tmp_path: Path) -> None:
+    target = str(tmp_path / "t")
+    _append(target, 0, 8)
+    before = _rows(target)
+    plan = optimize(target, dry_run=True)
+    assert (plan.removed_files, plan.added_files, plan.version) == (8, 1, 8)
+    assert _files(target) == 8
+    done = optimize(target)
+    assert (done.removed_files, done.added_files, done.skipped_groups) == (8, 1, 0)
+    assert (_files(target), _rows(target)) == (1, before)
+    assert sorted_rows(read_by_duckdb(target)) == before
+    entry = (tmp_path / "t" / "_delta_log" / f"{done.version:020}.json").read_text()
+    actions = [json.loads(line) for line in entry.splitlines()]
+    changes = [each[kind]["dataChange"] for each in actions for kind in ("add", "remove")
+               if kind in each]  # fmt: skip
+    assert changes == [False] * 9, "streams that read the table skip the commit"
+    again = optimize(target)
+    assert (again.removed_files, again.version) == (0, done.version)
+    assert len(DeltaTable(target, version=8).file_uris()) == 8, "older versions stay readable"
+
+
+def test_files_get_about_the_size_that_is_asked_for(tmp_path: Path) -> None:
+    target = str(tmp_path / "t")
+    _append(target, 0, 12)
+    [size, *_] = pa.table(DeltaTable(target).get_add_actions())["size_bytes"].to_pylist()
+    done = optimize(target, target_bytes=size * 4)
+    assert (done.removed_files, done.added_files) == (12, 3)
+    assert len(_rows(target)) == 120
+
+
+def test_rows_are_sorted_by_several_columns_at_once(tmp_path: Path) -> None:
+    target = str(tmp_path / "t")
+    schema = pa.schema([("x", pa.int64()), ("Y", pa.string()), ("l", pa.list_(pa.int64()))])
+    points = [(x, y) for x in range(64) for y in range(64)]
+    random.Random(5).shuffle(points)
+    rows = [{"x": x, "Y": f"{y:02}", "l": [x]} for x, y in points]
+    batch = pa.RecordBatch.from_pylist(rows, schema)
+    write_deltalake(target, pa.table(batch))
+    size = pa.table(DeltaTable(target).get_add_actions())["size_bytes"][0].as_py()
+    before = _rows(target)
+    done = optimize(target, z_order=["X", "y"], target_bytes=size)
+    assert (done.removed_files, _rows(target)) == (1, before)
+    found = DeltaTable(target).to_pyarrow_dataset().to_table().to_pylist()
+    for first in range(0, len(found), 256):  # a quarter of the space in each direction
+        part = found[first : first + 256]
+        assert len({row["x"] for row in part}) == len({row["Y"] for row in part}) == 16
+    with pytest.raises(OptionError, match="The z-order names missing, but takes columns"):
+        optimize(target, z_order=["missing"])
+    with pytest.raises(OptionError, match="The z-order names l, but takes columns"):
+        optimize(target, z_order=["l"])
+    with pytest.raises(OptionError, match="each once"):
+        optimize(target, z_order=["x", "X"])
+
+
+def test_values_of_each_type_are_sorted(tmp_path: Path) -> None:
+    schema = pa.schema(
+        [
+            ("f", pa.float64()),
+            ("n", pa.decimal128(8, 2)),
+            ("d", pa.date32()),
+            ("t", pa.timestamp("us", tz="UTC")),
+            ("i", pa.int8()),
+        ]
+    )
+    rows = [
+        {
+            "f": math.nan if each % 3 else float(each),
+            "n": Decimal(each),
+            "d": date(2024, 1, 1 + each) if each % 2 else None,
+            "t": datetime(2024, 1, 1, each, tzinfo=UTC),
+            "i": each,
+        }
+        for each in range(12)
+    ]
+    target = str(tmp_path / "t")
+    write_deltalake(target, pa.Table.from_pylist(rows, schema))
+    before = _rows(target)
+    optimize(target, z_order=schema.names)
+    assert _rows(target) == before
+
+
+def test_tables_that_cannot_be_rewritten_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(TargetNotDeltaError):
+        optimize(str(tmp_path / "t"))
+    mapped = str(tmp_path / "mapped")
+    DeltaTable.create(mapped, SCHEMA, configuration={"delta.columnMapping.mode": "name"})
+    with pytest.raises(SinkError, match=r"cannot be optimized .* delta.columnMapping.mode=name"):
+        optimize(mapped)
+    vectors = str(tmp_path / "vectors")
+    DeltaTable.create(vectors, SCHEMA, configuration={"delta.enableDeletionVectors": "true"})
+    with pytest.raises(SinkError, match="because it has deletionVectors"):
+        optimize(vectors, z_order=["a"])
+
+
+def _optimize_often(target: str, z_order: tuple[str, ...]) -> None:
+    for _ in range(5):
+        optimize(target, z_order=z_order)
+
+
+@pytest.mark.slow
+def test_optimizers_and_writers_beside_each_other_keep_every_row(tmp_path: Path) -> None:
+    target = str(tmp_path / "t")
+    _append(target, 0, 5)
+    spawn = multiprocessing.get_context("spawn")
+    processes = [
+        spawn.Process(target=_append, args=(target, 100, 15, "one")),
+        spawn.Process(target=_append, args=(target, 200, 15, "two")),
+        spawn.Process(target=_optimize_often, args=(target, ())),
+        spawn.Process(target=_optimize_often, args=(target, ())),
+        spawn.Process(target=_optimize_often, args=(target, ("a",))),
+    ]
+    for each in processes:
+        each.start()
+    for each in processes:
+        each.join(300)
+    assert [each.exitcode for each in processes] == [0] * 5
+    assert len(_rows(target)) == len(set(_rows(target))) == 350
+    optimize(target)
+    assert len(_rows(target)) == 350
+
+
+def _killed(target: str, point: str, z_order: tuple[str, ...]) -> None:
+    os.environ[CRASH_AT] = point
+    optimize(target, z_order=z_order)
+
+
+@pytest.mark.parametrize("z_order", [(), ("a",)])
+@pytest.mark.parametrize("point", OPTIMIZE_POINTS)
+def test_an_optimizer_that_is_killed_changes_no_row(
+    tmp_path: Path, point: str, z_order: tuple[str, ...]
+) -> None:
+    target = str(tmp_path / "t")
+    _append(target, 0, 4)
+    before = _rows(target)
+    process = multiprocessing.get_context("spawn").Process(
+        target=_killed, args=(target, point, z_order)
+    )
+    process.start()
+    process.join(300)
+    assert process.exitcode == -signal.SIGKILL
+    assert _rows(target) == before
+    optimize(target, z_order=z_order)
+    assert (_files(target), _rows(target)) == (1, before)
+
+
+def test_a_stream_compacts_after_a_batch_when_it_is_asked_to(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = Ingested(tmp_path)
+    stream.add("a", "b", "c", "d")
+    stream.run()
+    assert _files(str(stream.target)) == 4, "off by default"
+    options: dict[str, Any] = {"auto_compact": True, "auto_compact_min_files": 4}
+    assert auto_compact(str(stream.target), TableOptions(auto_compact=True)) == {}
+    found = auto_compact(str(stream.target), TableOptions(**options))
+    assert found == {"compacted_files": 4, "compacted_into_files": 1}
+    assert stream.rows() == ["a", "b", "c", "d"]
+    stream.add("e")
+    stream.run()
+    assert stream.rows() == ["a", "b", "c", "d", "e"]
+    with caplog.at_level(logging.WARNING):
+        assert auto_compact(str(tmp_path / "none"), TableOptions(**options)) == {}
+    assert "was not compacted, which loses nothing" in caplog.text
+
+
+def test_the_property_of_a_table_turns_automatic_compaction_on(tmp_path: Path) -> None:
+    target = str(tmp_path / "t")
+    DeltaTable.create(target, SCHEMA, configuration={"delta.autoOptimize.autoCompact": "true"})
+    _append(target, 0, 3)
+    assert auto_compact(target, TableOptions(auto_compact=False, auto_compact_min_files=3)) == {}
+    assert auto_compact(target, TableOptions(auto_compact_min_files=3))["compacted_files"] == 3
+
+
+def test_the_command_says_what_it_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = str(tmp_path / "t")
+    _append(target, 0, 3)
+    assert main(["table", "optimize", "--target", target, "--dry-run"]) == 0
+    assert "Nothing was changed. Leave out --dry-run to optimize." in capsys.readouterr().out
+    arguments = ["--zorder", "a,b", "--target-size", "1m", "--json"]
+    assert main(["table", "optimize", "--target", target, *arguments]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert (value["removed_files"], value["added_files"], value["version"]) == (3, 1, 4)
+    with pytest.raises(SystemExit):
+        main(["table", "optimize", "--target", target, "--target-size", "x"])
+    assert "must be a size" in capsys.readouterr().err
