@@ -1,4 +1,4 @@
-"""What can be done from a shell, without Airflow and without Spark?
+"""What can be done from a shell, without Airflow?
 
 `cloudfiles <command>`: each command is a module in `commands`, which adds its arguments and gives
 an `Outcome`. What went wrong is one sentence on standard error, never a traceback. Ends with 0 when
@@ -18,16 +18,19 @@ from airflow_cloudfiles import __version__
 from airflow_cloudfiles.commands import (
     discover,
     infer,
+    ingest,
     notifications,
     promote,
     replay,
     schema,
+    spark,
     state,
+    table,
 )
 from airflow_cloudfiles.commands.outcome import Outcome
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 
-COMMANDS = (discover, infer, notifications, promote, replay, schema, state)
+COMMANDS = (discover, infer, ingest, notifications, promote, replay, schema, spark, state, table)
 """Each has `add_to(subparsers)`, which sets `run` as a default of its parsers."""
 
 _EPILOG = """\

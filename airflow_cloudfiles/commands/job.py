@@ -1,4 +1,4 @@
-"""How does a command run a job without Spark?
+"""How does a command run a job?
 
 In a process of its own, whose log goes on to the log of the command as it comes.
 """
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from airflow_cloudfiles.commands.outcome import Outcome, as_text
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.job.launch import LocalPython, launch
+from airflow_cloudfiles.engine.job.spark_command import How
 from airflow_cloudfiles.engine.job.spec import JobSpec
 
 _log = logging.getLogger(__name__)
@@ -19,25 +20,26 @@ _ERROR = " ERROR airflow_cloudfiles.engine.job.run: "
 """Begins the error that ends a job, in its log."""
 
 
-def run_job(spec: JobSpec, shown: Sequence[str]) -> Outcome:
+def run_job(spec: JobSpec, shown: Sequence[str], how: How | None = None) -> Outcome:
     """Run a job to its end.
 
     Args:
         spec: What to do.
-        shown: What of its report is written for people; programs get all of it.
+        shown: What of its report is written for people, as far as it has it; programs get all.
+        how: Where it runs; `None` for a process without Spark.
 
     Raises:
         CloudFilesError: What it failed with; not in the log, since the command writes it itself.
     """
     lines = _Lines()
-    run = launch(spec, LocalPython(), on_log=lines.add)
+    run = launch(spec, how or LocalPython(), on_log=lines.add)
     try:
         report = run.wait()
     except CloudFilesError as failure:
         lines.end(failure.message)
         raise
     lines.end()
-    return Outcome(report, as_text({name: report[name] for name in shown}))
+    return Outcome(report, as_text({name: report[name] for name in shown if name in report}))
 
 
 class _Lines:

@@ -19,7 +19,7 @@ from airflow_cloudfiles.engine.locks import run_lock
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.state.spark_offsets import committed_offset
+from airflow_cloudfiles.engine.state.position import position
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _files(state: ObjectStore) -> dict[str, Any]:
     found_by: Counter[str] = Counter()
     for entry in entries:
         found_by[entry.found_by] += entry.files
-    committed = committed_offset(state)
+    committed = position(state).end
     done = committed.index if committed != START else 0
     done += sum(each.files for each in entries if each.number < committed.entry and _counts(each))
     ingested = sum(entry.files for entry in entries if _counts(entry))

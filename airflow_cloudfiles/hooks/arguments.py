@@ -7,7 +7,7 @@ checked when the DAG is parsed; what is templated is checked when it has been re
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.refusals import CREDENTIALS
 from airflow_cloudfiles.engine.options.sink import OF_SINK
+from airflow_cloudfiles.engine.options.table_stream import check_names, is_table
 from airflow_cloudfiles.engine.storage import normalize_uri
 
 _TEMPLATE_MARKS = ("{{", "{%")
@@ -37,9 +38,9 @@ class StreamArguments:
     """One stream, as the arguments of a task describe it."""
 
     source: str
-    """Path or URI of the folder the files land in; may have a pattern."""
+    """Path or URI of the folder the files land in; may have a pattern. Or a Delta table."""
     format: str
-    """The format of the files: `cloudFiles.format`."""
+    """The format of the files: `cloudFiles.format`; `delta` for a table."""
     checkpoint_location: str
     """Where the state of the stream lives."""
     schema_location: str | None = None
@@ -110,7 +111,10 @@ class StreamArguments:
         Raises:
             OptionError: Of the kind `CloudFilesOptions.parse` raises.
         """
-        self._parsed()
+        if is_table(self.format):
+            check_names(self.engine_options())
+        else:
+            self._parsed()
         return self
 
     def discovery(self) -> DiscoveryOptions:
@@ -130,12 +134,24 @@ class StreamArguments:
         return _parse({"cloudFiles.format": self.format, **self.engine_options()}, self.source)
 
 
-def check_at_parse(*, source: object, format: str, options: object) -> None:  # noqa: A002 - Spark's word
+def check_at_parse(
+    *,
+    source: object,
+    format: str,  # noqa: A002 - Spark's word
+    options: object,
+    reads_tables: bool = False,
+) -> None:
     """Refuse what is wrong with the plain arguments of a task when its DAG is parsed.
 
     A template, an `XComArg` or another value that is only known at run time is left for the
     execution; the name of an option is never a template, so credentials are refused here always,
     before a rendered value could be stored.
+
+    Args:
+        source: The task's source.
+        format: Its format.
+        options: Its options.
+        reads_tables: Whether its source may be a Delta table.
 
     Raises:
         OptionError: An option is unknown, not offered, or has a bad value.
@@ -147,6 +163,16 @@ def check_at_parse(*, source: object, format: str, options: object) -> None:  # 
         if credential := _CREDENTIALS.get(str(name).lower()):
             credential.refuse("")
     plain = {name: value for name, value in options.items() if _is_plain(value)}
+    if is_table(format) and not reads_tables:
+        raise OptionError(
+            f"format={format}: only CloudFilesSensor and CloudFilesIngestOperator take a Delta "
+            "table as their source."
+        )
+    if is_table(format):
+        check_names(
+            {name: plain[name] for name in plain if name.lower() not in _OPTION_OF_ARGUMENT}
+        )
+        return
     plain |= {name: "row" for name in options if name not in plain and name.lower() == "rowtag"}
     _parse({"cloudFiles.format": format, **plain}, str(source))
 
@@ -229,3 +255,34 @@ def _from_template(text: str) -> object:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
+
+
+def merge_options(
+    write: str, keys: Sequence[str], order_by: str | None, delete_when: str | None
+) -> dict[str, str]:
+    """The options of the sink for a task's arguments of a merge.
+
+    Args:
+        write: `append` or `merge`.
+        keys: Columns that identify a row.
+        order_by: Column that says which state of a row is newer.
+        delete_when: Predicate of the rows that delete.
+
+    Raises:
+        OptionError: They contradict each other.
+    """
+    if write not in {"append", "merge"}:
+        raise OptionError(f"write must be append or merge, got {write!r}.")
+    if isinstance(keys, str) or any(not name or "," in name for name in keys):
+        raise OptionError(f"keys must be a list of names of columns, without commas, got {keys!r}.")
+    if write == "append":
+        if keys or order_by or delete_when:
+            raise OptionError("keys, order_by and delete_when need write='merge'.")
+        return {}
+    if not keys:
+        raise OptionError("write='merge' needs keys: the columns that identify a row.")
+    given = {"mergeOrderBy": order_by, "mergeDeleteWhen": delete_when}
+    return {
+        "mergeKeys": ",".join(keys),
+        **{name: value for name, value in given.items() if value},
+    }

@@ -18,10 +18,12 @@ from airflow_cloudfiles.engine.intake.results import Arrivals
 from airflow_cloudfiles.engine.job.launch import (
     JobSpec,
     LocalPython,
-    LocalSpark,
     Run,
+    SparkSubmit,
     launch,
 )
+from airflow_cloudfiles.engine.options.table_stream import is_table
+from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.hooks.access import access_of
 from airflow_cloudfiles.hooks.arguments import check_fields
 from airflow_cloudfiles.hooks.spark import SparkArguments, submission
@@ -72,20 +74,23 @@ class CloudFilesHook(BaseHook):
         Raises:
             OptionError: An option is not valid, or a location is relative to nothing.
         """
+        return stream.validated().located(self.absolute)
+
+    def absolute(self, location: str) -> str:
+        """Make a location absolute.
+
+        Raises:
+            OptionError: It is relative to nothing.
+        """
+        if _ABSOLUTE.match(location):
+            return location
         base = self._base_path()
-
-        def absolute(location: str) -> str:
-            if _ABSOLUTE.match(location):
-                return location
-            if base is None:
-                raise OptionError(
-                    f"The location {location!r} is relative, and a worker has no fixed working "
-                    "directory. Give an absolute path or URI, or conn_id of a File (path) "
-                    "connection."
-                )
-            return f"{base.rstrip('/')}/{location}"
-
-        return stream.validated().located(absolute)
+        if base is None:
+            raise OptionError(
+                f"The location {location!r} is relative, and a worker has no fixed working "
+                "directory. Give an absolute path or URI, or conn_id of a File (path) connection."
+            )
+        return f"{base.rstrip('/')}/{location}"
 
     def discover(self, stream: StreamArguments) -> dict[str, object] | None:
         """Record what has arrived and say what is still to be ingested.
@@ -93,11 +98,16 @@ class CloudFilesHook(BaseHook):
         Messages are acknowledged when the file log has their files. Repeating it is harmless: a
         file is recorded once, whoever finds it.
 
+        Of a Delta table as the source, nothing is recorded: its log has all versions.
+
         Returns:
             The reference to the outstanding batch that a sensor leaves in XCom; `None` when
-            everything is ingested.
+            everything is ingested. Of a Delta table: `{"checkpoint_location", "next_version",
+            "last_version"}`, where `next_version` is `None` before the first run.
         """
         located = self.locate(stream)
+        if is_table(located.format):
+            return self._new_versions(located)
         with closing(self._intake(located)) as intake:
             intake.discover()
             backlog = intake.outstanding(up_to=intake.known_head())
@@ -181,12 +191,12 @@ class CloudFilesHook(BaseHook):
 
         Args:
             spec: What to do.
-            spark: Where: a Spark of the task's own, or a cluster.
+            spark: Where: a Spark of the task's own, a cluster, or a Spark Connect server.
             on_log: Called with each line of the job's log as it comes.
         """
         connection = self.get_connection(spark.conn_id) if spark.conn_id else None
         how = submission(spark, connection)
-        if isinstance(how, LocalSpark):  # a cluster's goes to spark-submit, not into the state
+        if not isinstance(how, SparkSubmit):  # whose goes to its command, not into the state
             spec = replace(spec, spark_conf=dict(spark.conf))
         return launch(spec, how, on_log=on_log, access=self.access)
 
@@ -208,6 +218,20 @@ class CloudFilesHook(BaseHook):
         """
         spec = self.locate(stream).job("promote", run_id=run_id, promote=check_fields(fields))
         return launch(spec, LocalPython(), on_log=on_log, access=self.access)
+
+    def _new_versions(self, located: StreamArguments) -> dict[str, object] | None:
+        """Say which versions of a table are still to be ingested."""
+        from airflow_cloudfiles.engine.delta.stream.backlog import backlog  # noqa: PLC0415
+
+        state = open_store(located.checkpoint_location, self.access)
+        found = backlog(state, located.source, open_store(located.source, self.access))
+        if not found.has_work:
+            return None
+        return {
+            "checkpoint_location": located.checkpoint_location,
+            "next_version": found.next_version,
+            "last_version": found.newest,
+        }
 
     def _intake(self, located: StreamArguments, **changes: Any) -> Intake:
         """Open the state of a stream."""

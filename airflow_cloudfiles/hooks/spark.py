@@ -1,33 +1,41 @@
 """Where does a task's Spark run?
 
-A Spark of the task's own, in a process beside it, unless arguments or a Spark connection name a
-cluster. The connection is read here and not by Airflow's Spark provider, which would bring
-`pyspark-client`, whose files overwrite those of `pyspark`.
+A Spark of the task's own, in a process beside it, unless arguments or a connection name a cluster
+or a Spark Connect server. The connection is read here and not by Airflow's Spark provider, which
+would bring `pyspark-client`, whose files overwrite those of `pyspark`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.job.connect.server import SparkConnect, remote_of
 from airflow_cloudfiles.engine.job.spark_command import LocalSpark, SparkSubmit
 from airflow_cloudfiles.engine.job.spec import refuse_secrets
+from airflow_cloudfiles.engine.options import values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 DEFAULT_MASTER = "local[*]"
 
+CONNECT_TYPE = "spark_connect"
+"""The type of connection that Airflow's Spark provider has for a Spark Connect server."""
 _BINARIES = ("spark-submit", "spark2-submit", "spark3-submit")
 
 
 class SparkConnection(Protocol):
-    """What is read of an Airflow connection of type `spark`."""
+    """What is read of an Airflow connection of type `spark` or `spark_connect`."""
 
     conn_id: str
+    conn_type: str | None
     host: str | None
     port: int | None
+    login: str | None
+    password: str | None
 
     @property
     def extra_dejson(self) -> dict[str, Any]:
@@ -53,24 +61,39 @@ class SparkArguments:
     py_files: Sequence[str] = ()
     """Python files and archives for the executors' path."""
     conn_id: str | None = None
-    """Airflow connection of type `spark`; arguments go before what it says."""
+    """Airflow connection of type `spark` or `spark_connect`; arguments go before what it says."""
+    remote: str | None = None
+    """A Spark Connect server, `sc://host:port`, in place of everything else."""
+    keep_warm: timedelta | str | None = None
+    """How long a Spark on this machine stays for the next runs, such as `10 minutes`."""
+
+    @property
+    def is_submitted(self) -> bool:
+        """Whether an argument only means something to `spark-submit`."""
+        return bool(self.deploy_mode or self.packages or self.files or self.py_files)
 
 
 def submission(
     spark: SparkArguments, connection: SparkConnection | None
-) -> LocalSpark | SparkSubmit:
+) -> LocalSpark | SparkSubmit | SparkConnect:
     """Decide how a job is started.
 
     Raises:
         OptionError: The connection or the configuration cannot be used.
     """
+    remote = spark.remote or _remote(connection)
+    if remote:
+        return _server(spark, remote)
     extra = connection.extra_dejson if connection else {}
     master = spark.master or (_master(connection) if connection else DEFAULT_MASTER)
     deploy_mode = spark.deploy_mode or _extra(extra, "deploy-mode")
-    submitted = bool(deploy_mode or spark.packages or spark.files or spark.py_files)
+    submitted = deploy_mode or spark.is_submitted
     if master.startswith("local") and not submitted:
         refuse_secrets(spark.conf)  # it is stored beside the state
-        return LocalSpark(master=master, driver_memory=spark.driver_memory)
+        return LocalSpark(
+            master=master, driver_memory=spark.driver_memory, keep_warm=_duration(spark.keep_warm)
+        )
+    _refuse_keep_warm(spark)
     conf = dict(spark.conf)
     for name, value in (
         ("spark.driver.memory", spark.driver_memory),
@@ -89,6 +112,52 @@ def submission(
         principal=_extra(extra, "principal"),
         keytab=_extra(extra, "keytab"),
         binary=_binary(_extra(extra, "spark-binary")),
+    )
+
+
+def _server(spark: SparkArguments, remote: str) -> SparkConnect:
+    """A Spark Connect server, which was started with its own master, memory and jars."""
+    if spark.master or spark.driver_memory or spark.is_submitted:
+        raise OptionError(
+            "A Spark Connect server has a master, memory, jars and files of its own: leave out "
+            "master, deploy_mode, driver_memory, packages, files and py_files."
+        )
+    _refuse_keep_warm(spark)
+    refuse_secrets(spark.conf)  # it is stored beside the state
+    return SparkConnect(remote)
+
+
+def _refuse_keep_warm(spark: SparkArguments) -> None:
+    """A cluster, or a server, is not this task's to keep."""
+    if spark.keep_warm is not None:
+        raise OptionError(
+            "keep_warm is for a Spark on the worker's own machine (master local[*] or local[n]): "
+            "leave it out, or the cluster or server."
+        )
+
+
+def _duration(given: timedelta | str | None) -> timedelta | None:
+    """`keep_warm`, which may be a text."""
+    if isinstance(given, str):
+        return timedelta(seconds=values.interval.read("keep_warm", given))
+    return given
+
+
+def _remote(connection: SparkConnection | None) -> str | None:
+    """The address in a connection of the Connect type, as Airflow's Spark provider writes it."""
+    if connection is None or connection.conn_type != CONNECT_TYPE:
+        return None
+    if not connection.host:
+        raise OptionError(
+            f"Spark Connect connection {connection.conn_id!r} has no host. Set it to the server's, "
+            "for instance sc://host."
+        )
+    return remote_of(
+        connection.host,
+        connection.port,
+        user=connection.login,
+        token=connection.password,
+        use_ssl=connection.extra_dejson.get("use_ssl"),
     )
 
 

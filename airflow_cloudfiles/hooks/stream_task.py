@@ -23,7 +23,7 @@ class StreamTask(BaseOperator):
 
     Args:
         source: Path or URI of the folder the files land in; may have a pattern. (templated)
-        format: The format of the files, for instance `json`.
+        format: The format of the files, for instance `json`. To ingest from a Delta table, `delta`.
         checkpoint_location: Where the state of the stream lives. (templated)
         schema_location: Where the schema log lives; default: the checkpoint location. (templated)
         target: The table the rows go to; it is never read as input, even below the source.
@@ -47,6 +47,8 @@ class StreamTask(BaseOperator):
 
     heals_schema_changes: ClassVar[bool] = False
     """Whether a retry of this task heals a schema change."""
+    reads_tables: ClassVar[bool] = False
+    """Whether the source of this task may be a Delta table."""
 
     def __init__(  # noqa: PLR0913 - a task's arguments are its interface
         self,
@@ -60,7 +62,9 @@ class StreamTask(BaseOperator):
         conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
-        check_at_parse(source=source, format=format, options=options)
+        check_at_parse(
+            source=source, format=format, options=options, reads_tables=self.reads_tables
+        )
         set_retry_defaults(kwargs, heals=self.heals_schema_changes)
         super().__init__(**kwargs)
         self.source = source

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
+from airflow_cloudfiles.engine.errors import (
+    CloudFilesError,
+    TableEvolvedError,
+    UnknownFieldException,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, MutableMapping
@@ -23,11 +27,12 @@ else:
     HEALING_POLICY = ExceptionRetryPolicy(
         rules=[
             RetryRule(
-                exception=UnknownFieldException,
+                exception=kind,
                 action=RetryAction.RETRY,
                 retry_delay=timedelta(0),
                 reason="the schema log holds the evolved schema",
             )
+            for kind in (UnknownFieldException, TableEvolvedError)
         ]
     )
     """A schema change is retried at once; every other error after the task's `retry_delay`."""

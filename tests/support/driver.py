@@ -34,11 +34,11 @@ class Driver:
         self.log = output
         return process.returncode, self.report()
 
-    def start(self, crash_at: str | None = None) -> subprocess.Popen[str]:
-        """Start a run without waiting for it."""
+    def spec(self, **more: Any) -> JobSpec:
+        """What the next run is told."""
         self.runs += 1
         self.run_id = f"run-{self.runs}"
-        spec = JobSpec(
+        return JobSpec(
             kind="ingest",
             source=str(self.source),
             format="json",
@@ -46,7 +46,12 @@ class Driver:
             target=str(self.target),
             run_id=self.run_id,
             options=self.options,
+            **more,
         )
+
+    def start(self, crash_at: str | None = None) -> subprocess.Popen[str]:
+        """Start a run without waiting for it."""
+        spec = self.spec()
         open_store(str(self.state)).put(spec.spec_key, spec.to_json().encode())
         how = LocalSpark(master="local[2]")
         env = {**os.environ, **how.environment()}

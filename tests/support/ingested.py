@@ -11,12 +11,18 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from airflow_cloudfiles.engine.delta import sink_state
-from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.job.replay import replay
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.spark import split_rows
-from airflow_cloudfiles.engine.spark.sink import DeltaStreamWriter
-from airflow_cloudfiles.engine.spark.source import CloudFilesDataSource, CloudFilesStreamReader
+from airflow_cloudfiles.engine.spark.source import (
+    AFTER_BATCH,
+    CloudFilesDataSource,
+    CloudFilesStreamReader,
+)
+from airflow_cloudfiles.engine.spark.tables.delta_writer import DeltaStreamWriter
+from airflow_cloudfiles.engine.spark.tables.stream_writer import FIRST_BATCH, STATE
+from airflow_cloudfiles.engine.state.plan_log import PlanLog
+from airflow_cloudfiles.engine.state.position import Position, position
 from airflow_cloudfiles.engine.storage import open_store
 
 
@@ -56,55 +62,64 @@ class Ingested:
     def run(self, batches: int | None = None) -> None:
         """As a job does: check, then one batch after the other, until nothing is left."""
         sink_state.check_before_run(open_store(str(self.state)), str(self.target))
-        spec = self.spec()
-        options = {**spec.source_options(), split_rows.SPLIT_TOKEN: self._token}
-        source = CloudFilesDataSource({**options, "path": str(self.source)})
-        source.schema()
-        reader = source.streamReader(split_rows.SPLIT_SCHEMA)
+        last = self.position().batch
+        reader, number = self._reader(**{AFTER_BATCH: str(last)}), 0
         try:
             reader.prepareForTriggerAvailableNow()
-            while batches is None or batches > 0:
-                if not self.batch(reader):
+            start = reader.initialOffset()
+            while batches is None or number < batches:
+                end = reader.latestOffset(start, reader.getDefaultReadLimit())
+                if end == start:
                     return
-                batches = None if batches is None else batches - 1
+                # Spark begins to count in each run.
+                self._batch(reader, number, start, end, **{FIRST_BATCH.lower(): str(last + 1)})
+                number, start = number + 1, end
         finally:
             reader.stop()
 
-    def batch(self, reader: CloudFilesStreamReader) -> bool:
-        number, start = self.spark()
-        end = reader.latestOffset(start.to_json(), reader.getDefaultReadLimit())
-        if Offset.from_json(end) == start:
-            return False
-        self._write("offsets", number, f"v1\n{{}}\n{json.dumps(end)}")
+    def batch_again(self, batch: int) -> None:
+        """Run a planned batch, whatever is committed."""
+        plan = PlanLog(open_store(str(self.state))).at(batch)
+        reader = self._reader()
+        try:
+            self._batch(reader, batch, plan.start.to_json(), plan.end.to_json())
+        finally:
+            reader.stop()
+
+    def _reader(self, **more: str) -> CloudFilesStreamReader:
+        options = {**self.spec().source_options(), split_rows.SPLIT_TOKEN: self._token, **more}
+        source = CloudFilesDataSource({**options, "path": str(self.source)})
+        source.schema()
+        return source.streamReader(split_rows.SPLIT_SCHEMA)
+
+    def _batch(
+        self,
+        reader: CloudFilesStreamReader,
+        number: int,
+        start: dict[str, int],
+        end: dict[str, int],
+        **more: str,
+    ) -> None:
+        given = {STATE.lower(): str(self.state), "mergeschema": "true", **more}
         writer = DeltaStreamWriter(
             str(self.target),
-            {
-                "checkpointlocation": str(self.state),
-                "mergeschema": "true",
-                split_rows.SPLIT_TOKEN.lower(): self._token,
-            },
+            {**given, split_rows.SPLIT_TOKEN.lower(): self._token},
             split_rows.SPLIT_SCHEMA,
         )
         written = [
             writer.write(iter(reader.read(each)))  # type: ignore[arg-type]
-            for each in reader.partitions(start.to_json(), end)
+            for each in reader.partitions(start, end)
         ]
         writer.commit(written, number)
-        self._write("commits", number, "v1\n{}")
-        return True
+        reader.commit(end)
 
-    def spark(self) -> tuple[int, Offset]:
-        """The next batch, and where it begins."""
-        folder = self.state / "commits"
-        last = max((int(each.name) for each in folder.glob("*")), default=-1)
-        if last < 0:
-            return 0, START
-        line = (self.state / "offsets" / str(last)).read_text().splitlines()[2]
-        return last + 1, Offset.from_json(json.loads(line))
+    def position(self) -> Position:
+        """How far the stream is committed."""
+        return position(open_store(str(self.state)))
 
-    def _write(self, folder: str, number: int, text: str) -> None:
-        (self.state / folder).mkdir(exist_ok=True)
-        (self.state / folder / str(number)).write_text(text)
+    def forget(self, batch: int) -> None:
+        """Remove the record of a batch, as a kill right after the table's commit leaves it."""
+        (self.state / "_source" / "sink" / "0" / f"{batch:020}").unlink()
 
     def replay(self, first: int, **more: Any) -> dict[str, Any]:
         return replay(self.spec("replay", replay={"from_batch": first, **more}))

@@ -95,17 +95,13 @@ class Stream:
         with closing(intake):
             intake.discover()
             resolved = evolve_ahead(options, intake, resolved) or resolved
-            context = BatchContext(
-                source_uri=intake.source.uri,
-                source_name=intake.name,
-                state_uri=intake.state.uri,
-                schema_uri=resolved.schema_uri,
-                schema_version=resolved.version,
-                data_schema=resolved.data_schema.json(),
-                partition_schema=resolved.partition_schema.json(),
+            context = definition.batch_context(
+                options,
+                resolved,
+                source=intake.source,
+                name=intake.name,
+                state=intake.state,
                 start=self._at,
                 end=intake.head(),
-                options=definition.obeying_pin(options, resolved),
-                column_order=resolved.column_order,
             )
             return context, list(intake.files.slice(context.start, context.end))

@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).parents[1]
 
-FOLDERS = {"emulated": "emulator", "spark": "spark", "provider": "airflow", "cluster": "cluster"}
+FOLDERS = {
+    "emulated": "emulator",
+    "spark": "spark",
+    "connect": "spark",
+    "provider": "airflow",
+    "cluster": "cluster",
+}
 """Folders whose tests all have one marker."""
 
 FIXTURES = {
@@ -36,6 +42,7 @@ FIXTURES = {
 """A test that asks for one of these fixtures has the marker, whether it says so or not."""
 
 LONGEST = (
+    "connect/test_runs_over_connect.py",
     "recovery/test_killed_between_steps.py",
     "provider/test_real_airflow.py",
     "spark/test_plain_pyspark.py",

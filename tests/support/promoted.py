@@ -12,9 +12,6 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.delta import commit as delta_commit
-from airflow_cloudfiles.engine.delta.commit import BatchId
-from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader, LinePiece
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -24,6 +21,7 @@ from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.schema.log import SchemaLog
 from airflow_cloudfiles.engine.state.metadata import open_metadata
 from airflow_cloudfiles.engine.storage import open_store
+from tests.support.delta_writes import Sink
 
 FILE = "file:///landing/f.json"
 
@@ -79,13 +77,9 @@ class Landed:
 
     def land_batch(self, batch: pa.RecordBatch, app: str = "stream") -> None:
         """Commit rows as a micro-batch."""
-        delta_commit.commit_batch(
-            self.target,
-            batch=BatchId(app, self.batches),
-            files=DataFileWriter(self.target, batch.schema).write([batch]),
-            schema=batch.schema,
-            merge_schema=True,
-        )
+        sink = Sink(self.target, app=app)
+        sink.batch = self.batches
+        sink.repeat(pa.Table.from_batches([batch]))
         self.batches += 1
 
     def promotion(self, fields: Mapping[str, str | None] | list[str], **options: str) -> Promotion:

@@ -46,7 +46,7 @@ from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import open_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.state.spark_offsets import committed_offset
+from airflow_cloudfiles.engine.state.position import Position, position
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.access import Access
 
@@ -101,6 +101,7 @@ class Intake:
         self._queue: MessageQueue | None = None
         self._has_listed = False
         self._is_checked = False
+        self._position: Position | None = None
 
     @classmethod
     def open(  # noqa: PLR0913 - the arguments of a stream
@@ -274,15 +275,28 @@ class Intake:
         return self.files.known_head()
 
     def committed(self) -> Offset:
-        """Give the position up to which Spark has committed, from its own checkpoint.
+        """Give the position up to which the stream is committed.
 
         Returns:
             The end of the last committed batch; `START` when none was committed.
 
         Raises:
-            CorruptedStateError: Spark's checkpoint cannot be understood.
+            CorruptedStateError: The state cannot be understood.
         """
-        return committed_offset(self.state)
+        return self._committed().end
+
+    def begin_at(self, committed: Position) -> None:
+        """Take a position for the one that is committed, which the caller has read.
+
+        For a job, which alone commits as long as it has its lock. `committed` does not ask again.
+
+        Args:
+            committed: What `position` gave under the lock.
+        """
+        self._position = committed
+
+    def _committed(self) -> Position:
+        return self._position or position(self.state, self.plans)
 
     def check(self) -> None:
         """Refuse a state that has lost entries of its file log; checks once.
@@ -293,7 +307,7 @@ class Intake:
             CorruptedStateError: Entries are missing.
         """
         if not self._is_checked:
-            check_whole(self.state, self.files, self.plans)
+            check_whole(self.state, self.files, self.plans, self._position)
             self._is_checked = True
 
     def outstanding(self, *, up_to: Offset | None = None) -> Backlog:
@@ -308,7 +322,7 @@ class Intake:
         start, end = self.committed(), up_to or self.head()
         if start > end:
             raise CorruptedStateError(
-                f"Spark's checkpoint in {printable_path(self.state.uri)} has committed up to "
+                f"The stream in {printable_path(self.state.uri)} has committed up to "
                 f"{start.to_json()}, but the file log ends at {end.to_json()}. They do not belong "
                 f"together. Restore the checkpoint location as a whole from a backup."
             )
@@ -329,15 +343,22 @@ class Intake:
         sample = tuple(printable_path(file.path) for file in first)
         return Backlog(files, size, start.entry, end.entry - 1, sample)
 
-    def has_outstanding(self, *, up_to: Offset | None = None) -> bool:
-        """Whether something is recorded and not yet committed; discovers nothing.
+    def has_work(self, *, up_to: Offset | None = None) -> bool:
+        """Whether a batch is planned, or something is recorded, and not yet committed.
 
-        Reads no further than the first entry that is to be ingested.
+        Discovers nothing, and reads no further than the first entry that is to be ingested. What
+        another process plans meanwhile is its own to finish.
 
         Args:
-            up_to: As for `outstanding`.
+            up_to: As for `outstanding`; a planned batch counts wherever it ends.
+
+        Raises:
+            CorruptedStateError: The state cannot be understood.
         """
-        start, end = self.committed(), up_to or self.head()
+        start, plan = self.committed(), self.plans.known()
+        if plan is not None and plan.end > start:
+            return True
+        end = up_to or self.head()
         first = start.entry + 1 if start.index > 0 else start.entry
         return (start.index > 0 and start < end) or any(
             self.files.summary(number).is_ingested for number in range(first, end.entry)

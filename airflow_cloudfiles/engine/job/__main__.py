@@ -6,6 +6,7 @@ either way the report is beside the state.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -18,24 +19,35 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != _ARGUMENTS:
         print("usage: python -m airflow_cloudfiles.engine.job STATE_URI RUN_ID", file=sys.stderr)  # noqa: T201
         return 2
+    if not __package__:
+        # spark-submit runs this file as a script, with its folder in front of everything.
+        sys.path.pop(0)
+    from airflow_cloudfiles.engine.job.spark_command import LAUNCHED  # noqa: PLC0415
+    from airflow_cloudfiles.engine.spark.preload import hide_pandas  # noqa: PLC0415
+
+    is_local = os.environ.get(LAUNCHED) == "local"
+    if is_local:
+        hide_pandas()
+    gc.disable()  # of what is imported nothing is garbage
+    from airflow_cloudfiles.engine import crashpoints  # noqa: PLC0415
+    from airflow_cloudfiles.engine.job import forked_python  # noqa: PLC0415
+    from airflow_cloudfiles.engine.job import run as job  # noqa: PLC0415
+    from airflow_cloudfiles.engine.job.spec import RUNS_PREFIX, JobSpec  # noqa: PLC0415
+    from airflow_cloudfiles.engine.storage import open_store  # noqa: PLC0415
+
+    gc.freeze()  # pages that the collector does not touch stay shared
+    gc.enable()
+    python = forked_python.fork_early() if is_local else None
     logging.basicConfig(
         level=os.environ.get("CLOUDFILES_LOG_LEVEL", "INFO"),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    if not __package__:
-        # spark-submit runs this file as a script, with its folder in front of everything.
-        sys.path.pop(0)
-    from airflow_cloudfiles.engine import crashpoints  # noqa: PLC0415
-    from airflow_cloudfiles.engine.job import run as job  # noqa: PLC0415
-    from airflow_cloudfiles.engine.job.spec import RUNS_PREFIX, JobSpec  # noqa: PLC0415
-    from airflow_cloudfiles.engine.storage import open_store  # noqa: PLC0415
-
     crashpoints.be_the_driver()
     state, run_id = arguments[1:]
     spec = JobSpec.from_json(open_store(state).get(f"{RUNS_PREFIX}/{run_id}.json"))
-    report = job.run(spec)
+    report = job.run(spec, python)
     return 0 if report["outcome"] == "succeeded" else 1
 
 

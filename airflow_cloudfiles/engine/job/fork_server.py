@@ -2,19 +2,24 @@
 
 Spark starts seven kinds of Python process in one run, one after another, and each imports PySpark,
 Arrow and this package. The fork server is one process that has imported them: what Spark starts in
-place of Python (`fork_launcher`) has it fork. It belongs to one run: its standard input is held
-open by the driver, and when that ends, the server kills what it has forked and ends too.
+place of Python (`fork_launcher`) has it fork. It belongs to one run: its standard input is a socket
+that the driver holds open. The driver sends the socket there that launchers connect to; when it
+ends, the server kills what it has forked and ends too.
 
 What is forked takes over three streams, the environment, the folder and the arguments of the
 process that asked. It keeps the hash seed, `sys.path` (behind `PYTHONPATH`) and all modules of the
 server. So the server has them from the Python that Spark would have started, and it forks before
 any thread is started: of a thread, a fork has only what it happened to hold.
 
+What is forked does not take its interpreter apart at its end. That would write to each object it
+has, and so copy all the memory that it shares, when all of a run end at once.
+
 What of PySpark's protocol is relied on: docs/decisions/0068-fork-server.md.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import json
@@ -25,17 +30,32 @@ import signal
 import socket
 import sys
 import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 from airflow_cloudfiles.engine.job.fork_launcher import FORKED, NUMBER_BYTES, REFUSED
-from airflow_cloudfiles.engine.spark.preload import DAEMON, WORKERS, has_one_thread, preload
+from airflow_cloudfiles.engine.spark.preload import (
+    DAEMON,
+    WORKERS,
+    has_one_thread,
+    hide_pandas,
+    preload,
+)
 
+LISTEN = b"L"
+"""What the driver sends with the socket that launchers connect to."""
+NAME = "fork-server"
+"""Of its process, and of what it forks (`/proc/<pid>/comm`): the command line is the driver's."""
 _REQUEST_SECONDS = 10.0
 """How long a launcher may take to send its request."""
 _OWNER = 0
 _STREAMS = 3
 _MOST_BYTES = 1 << 16
+_INFERENCE = "airflow_cloudfiles.engine.inference.workers"
+"""What the driver itself has forked (`inference.workers.WORKER`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +106,12 @@ class _Server:
                 self._reap()
             if _OWNER in ready and not os.read(_OWNER, 4096):
                 for pid in self._running:
-                    _signal(pid, signal.SIGKILL)
+                    signal_group(pid, signal.SIGKILL)
                 return None
             for pid in [pid for pid, each in self._launchers.items() if each in ready]:
                 # Spark has killed the launcher, and means the process.
                 self._launchers.pop(pid).close()
-                _signal(pid, signal.SIGTERM)
+                signal_group(pid, signal.SIGTERM)
             if self._listener in ready and (request := self._answer()) is not None:
                 return request
 
@@ -101,8 +121,8 @@ class _Server:
         streams: list[int] = []
         pid = -1
         try:
-            request = _received(connection)
-            streams = request.streams
+            asked, streams = received(connection)
+            request = request_of(asked, streams)
             if not is_known(request.arguments):
                 connection.sendall(REFUSED)
             elif (pid := os.fork()) == 0:
@@ -111,7 +131,7 @@ class _Server:
             else:
                 self._running.add(pid)
                 self._launchers[pid] = connection
-                connection.sendall(FORKED + pid.to_bytes(NUMBER_BYTES, "big"))
+                connection.sendall(FORKED)
         except (OSError, ValueError, KeyError, TypeError) as error:
             print(f"The fork server cannot answer: {error}", file=sys.stderr)  # noqa: T201
         finally:
@@ -142,26 +162,23 @@ class _Server:
             self._running.discard(pid)
             launcher = self._launchers.pop(pid, None)
             if launcher is not None:
+                code = os.waitstatus_to_exitcode(status)
                 with launcher, contextlib.suppress(OSError):
-                    launcher.sendall(status.to_bytes(NUMBER_BYTES, "big"))
+                    launcher.sendall(b"%d\n" % (code if code >= 0 else 128 - code))
 
 
 def is_known(arguments: list[str]) -> bool:
-    """Whether a command of Python is one that Spark runs for a Python data source."""
+    """Whether a command is one that Spark runs for a Python data source, or one of inference."""
     match arguments:
-        case ["-m", module] if module in WORKERS:
+        case ["-m", module] if module in WORKERS or module == _INFERENCE:
             return True
         case ["-m", module, workers] if module == DAEMON and workers in WORKERS:
             return True
     return False
 
 
-def run(request: Request) -> int:
-    """Become, in a forked process, what was asked for.
-
-    Returns:
-        Its exit code, where it does not end by itself.
-    """
+def take_over(request: Request) -> None:
+    """Take the streams, the environment and the folder of whoever asked, in a forked process."""
     for number, stream in enumerate(request.streams):
         os.dup2(stream, number)
     for stream in request.streams:
@@ -170,6 +187,15 @@ def run(request: Request) -> int:
     os.environ.update(request.environment)
     time.tzset()
     os.chdir(request.folder)
+
+
+def run(request: Request) -> int:
+    """Become, in a forked process, what was asked for.
+
+    Returns:
+        Its exit code, where it does not end by itself.
+    """
+    take_over(request)
     sys.path[:0] = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
     _, module, *arguments = request.arguments
     sys.argv = [module, *arguments]
@@ -181,19 +207,63 @@ def run(request: Request) -> int:
     return 0
 
 
+def become(control: socket.socket) -> NoReturn:
+    """Be the server, in this process, to its end.
+
+    Args:
+        control: What the driver sends on, and closes when it ends.
+    """
+    os.dup2(control.fileno(), _OWNER)
+    control.close()
+    finish(main)
+
+
 def main() -> int:
-    """Preload, then fork until standard input ends."""
+    """Wait to be asked, preload, then fork until standard input ends.
+
+    Returns:
+        The exit code.
+    """
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(NAME, encoding="ascii")
+    with socket.socket(fileno=os.dup(_OWNER)) as control:
+        asked, listeners, _, _ = socket.recv_fds(control, len(LISTEN), 1)
+    if not asked:
+        return 0
+    hide_pandas()
     preload()
     if not has_one_thread():
         print("The fork server ends: a library has started threads.", file=sys.stderr)  # noqa: T201
         return 1
-    with socket.socket(fileno=int(sys.argv[1])) as listener:
+    with socket.socket(fileno=listeners[0]) as listener:
         request = _Server(listener).serve()
     return 0 if request is None else run(request)
 
 
-def _received(connection: socket.socket) -> Request:
+def finish(work: Callable[[], int]) -> NoReturn:
+    """Do the work of this process and end it, leaving its memory as it is."""
+    code = 1
+    try:
+        code = work()
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)  # noqa: T201 - as the interpreter does
+    except BaseException:  # noqa: BLE001 - as the interpreter does
+        traceback.print_exc()
+    finally:
+        atexit._run_exitfuncs()  # noqa: SLF001 - as multiprocessing does in what it forks
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+
+
+def received(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """Read what a launcher asks for.
+
+    Returns:
+        What it has sent; and its streams, as file descriptors of this process.
 
     Raises:
         ValueError: It is not a request.
@@ -205,17 +275,25 @@ def _received(connection: socket.socket) -> Request:
         end = NUMBER_BYTES + int.from_bytes(message[:NUMBER_BYTES], "big")
         while len(message) < end and (more := connection.recv(end - len(message))):
             message += more
-        asked = json.loads(message[NUMBER_BYTES:])
-        request = Request(asked["arguments"], asked["environment"], asked["folder"], streams)
+        asked: dict[str, Any] = json.loads(message[NUMBER_BYTES:])
     except BaseException:
         for each in streams:
             os.close(each)
         raise
     connection.settimeout(None)
-    return request
+    return asked, streams
 
 
-def _signal(pid: int, number: signal.Signals) -> None:
+def request_of(asked: Mapping[str, Any], streams: Sequence[int]) -> Request:
+    """The request in what a launcher has sent.
+
+    Raises:
+        KeyError: It lacks a part.
+    """
+    return Request(asked["arguments"], asked["environment"], asked["folder"], list(streams))
+
+
+def signal_group(pid: int, number: signal.Signals) -> None:
     """Signal a forked process; with its own children, when it leads a group of processes."""
     with contextlib.suppress(ProcessLookupError):
         try:
@@ -225,4 +303,4 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    finish(main)

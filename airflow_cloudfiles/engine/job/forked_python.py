@@ -2,6 +2,10 @@
 
 From a fork server of this run (`fork_server`), where that is possible; else Spark starts each by
 itself. Either way they do the same.
+
+The driver forks the server from itself when it has imported everything and done nothing
+(`fork_early`). So both share what they have imported, and the server has it at once. It waits,
+costs next to nothing in a run that needs no Spark, and imports the rest when it is asked for.
 """
 
 from __future__ import annotations
@@ -15,62 +19,110 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from airflow_cloudfiles.engine.job import fork_server
 from airflow_cloudfiles.engine.job.start_conf import FORK_SERVER, is_on
-from airflow_cloudfiles.engine.spark.preload import NO_THREADS
+from airflow_cloudfiles.engine.spark.preload import FORKABLE, has_one_thread
 
 PYTHON = "spark.pyspark.python"
-_MODULE = "airflow_cloudfiles.engine.job.fork_server"
-_ENVIRONMENT = {
-    **NO_THREADS,
-    # As Spark sets it for its Python processes: all hash alike.
-    "PYTHONHASHSEED": "0",
-    "PYTHONUNBUFFERED": "YES",
-}
 _log = logging.getLogger(__name__)
 
 
 class ForkServer:
-    """The fork server of this process, which ends with it.
-
-    It starts in the background; until it is ready, launchers wait for it.
+    """A fork server, which ends with this process.
 
     Args:
-        folder: Private to this user, for its socket and the launcher.
-
-    Attributes:
-        launcher: What Spark is to start in place of Python.
+        control: The standard input of the server is its other end.
+        process: The server, when it was not forked but started.
+        pid: Its process id.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, control: socket.socket, process: subprocess.Popen[bytes] | None, pid: int
+    ) -> None:
+        self._control = control
+        self._process = process
+        self._pid = pid
+
+    def listen(self, folder: Path) -> Path:
+        """Have it import the rest, and answer launchers; until it is ready, these wait for it.
+
+        Args:
+            folder: Private to this user, for its socket and the launcher.
+
+        Returns:
+            The launcher: what Spark is to start in place of Python.
+
+        Raises:
+            OSError: There is no socket in this folder, or the server has ended.
+        """
         address = folder / "fork-server"
-        self.launcher = folder / "python"
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(address))
             listener.listen()
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", _MODULE, str(listener.fileno())],
-                stdin=subprocess.PIPE,
-                pass_fds=[listener.fileno()],
-                env={**os.environ, **_ENVIRONMENT},
-            )
+            socket.send_fds(self._control, [fork_server.LISTEN], [listener.fileno()])
+        launcher = folder / "python"
         script = Path(__file__).with_name("fork_launcher.py")
         command = [sys.executable, "-IS", str(script), str(address), sys.executable]
-        self.launcher.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
-        self.launcher.chmod(0o700)
+        launcher.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
+        launcher.chmod(0o700)
+        return launcher
 
     def close(self) -> None:
         """End it, and what it has forked; harmless when it has ended."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process.wait()
+        if self._control.fileno() < 0:
+            return
+        self._control.close()
+        if self._process is not None:
+            self._process.wait()
+        else:
+            os.waitpid(self._pid, 0)
 
 
-def start(folder: Path, conf: Mapping[str, str]) -> ForkServer | None:
-    """Start a fork server, and have the Spark of this process use it.
+def fork_early() -> ForkServer | None:
+    """Fork a server from this process, which has imported what a driver needs, and idles.
+
+    Call it before anything is logged, opened or read: the server, and all that it forks, has what
+    this process has.
+
+    Returns:
+        The server, not listening; `None` where a process like this one cannot fork.
+    """
+    if not sys.platform.startswith("linux") or not has_one_thread():
+        return None
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        fork_server.become(theirs)
+    theirs.close()
+    return ForkServer(ours, None, pid)
+
+
+def started() -> ForkServer:
+    """Start a server that imports everything by itself.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", fork_server.__name__],
+            stdin=theirs.fileno(),
+            env={**os.environ, **FORKABLE, "PYTHONUNBUFFERED": "YES"},
+        )
+    return ForkServer(ours, process, process.pid)
+
+
+def start(
+    folder: Path, conf: Mapping[str, str], server: ForkServer | None = None
+) -> ForkServer | None:
+    """Have the Spark of this process use a fork server.
 
     Args:
-        folder: As for `ForkServer`.
+        folder: As for `ForkServer.listen`.
         conf: The Spark configuration of the run.
+        server: One that idles; default is a new one. It is closed when it is not used.
 
     Returns:
         The server; `None`, with a line in the log, where Spark starts Python by itself.
@@ -78,14 +130,17 @@ def start(folder: Path, conf: Mapping[str, str]) -> ForkServer | None:
     reason = _reason_against(conf)
     if reason is None:
         try:
-            server = ForkServer(folder)
+            server = server or started()
+            launcher = str(server.listen(folder))
         except OSError as error:
             reason = str(error)
         else:
             # The JVM looks data sources up with the Python of the driver.
-            os.environ["PYSPARK_PYTHON"] = str(server.launcher)
-            os.environ["PYSPARK_DRIVER_PYTHON"] = str(server.launcher)
+            os.environ["PYSPARK_PYTHON"] = launcher
+            os.environ["PYSPARK_DRIVER_PYTHON"] = launcher
             return server
+    if server is not None:
+        server.close()
     _log.info("Python processes are not forked: %s", reason)
     return None
 

@@ -3,7 +3,7 @@
 1. Look: what is recorded and not committed, or else what a discovery finds. Where there is nothing,
    the run ends here, and has started no Spark.
 2. Start Spark in the background. Meanwhile, resolve the schema and check the table.
-3. Start an available-now query from the source to the Delta table; the tasks read, parse and
+3. Start an available-now query from the source to the table; the tasks read, parse and
    write, so no row enters the JVM.
 4. Follow it: a line whenever something moved, at least every few seconds.
 """
@@ -12,32 +12,42 @@ from __future__ import annotations
 
 import logging
 import signal
+import tempfile
 import threading
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.delta import sink_state
-from airflow_cloudfiles.engine.delta.commit import check_target
-from airflow_cloudfiles.engine.delta.opening import open_table
-from airflow_cloudfiles.engine.delta.widening import WideningRule, widening_rule
+from airflow_cloudfiles.engine.delta.merge.commit import MERGED
+from airflow_cloudfiles.engine.delta.optimize import COMPACTED
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
-from airflow_cloudfiles.engine.files import Offset
-from airflow_cloudfiles.engine.inference.workers import local_workers
+from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.intake.opening import opened_at_once
+from airflow_cloudfiles.engine.job.connect.batch_lines import BatchLines
+from airflow_cloudfiles.engine.job.connect.query import run_on_server, start_on_server
+from airflow_cloudfiles.engine.job.query import start_query
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.job.target import check_before_run, check_target, newest_version
+from airflow_cloudfiles.engine.locks import run_lock
+from airflow_cloudfiles.engine.locks.lease import free_left_behind
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.spark import split_rows
+from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
 from airflow_cloudfiles.engine.spark.session_zone import zone_warning
-from airflow_cloudfiles.engine.spark.source import LOCK_PATIENCE_SECONDS
+from airflow_cloudfiles.engine.spark.source import AFTER_BATCH, LOCK_PATIENCE_SECONDS
+from airflow_cloudfiles.engine.spark.tables.stream_writer import FIRST_BATCH, STATE
 from airflow_cloudfiles.engine.state import progress
 from airflow_cloudfiles.engine.state.metadata import read_metadata
+from airflow_cloudfiles.engine.state.plan_log import PlanLog
+from airflow_cloudfiles.engine.state.position import position, position_of_a_job
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
-from airflow_cloudfiles.engine.storage.outage import reaching_state
+from airflow_cloudfiles.engine.storage.local import LocalStore
+from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.stream import definition, evolve_ahead
 from airflow_cloudfiles.engine.types import to_arrow
 
@@ -46,9 +56,14 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from airflow_cloudfiles.engine.inference.tasks import Workers
+    from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.stream.definition import ResolvedSchema
 
 PROGRESS_SECONDS = 10
+_END_SECONDS = 5.0
+_FEW_ENTRIES = 8
+"""Up to so many entries of the file log are counted: each may cost a request."""
+_CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
 _log = logging.getLogger(__name__)
 
 
@@ -77,41 +92,39 @@ def ingest(
     state = open_store(spec.checkpoint_location)
     lock = RunLock(state, JOB_KEY)
     lock.acquire(timeout_seconds=LOCK_PATIENCE_SECONDS)
-    with lock:
-        began = time.time()
-        before = _last_batch(spec)
-        sink_state.check_before_run(state, str(spec.target))
+    with lock, ExitStack() as reads:
+        end_reads = reads.enter_context(opened_at_once(spec.checkpoint_location, under_lock=True))
+        state = open_store(spec.checkpoint_location)
+        before = position_of_a_job(state, PlanLog(state))
+        check_before_run(state, str(spec.target))
         resolved: ResolvedSchema | None = None
         if read_metadata(state) is None:
             # A source that does not exist, or has nothing to infer from, binds no state.
-            resolved = definition.resolve_schema(options, workers=workers)
-            if resolved.created and options.discovery.include_existing_files:
-                spark.begin()  # for the files that the schema was inferred from
+            # Spark starts while the schema is inferred, for the files that it is inferred from.
+            begin = spark.begin if options.discovery.include_existing_files else None
+            resolved = definition.resolve_schema(options, workers=workers, on_found=begin)
         with closing(_opened(spec, options)) as intake:
+            intake.begin_at(before)
             found = _look(intake, options, spark)
             resolved = resolved or definition.resolve_schema(options, workers=workers)
             if found.has_work:
                 resolved = (
-                    evolve_ahead.evolve_ahead(options, intake, resolved, local_workers())
+                    evolve_ahead.evolve_ahead(options, intake, resolved, spark.local_workers())
                     or resolved
                 )
         spec = replace(spec, batch={"last_entry": found.last_entry})
         report["schema_version"] = resolved.version
         columns = resolved.full_schema(options.rescued_data_column)
         zone = zone_warning(columns, options, spec.spark_conf.get(SESSION_ZONE))
-        check_target(
-            str(spec.target),
-            to_arrow(columns),
-            merge_schema=spec.merge_schema,
-            widening=_widening(spec),
-        )
+        check_target(spec, to_arrow(columns))
+        end_reads()
         try:
             if found.has_work:
-                _query(spark, spec, durations)
+                _query(spark, spec, durations, before.batch, is_one_batch=found.is_one_batch)
             else:
                 _log.info("Nothing is new: no Spark is started")
         finally:
-            _add_counts(report, spec, before, began)
+            _add_counts(report, spec, before.batch, found)
             noticed = filter(None, (*resolved.warnings, zone))
             report["warnings"] = [*noticed, *report.get("warnings", [])]
 
@@ -123,10 +136,14 @@ class _Found:
     Attributes:
         last_entry: Last entry of the file log that it ingests; -1 for none.
         has_work: Whether there is anything to ingest, or a planned batch to finish.
+        is_one_batch: Whether it is little enough for one micro-batch.
+        discovered: What its discovery did (`Discovered.to_json`); `None` where it made none.
     """
 
     last_entry: int
     has_work: bool
+    is_one_batch: bool
+    discovered: dict[str, Any] | None = None
 
 
 def _opened(spec: JobSpec, options: CloudFilesOptions) -> Intake:
@@ -142,62 +159,104 @@ def _opened(spec: JobSpec, options: CloudFilesOptions) -> Intake:
 
 def _look(intake: Intake, options: CloudFilesOptions, spark: SparkStart) -> _Found:
     """Discover, unless the run was given what to ingest; start Spark as soon as there is work."""
+    intake.check()
     given = options.up_to_entry
-    if _has_work(intake, given):
+    known = intake.known_head() if given is None else Offset(given + 1, 0)
+    if given is None and known == START:
+        known = intake.head()
+    has_work = intake.has_work(up_to=known)
+    if has_work:
         spark.begin()
     if given is not None:
-        return _Found(given, _has_work(intake, given))
-    found = intake.discover(on_recorded=spark.begin)
-    progress.note_discovery(intake.state, found.to_json())
-    last = intake.files.latest()
-    return _Found(last, _has_work(intake, last))
+        return _Found(given, has_work, has_work and _is_one_batch(intake, options, known))
+    found = intake.discover(on_recorded=spark.begin).to_json()
+    progress.note_discovery(intake.state, found)
+    head = intake.known_head()
+    has_work = has_work or (head > known and intake.has_work(up_to=head))
+    is_one_batch = has_work and _is_one_batch(intake, options, head)
+    return _Found(head.entry - 1, has_work, is_one_batch, found)
 
 
-def _has_work(intake: Intake, last_entry: int | None) -> bool:
-    """Whether files are recorded and not committed, or a batch is planned and not committed."""
-    plan = intake.plans.latest()
-    if plan is not None and plan.end > intake.committed():
-        return True
-    up_to = None if last_entry is None else Offset(last_entry + 1, 0)
-    return intake.has_outstanding(up_to=up_to)
+def _is_one_batch(intake: Intake, options: CloudFilesOptions, end: Offset) -> bool:
+    """Whether the read limits let one micro-batch have everything that is recorded up to here."""
+    if end.entry - intake.committed().entry > _FEW_ENTRIES:
+        return False
+    left, limit = intake.outstanding(up_to=end), options.read_limit
+    most_bytes = left.bytes if limit.max_bytes is None else limit.max_bytes
+    return left.files <= (limit.max_files or left.files) and left.bytes <= most_bytes
 
 
-def _query(spark: SparkStart, spec: JobSpec, durations: dict[str, float]) -> None:
-    """Run the query to its end."""
+def _query(
+    spark: SparkStart,
+    spec: JobSpec,
+    durations: dict[str, float],
+    before: int,
+    *,
+    is_one_batch: bool,
+) -> None:
+    """Run the query to its end; `before` is the last committed batch."""
     clock = time.monotonic()
-    session = spark.session()
+    session = spark.session(is_one_batch=is_one_batch)
     durations["spark_start_seconds"] = round(time.monotonic() - clock, 3)
     clock = time.monotonic()
     try:
-        _follow(start(session, spec), spec)
+        if spark.is_elsewhere:
+            run_on_server(
+                partial(start_on_server, session, spec, spark.temporary),
+                partial(_follow, spec=spec, lines=BatchLines(spec, before + 1)),
+                spec,
+                before,
+            )
+        else:
+            _follow(start(session, spec, after_batch=before), spec)
     finally:
         durations["query_seconds"] = round(time.monotonic() - clock, 3)
         spark.stop_session()
+        _free_run_lock(open_store(spec.checkpoint_location))
 
 
-def _widening(spec: JobSpec) -> WideningRule | None:
-    """Whether the sink may rewrite the table."""
-    return widening_rule(spec.table_options, default=False)
+def _free_run_lock(state: ObjectStore) -> None:
+    """Free the lock of the planning process, which Spark ends before it can do so itself.
+
+    The operating system does that on a disk. In an object store, the next run would have to wait
+    for the lease to lapse, on another machine than this one.
+    """
+    if isinstance(state, LocalStore | MemoryStore):
+        return
+    try:
+        free_left_behind(state, run_lock.KEY, patience_seconds=_END_SECONDS)
+    except OSError as failure:
+        _log.warning("The run lock was not released, and expires by itself: %s", failure)
 
 
-def start(spark: SparkSession, spec: JobSpec) -> StreamingQuery:
-    """Start the available-now query of a run; its rows never enter the JVM."""
-    token = split_rows.new_token()
-    options = {**spec.source_options(), split_rows.SPLIT_TOKEN: token}
-    reader = spark.readStream.format("cloudFiles").options(**options)
-    writer = (
-        reader.load(spec.source)
-        .writeStream.format("deltalake")
-        # With its scheme, so that Spark's checkpoint is where the rest of the state is, whatever
-        # file system is Hadoop's default.
-        .option("checkpointLocation", normalize_uri(spec.checkpoint_location))
-        .options(**spec.sink_options(), **{split_rows.SPLIT_TOKEN: token})
-        .trigger(availableNow=True)
+def start(spark: SparkSession, spec: JobSpec, *, after_batch: int = -1) -> StreamingQuery:
+    """Start the available-now query of a run; its rows never enter the JVM.
+
+    Spark keeps its checkpoint of the query in an empty folder of this process, which is removed at
+    its end: the state has all that is in it.
+
+    Args:
+        spark: The session, with `cloudFiles` registered.
+        spec: The run.
+        after_batch: The last committed batch of the stream; -1 for none.
+    """
+    # A cluster's configuration may name a class that writes to its object store only.
+    spark.conf.unset(_CHECKPOINT_FILES)
+    checkpoint = tempfile.mkdtemp(prefix="checkpoint-", dir=handoff.process_folder())
+    return start_query(
+        spark,
+        spec,
+        # With its scheme, whatever file system is Hadoop's default.
+        f"file:{checkpoint}",
+        of_source={AFTER_BATCH: str(after_batch)},
+        of_sink={
+            STATE: normalize_uri(spec.checkpoint_location),
+            FIRST_BATCH: str(after_batch + 1),
+        },
     )
-    return writer.start(str(spec.target))
 
 
-def _follow(query: StreamingQuery, spec: JobSpec) -> None:
+def _follow(query: StreamingQuery, spec: JobSpec, lines: BatchLines | None = None) -> None:
     """Wait for the end, saying how far it is; a termination signal stops the query cleanly."""
     stopped: list[int] = []
 
@@ -208,18 +267,18 @@ def _follow(query: StreamingQuery, spec: JobSpec) -> None:
 
     signal.signal(signal.SIGTERM, stop)
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
-    opened = Intake.open(
-        source=spec.source,
-        format=spec.format,
-        checkpoint_location=spec.checkpoint_location,
-        discovery=options.discovery,
-    )
     try:
-        with closing(opened) as intake:
+        if query.awaitTermination(PROGRESS_SECONDS):
+            return
+        with closing(_opened(spec, options)) as intake:
             while not query.awaitTermination(PROGRESS_SECONDS):
+                if lines is not None:
+                    lines.log_new()
                 left = intake.outstanding()
                 _log.info("Still to ingest: %s files, %s bytes", left.files, left.bytes)
     finally:
+        if lines is not None:
+            lines.log_new()
         if stopped:
             raise RunFailedError(
                 f"The run was stopped by signal {stopped[0]}. What was committed stays; run again "
@@ -227,21 +286,13 @@ def _follow(query: StreamingQuery, spec: JobSpec) -> None:
             )
 
 
-def _last_batch(spec: JobSpec) -> int:
-    """The last micro-batch that Spark has committed; -1 before the first."""
-    store = open_store(spec.checkpoint_location)
-    with reaching_state(store):
-        names = [file.path.rpartition("/")[2] for file in store.list("commits/")]
-    return max((int(name) for name in names if name.isdigit()), default=-1)
-
-
-def _add_counts(report: dict[str, Any], spec: JobSpec, before: int, began: float) -> None:
+def _add_counts(report: dict[str, Any], spec: JobSpec, before: int, found: _Found) -> None:
     """Put what was committed into the report; a run is not failed by its bookkeeping."""
     try:
-        report |= _summary(spec, before)
-        found = progress.discovery_since(open_store(spec.checkpoint_location), began)
-        report["discovery"] = found
-        report["warnings"] += _discovery_warnings(found or {})
+        last = position(open_store(spec.checkpoint_location)).batch if found.has_work else before
+        report |= _summary(spec, range(before + 1, last + 1))
+        report["discovery"] = found.discovered
+        report["warnings"] += _discovery_warnings(found.discovered or {})
     except (CloudFilesError, OSError, ValueError) as error:
         _log.warning("The counts of this run cannot be read: %s", error)
 
@@ -264,14 +315,13 @@ def _discovery_warnings(found: dict[str, Any]) -> list[str]:
     return warnings
 
 
-def _summary(spec: JobSpec, before: int) -> dict[str, Any]:
+def _summary(spec: JobSpec, batches: range) -> dict[str, Any]:
     """Add up what the micro-batches of this run noted."""
-    done = progress.notes(spec.checkpoint_location, range(before + 1, _last_batch(spec) + 1))
+    done = progress.notes(spec.checkpoint_location, batches)
     total: dict[str, int] = {}
     for batch in done:
         for key, value in batch.counts.items():
             total[key] = total.get(key, 0) + value
-    table = open_table(str(spec.target))
     return {
         "source": normalize_uri(spec.source),
         "target": normalize_uri(str(spec.target)),
@@ -281,9 +331,10 @@ def _summary(spec: JobSpec, before: int) -> dict[str, Any]:
         "rescued_rows": total.get("rescued_rows", 0),
         "corrupt_records": total.get("corrupt_records", 0),
         "dropped_records": total.get("dropped_records", 0),
+        **{name: total[name] for name in (*MERGED, *COMPACTED) if name in total},
         "batches": len(done),
         "batches_recovered": sum(not batch.is_new for batch in done),
-        "target_version": table.version() if table else None,
+        "target_version": newest_version(str(spec.target)),
         "warnings": _batch_warnings(spec, total),
     }
 

@@ -58,9 +58,11 @@ class Jvm:
 
     def __init__(self, folder: Path, conf: Mapping[str, str]) -> None:
         self._info = folder / "jvm"
+        self._is_used = False
         flags = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
         given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
-        command, self._archive = _command([*flags, *shlex.split(given)], folder, conf)
+        arguments = [*flags, *shlex.split(given)]
+        command, self._archive = command_line(arguments, {_FOLDER: str(folder)}, conf)
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -91,6 +93,7 @@ class Jvm:
         length = int.from_bytes(content[4:8], "big")
         os.environ[_PORT] = str(int.from_bytes(content[:4], "big"))
         os.environ[_SECRET] = content[8 : 8 + length].decode("utf-8")
+        self._is_used = True
 
     def forget(self) -> None:
         """Take back what `connect` has put into the environment, for later JVMs."""
@@ -104,7 +107,10 @@ class Jvm:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
         if self._archive is not None and self._archive.is_wanted:
-            self._archive.keep(self._process)
+            if self._is_used:
+                self._archive.keep(self._process)
+            else:  # it has not loaded what a run needs
+                self._archive.leave_to_next()
 
 
 def _ignore_interrupts() -> None:
@@ -112,12 +118,27 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _command(
-    arguments: Sequence[str], folder: Path, conf: Mapping[str, str]
+def command_line(
+    arguments: Sequence[str],
+    stands_for: Mapping[str, str],
+    conf: Mapping[str, str],
+    use: Sequence[str] = (),
 ) -> tuple[list[str], Archive | None]:
-    """The command that starts the JVM, and the archive of its classes."""
+    """The command that starts a JVM with Spark.
+
+    Args:
+        arguments: As `spark-submit` takes them.
+        stands_for: What differs from run to run, by the word that stands for it in the command
+            line that is kept. Either may be in the arguments.
+        conf: The Spark configuration.
+        use: Names what the JVM is for, where that has classes of its own.
+
+    Returns:
+        The command; and the archive of its classes, where it has one.
+    """
     home = spark_home()
-    submit = [str(home / "bin" / "spark-submit"), *arguments]
+    whole = [_replaced(word, stands_for) for word in arguments]
+    submit = [str(home / "bin" / "spark-submit"), *whole]
     if "SPARK_CONF_DIR" in os.environ or (home / "conf").exists() or "SPARK_TESTING" in os.environ:
         return submit, None
     try:
@@ -126,22 +147,35 @@ def _command(
     except (OSError, LedgerAccessError):
         return submit, None
     java = Path(find_java(), "bin", "java")
-    software = _software(java, home)
-    template = [word.replace(str(folder), _FOLDER) for word in arguments]
-    kept = cache / f"{_hashed([software, template, _variables()])}{_LINE}"
+    kind = [*software(java, home), *use]
+    template = [
+        _replaced(word, {value: name for name, value in stands_for.items()}) for word in arguments
+    ]
+    kept = cache / f"{_hashed([kind, template, _variables()])}{_LINE}"
     words = _kept(kept) or _launched(java, home, template, kept)
     if words is None:
         return submit, None
-    archive = Archive(cache, _hashed([software, _class_words(words)]), conf)
-    words = [word.replace(_FOLDER, str(folder)) for word in words]
+    archive = Archive(cache, _hashed([kind, _class_words(words)]), conf)
+    words = [_replaced(word, stands_for) for word in words]
     return [words[0], *archive.options(words), *words[1:]], archive
 
 
-def _software(java: Path, home: Path) -> list[object]:
-    """Which Java, and which Spark."""
-    status = java.resolve().stat()
-    identity = [str(java.resolve()), status.st_size, status.st_mtime_ns]
-    return [*identity, str(home), metadata.version("pyspark")]
+def _replaced(word: str, by: Mapping[str, str]) -> str:
+    for old, new in by.items():
+        word = word.replace(old, new)
+    return word
+
+
+def software(java: Path, home: Path) -> list[object]:
+    """Which Spark, and which Java."""
+    found = java.resolve()
+    identity: list[object] = [str(home), metadata.version("pyspark"), str(found)]
+    # An archive fits only the archive of Java's own classes that it was made with.
+    for path in (found, found.parents[1] / "lib" / "server" / "classes.jsa"):
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            identity += [status.st_size, status.st_mtime_ns]
+    return identity
 
 
 def _variables() -> list[tuple[str, str]]:

@@ -49,6 +49,7 @@ class Archive:
         self._draft = folder / f"{key}.draft.jsa"
         self._is_on = is_on(conf, JVM_ARCHIVE)
         self._lock = FileLock(str(folder / f"{key}.lock"))
+        self._failures = 0
         self.is_wanted = False
 
     def options(self, command: Sequence[str]) -> list[str]:
@@ -76,6 +77,7 @@ class Archive:
             return []
         self.is_wanted = True
         # Until it is made, it counts as failed: the process may be killed while it makes it.
+        self._failures = failures
         self._write({"failures": failures + 1})
         return [f"-XX:ArchiveClassesAtExit={self._draft}", *_QUIET]
 
@@ -100,6 +102,12 @@ class Archive:
         finally:
             self._draft.unlink(missing_ok=True)
             self._lock.release()
+
+    def leave_to_next(self) -> None:
+        """Make none of this JVM, which has hardly begun; the next run does. This is no failure."""
+        self.is_wanted = False
+        self._write({"failures": self._failures})
+        self._lock.release()
 
     def _identity(self) -> list[int] | None:
         """What tells the archive from another file of its name."""

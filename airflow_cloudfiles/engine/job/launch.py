@@ -12,10 +12,16 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any, Protocol, Self
 
-from airflow_cloudfiles.engine.errors import RunError, RunFailedError, from_record
+from airflow_cloudfiles.engine.errors import (
+    CloudFilesError,
+    RunError,
+    RunFailedError,
+    from_record,
+)
+from airflow_cloudfiles.engine.job.connect.server import SparkConnect
 from airflow_cloudfiles.engine.job.spark_command import (
     JOB_MODULE,
     How,
@@ -31,12 +37,68 @@ from airflow_cloudfiles.engine.storage import (
     open_store,
 )
 from airflow_cloudfiles.engine.storage.access import Access, to_environment
+from airflow_cloudfiles.engine.storage.fetched_ahead import side_by_side
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 
-__all__ = ["JobSpec", "LocalPython", "LocalSpark", "Run", "SparkSubmit", "launch"]
+__all__ = [
+    "JobSpec",
+    "LocalPython",
+    "LocalSpark",
+    "Run",
+    "SparkConnect",
+    "SparkSubmit",
+    "launch",
+]
 
+_SPARK_REMOTE = "SPARK_REMOTE"
+"""With it in its environment, the PySpark of a driver would use that server instead of a JVM."""
 TAIL_LINES = 60
 """How many of the driver's last lines an error without a report shows."""
+
+
+class _Driver(Protocol):
+    """The process of a driver, as a run follows it. Leaving its context waits for its end."""
+
+    pid: int
+    stdout: IO[str]
+    returncode: int | None
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def kill(self) -> None:
+        """End it and everything it started; harmless when it has ended."""
+
+    def lost(self) -> CloudFilesError | None:
+        """Why it ended without a word, if that is known."""
+
+
+class _Supervised:
+    """A driver under a supervisor, which ends it when its own standard input ends."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.pid = process.pid
+        assert process.stdout is not None  # noqa: S101 - it was asked for
+        self.stdout: IO[str] = process.stdout
+        self.returncode: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self.stdout.close()
+        self.returncode = self._process.wait()
+
+    def kill(self) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def lost(self) -> CloudFilesError | None:
+        return None
 
 
 class Run:
@@ -45,7 +107,7 @@ class Run:
     def __init__(
         self,
         spec: JobSpec,
-        process: subprocess.Popen[str],
+        process: _Driver,
         on_log: Callable[[str], None],
         state: ObjectStore,
     ) -> None:
@@ -58,7 +120,7 @@ class Run:
 
     @property
     def pid(self) -> int:
-        """Process id of the supervisor."""
+        """Process id of the supervisor; of the warm Spark, for a driver that it has forked."""
         return self._process.pid
 
     def wait(self) -> dict[str, Any]:
@@ -69,12 +131,15 @@ class Run:
                 it left no report.
         """
         with self._process:
-            for line in self._process.stdout or ():
+            for line in self._process.stdout:
                 self._tail.append(line.rstrip("\n"))
                 self._on_log(line.rstrip("\n"))
         code = self._process.returncode
         report = self._report()
         if report is None:
+            lost = None if self._killed else self._process.lost()
+            if lost is not None:
+                raise lost
             how = "was killed" if self._killed else f"ended with exit code {code}"
             tail = "\n".join(self._tail)
             raise RunFailedError(
@@ -88,8 +153,7 @@ class Run:
     def kill(self) -> None:
         """End the driver and everything it started; harmless when it has ended."""
         self._killed = True
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        self._process.kill()
 
     def _report(self) -> dict[str, Any] | None:
         try:
@@ -108,7 +172,7 @@ def launch(
 
     Args:
         spec: What to do.
-        how: `LocalSpark`, `SparkSubmit` or `LocalPython`.
+        how: `LocalSpark`, `SparkSubmit`, `SparkConnect` or `LocalPython`.
         on_log: Called with every line the driver prints, in the thread that calls `wait`.
         access: How source, state and target are reached, for this process and for the driver,
             which gets it in its environment. The executors of a cluster, and a driver that is
@@ -123,11 +187,37 @@ def launch(
     store = open_store(spec.checkpoint_location, access)
     command = how.command(normalize_uri(spec.checkpoint_location), spec.run_id)
     environment = {**os.environ, **how.environment(), "PYTHONUNBUFFERED": "1"}
+    environment.pop(_SPARK_REMOTE, None)
     if access is not None:
         environment |= to_environment(access)
     with reaching_state(store):
-        store.delete(spec.report_key)
-        store.put(spec.spec_key, spec.to_json().encode())
+        side_by_side(
+            store,
+            lambda: store.delete(spec.report_key),
+            lambda: store.put(spec.spec_key, spec.to_json().encode()),
+        )
+    driver = _warm(spec, how, command, environment, on_log) or _supervised(command, environment)
+    return Run(spec, driver, on_log, store)
+
+
+def _warm(
+    spec: JobSpec,
+    how: How,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    on_log: Callable[[str], None],
+) -> _Driver | None:
+    """A driver that a warm Spark has forked; `None` where the run is to have a Spark of its own."""
+    if not isinstance(how, LocalSpark) or how.keep_warm is None or spec.kind != "ingest":
+        return None
+    from airflow_cloudfiles.engine.job.warm import client  # noqa: PLC0415 - few runs need it
+
+    # What is behind `python -m`.
+    return client.begin(spec, how, command[2:], environment, on_log)
+
+
+def _supervised(command: Sequence[str], environment: Mapping[str, str]) -> _Driver:
+    """A driver in a process of its own, which ends when this one does."""
     try:
         process = subprocess.Popen(
             [sys.executable, "-m", f"{JOB_MODULE}.supervisor", "--", *command],
@@ -140,4 +230,4 @@ def launch(
         )
     except OSError as error:
         raise RunError(f"{command[0]} cannot be started: {error}.") from error
-    return Run(spec, process, on_log, store)
+    return _Supervised(process)

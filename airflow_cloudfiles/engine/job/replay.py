@@ -35,8 +35,8 @@ from airflow_cloudfiles.engine.ledger.soundness import check_whole
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
+from airflow_cloudfiles.engine.state.position import position
 from airflow_cloudfiles.engine.state.sink_log import Decision, SinkLog, SinkRecord
-from airflow_cloudfiles.engine.state.spark_offsets import last_committed_batch
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 
 _log = logging.getLogger(__name__)
@@ -136,15 +136,26 @@ class _Replay:
         known = [
             -1 if record is None else record.batch,
             -1 if decision is None else decision.last,
+            self._planned(),
         ]
-        committed = last_committed_batch(self.state)
-        last = max(*known, -1 if committed is None else committed)
+        last = max(*known, position(self.state, self.plans).batch)
         if not 0 <= self.first <= last:
             raise OptionError(
                 f"There is no committed batch {self.first} in {printable_path(self.state.uri)}: "
                 + (f"the newest is {last}." if last >= 0 else "nothing was committed yet.")
             )
         return last
+
+    def _planned(self) -> int:
+        """The newest batch that must have been committed, should its record be lost.
+
+        It is the one before the newest that is planned; or that one, if the table has seen it.
+        """
+        latest = self.plans.latest()
+        if latest is None:
+            return -1
+        seen = self._lineage().transaction
+        return latest.number - (seen is None or seen < latest.number)
 
     def _lineage(self) -> Lineage:
         return lineage(open_to_write(self.target), self.target, self.app_id)

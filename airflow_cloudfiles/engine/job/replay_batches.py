@@ -15,14 +15,20 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.delta.commit import commit_batch
+from airflow_cloudfiles.engine.delta.commit import check_target, commit_batch
+from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
+from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
 from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.delta.schema import schema_of
 from airflow_cloudfiles.engine.delta.widening import widening_rule
+from airflow_cloudfiles.engine.delta.write.creation import NewTable
+from airflow_cloudfiles.engine.delta.write.evolve import Evolution
+from airflow_cloudfiles.engine.delta.write.rows import TableWrite
 from airflow_cloudfiles.engine.errors import (
     CorruptedStateError,
     FileMissingError,
     FileUnreachableError,
+    OptionError,
     SchemaInferenceError,
     UnknownFieldException,
 )
@@ -31,7 +37,8 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.fetch import packed
 from airflow_cloudfiles.engine.reading.splits import BatchContext, Split
 from airflow_cloudfiles.engine.schema.log import SchemaLog
-from airflow_cloudfiles.engine.spark.sink import TaskWritten, write_splits
+from airflow_cloudfiles.engine.spark.tables.delta_writer import write_splits
+from airflow_cloudfiles.engine.spark.tables.stream_writer import TaskWritten, lead_of
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream import definition
 from airflow_cloudfiles.engine.types import to_arrow
@@ -71,6 +78,16 @@ class BatchReader:
         self._files = files
         self._plans = plans
         self._options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
+        self._evolution = Evolution(
+            merge_schema=spec.merge_schema,
+            widening=widening_rule(spec.table_options, default=False),
+        )
+        self._merge = MergeRule.of(spec.table_options)
+        if self._merge is not None and self._merge.order_by is None:
+            raise OptionError(
+                "Batches of a merge without mergeOrderBy cannot be replayed: they would replace "
+                "rows that later batches have merged. Give --option mergeOrderBy=COLUMN."
+            )
         self._place = locate(spec.source, state)
         self._source = open_store(self._place.root)
 
@@ -124,13 +141,21 @@ class BatchReader:
             SinkError: The table does not take it.
         """
         written, schema = self._written_at_last(self._plan(batch.number))
-        committed = commit_batch(
+        lead = lead_of(written)
+        layout = None if lead is None else lead.layout
+        commit = (
+            partial(merge_batch, rule=self._merge)
+            if self._merge
+            else partial(commit_batch, layout=layout)
+        )
+        committed = commit(
             str(self._spec.target),
             batch=batch,
             files=[file for each in written for file in each.files],
             schema=schema,
-            merge_schema=self._spec.merge_schema,
-            widening=widening_rule(self._spec.table_options, default=False),
+            merge_schema=self._evolution.merge_schema,
+            widening=self._evolution.widening,
+            new=NewTable.of(self._spec.table_options),
         )
         return committed, sum(each.counts.get("rows", 0) for each in written)
 
@@ -156,8 +181,21 @@ class BatchReader:
         can_cut = context.options.format_options.can_split()
         ranges = packed(self._source, files, parallelism=workers, can_cut=can_cut)
         splits = [Split(context, each) for each in ranges]
-        write = partial(write_splits, str(self._spec.target))
         schema = to_arrow(resolved.full_schema(context.options.rescued_data_column))
+        table = check_target(
+            str(self._spec.target),
+            schema,
+            merge_schema=self._evolution.merge_schema,
+            widening=self._evolution.widening,
+            new=NewTable.of(self._spec.table_options),
+        )
+        how = TableWrite(
+            table,
+            self._evolution,
+            target_bytes=self._spec.table_options.target_file_size,
+            is_staged=self._merge is not None,
+        )
+        write = partial(write_splits, str(self._spec.target), how=how)
         workers = min(workers, len(splits))
         if workers <= 1:
             return [write([split]) for split in splits], schema
@@ -181,17 +219,14 @@ class BatchReader:
         return definition.given_schema(schema_of(table), self._options)
 
     def _context(self, plan: Plan, resolved: definition.ResolvedSchema) -> BatchContext:
-        return BatchContext(
-            source_uri=self._source.uri,
-            source_name=self._place.name,
-            state_uri=self._state.uri,
-            schema_uri=resolved.schema_uri,
-            schema_version=resolved.version,
-            data_schema=resolved.data_schema.json(),
-            partition_schema=resolved.partition_schema.json(),
+        return definition.batch_context(
+            self._options,
+            resolved,
+            source=self._source,
+            name=self._place.name,
+            state=self._state,
             start=plan.start,
             end=plan.end,
-            options=definition.obeying_pin(self._options, resolved),
         )
 
 

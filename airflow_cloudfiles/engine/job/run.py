@@ -17,13 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
-from airflow_cloudfiles.engine.inference.workers import SparkWorkers, local_workers
+from airflow_cloudfiles.engine.inference.workers import SparkWorkers
+from airflow_cloudfiles.engine.job.connect.server import CONNECT
+from airflow_cloudfiles.engine.job.connect.session import ConnectStart
 from airflow_cloudfiles.engine.job.ingest import ingest
 from airflow_cloudfiles.engine.job.replay import replay
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spark_command import LAUNCHED
 from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.job.table.ingest import ingest_table
+from airflow_cloudfiles.engine.job.warm.driver import WarmStart
+from airflow_cloudfiles.engine.job.warm.wire import WARM
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.engine.promotion.promote import Promotion, promote
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.outage import reaching_state
@@ -32,14 +38,19 @@ from airflow_cloudfiles.engine.types import simple_ddl
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.inference.tasks import Workers
+    from airflow_cloudfiles.engine.job.forked_python import ForkServer
 
 ASSUMED_WORKERS = 8
 """Tasks at a time on a cluster of which nothing is known before its session is there."""
 _log = logging.getLogger(__name__)
 
 
-def run(spec: JobSpec) -> dict[str, Any]:
+def run(spec: JobSpec, python: ForkServer | None = None) -> dict[str, Any]:
     """Carry out one run and write its report.
+
+    Args:
+        spec: The run.
+        python: What forks the Python processes of a local run, when it is there already.
 
     Returns:
         The report; `outcome` is `succeeded` or `failed`, and then `error` says why.
@@ -48,12 +59,13 @@ def run(spec: JobSpec) -> dict[str, Any]:
     clock = time.monotonic()
     durations: dict[str, float] = {}
     report: dict[str, Any] = {"run_id": spec.run_id, "kind": spec.kind}
-    with closing(SparkStart(spec)) as spark:
+    with closing(_spark_of(spec, python)) as spark:
         try:
+            spark.check()
             _carry_out(spec, spark, report, durations)
             report["outcome"] = "succeeded"
         except Exception as error:  # noqa: BLE001 - the report has it, whatever it was
-            ours = _as_ours(error)
+            ours = _as_ours(error, spark)
             trace = ours is not error and error
             _log.log(logging.ERROR, "%s: %s", type(ours).__name__, ours, exc_info=trace)
             report |= {"outcome": "failed", "error": errors.to_record(ours)}
@@ -80,15 +92,25 @@ def _carry_out(
         report |= promote(_promotion(spec)).to_json()
     elif spec.kind == "replay":
         report |= replay(spec)
+    elif is_table(spec.format):
+        ingest_table(spec, spark, report, durations)
     else:
         ingest(spec, spark, report, durations, _workers(spec, spark))
 
 
-def _as_ours(error: Exception) -> CloudFilesError:
+def _spark_of(spec: JobSpec, python: ForkServer | None) -> SparkStart:
+    """The Spark that the driver was started for: its own, a cluster's, a server's or a warm one."""
+    launched = os.environ.get(LAUNCHED)
+    if launched == WARM:
+        return WarmStart(spec)
+    return ConnectStart(spec) if launched == CONNECT else SparkStart(spec, python)
+
+
+def _as_ours(error: Exception, spark: SparkStart) -> CloudFilesError:
     """The error of ours that caused a failure; else one that carries the reason in a sentence."""
     if isinstance(error, CloudFilesError):
         return error
-    found = errors.from_text(str(error))
+    found = errors.from_text(str(error)) or spark.as_ours(error)
     if found is not None:
         return found
     first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
@@ -140,4 +162,4 @@ def _workers(spec: JobSpec, spark: SparkStart) -> Workers | None:
         return SparkWorkers(spark.session, count=ASSUMED_WORKERS, start_seconds=15.0)
     given = f"{spec.spark_conf.get('spark.master')} {os.environ.get('PYSPARK_SUBMIT_ARGS')}"
     limit = re.search(r"local\[(\d+)", given)
-    return local_workers(int(limit[1]) if limit else None)
+    return spark.local_workers(int(limit[1]) if limit else None)

@@ -8,8 +8,10 @@ and for whoever calls this without a driver of its own, PySpark starts Spark.
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
+from airflow_cloudfiles.engine.inference.workers import local_workers
 from airflow_cloudfiles.engine.job import forked_python
 from airflow_cloudfiles.engine.job.jvm import Jvm
 from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM, LAUNCHED, default_conf
@@ -20,8 +22,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from airflow_cloudfiles.engine.errors import CloudFilesError
+    from airflow_cloudfiles.engine.inference.workers import ProcessWorkers
     from airflow_cloudfiles.engine.job.forked_python import ForkServer
     from airflow_cloudfiles.engine.job.spec import JobSpec
+
+WORKER_REUSE = "spark.python.worker.reuse"
 
 
 class SparkStart:
@@ -29,14 +35,28 @@ class SparkStart:
 
     Args:
         spec: The run.
+        python: What forks its Python processes, when it is there already; closed with this.
     """
 
-    def __init__(self, spec: JobSpec) -> None:
+    def __init__(self, spec: JobSpec, python: ForkServer | None = None) -> None:
         self._spec = spec
         self._conf = _configuration(spec)
         self._jvm: Jvm | None = None
-        self._python: ForkServer | None = None
+        self._python = python
+        self._launcher: str | None = None
         self._session: SparkSession | None = None
+
+    is_elsewhere = False
+    """Whether the lines that Spark's Python processes write are on another machine."""
+    temporary = ""
+    """There: the temporary directory of that machine, once there is a session."""
+
+    def check(self) -> None:
+        """Refuse a run that this Spark cannot do, before anything is done."""
+
+    def as_ours(self, error: Exception) -> CloudFilesError | None:  # noqa: ARG002 - of a server
+        """What a failure of Spark means; `None` where nothing is known of it."""
+        return None
 
     def begin(self) -> None:
         """Start Spark in the background, in a local run; once.
@@ -45,14 +65,38 @@ class SparkStart:
             JavaNotFoundError: There is no Java that will do.
         """
         if self._jvm is None and os.environ.get(LAUNCHED) == "local":
-            folder = handoff.process_folder()
-            self._python = forked_python.start(folder, self._conf)
-            self._jvm = Jvm(folder, self._conf)
+            self._forked_python()
+            self._jvm = Jvm(handoff.process_folder(), self._conf)
 
-    def session(self) -> SparkSession:
+    def local_workers(self, count: int | None = None) -> ProcessWorkers | None:
+        """Processes on this machine that help to infer a schema.
+
+        In a local run that needs the fork server anyway, forked ones. For an inference alone, the
+        server would import more than it saves.
+
+        Args:
+            count: How many; default is one for each core.
+        """
+        has_server = os.environ.get(LAUNCHED) == "local" and self._spec.kind == "ingest"
+        return local_workers(count, self._forked_python if has_server else None)
+
+    def _forked_python(self) -> str:
+        """What runs Python: what has it forked, where that is possible; asked for once."""
+        if self._launcher is None:
+            self._python = forked_python.start(handoff.process_folder(), self._conf, self._python)
+            forked = None if self._python is None else os.environ.get("PYSPARK_PYTHON")
+            self._launcher = forked or sys.executable
+        return self._launcher
+
+    def session(self, *, is_one_batch: bool = False) -> SparkSession:
         """Give the session, with `cloudFiles` registered.
 
         The master comes from `spark-submit` or the specification; the default is `local[*]`.
+
+        Args:
+            is_one_batch: Whether it is for one micro-batch. Then Python workers end with their
+                task, and so give their memory back. A fork is cheap, but not with each of many
+                micro-batches.
 
         Raises:
             RunError: Java ended before Spark was there.
@@ -64,7 +108,9 @@ class SparkStart:
 
             if self._jvm is not None:
                 self._jvm.connect()
-            self._session = _session(self._spec, self._conf)
+            ends = is_one_batch and self._python is not None
+            reuse = {WORKER_REUSE: "false"} if ends else {}
+            self._session = _session(self._spec, {**reuse, **self._conf})
             register(self._session)
         return self._session
 

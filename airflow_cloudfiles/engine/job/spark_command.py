@@ -14,6 +14,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +22,7 @@ from airflow_cloudfiles.engine.errors import OptionError, RunError
 from airflow_cloudfiles.engine.job.java import find_java
 from airflow_cloudfiles.engine.job.spec import refuse_secrets
 from airflow_cloudfiles.engine.job.start_conf import EXECUTOR_PRELOAD, check, is_on
+from airflow_cloudfiles.engine.spark.preload import FORKABLE
 
 DEFAULT_CONF = {
     "spark.ui.enabled": "false",
@@ -36,10 +38,14 @@ LOCAL_CONF = {
 """Spark configuration of a run in one process on this machine. Spark itself listens on the address
 of the machine, without a password; whoever connects there can run code. Here it listens on the
 loopback interface only, and asks other users of this machine for a secret that it makes itself."""
-COORDINATOR_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms48m"
+COORDINATOR_JVM = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms40m -Xmn10m "
+    "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
+)
 """JVM options of a local run: its JVM only coordinates, rows stay in Python. Compiling less and one
 collector thread start it sooner and leave the cores to the tasks; a heap that begins small, and not
-with a 64th of the machine's memory, stays small (docs/decisions)."""
+with a 64th of the machine's memory, stays small. The class data archive lies where it was made for:
+elsewhere, Java would patch each pointer in it, and no page of it could be shared (decision 71)."""
 LAUNCHED = "CLOUDFILES_LAUNCHED"
 """Environment variable: `local` or `submit`, when the master was chosen with the driver's start."""
 _LOCAL_MASTER = re.compile(r"local(\[.*\])?")
@@ -64,10 +70,19 @@ class LocalSpark:
     Attributes:
         master: `local[*]`, or `local[n]` for n tasks at a time.
         driver_memory: Memory of the JVM as Spark writes it (`2g`); default is Spark's (1g).
+        keep_warm: How long this Spark stays when it is idle, for the next runs of this user with
+            the same configuration, which then start none; `None`: it ends with the run. Only an
+            ingestion uses it (docs/how-to/warm-spark.md). On Linux; elsewhere, and wherever it
+            cannot be used, the run has a Spark of its own.
     """
 
     master: str = "local[*]"
     driver_memory: str | None = None
+    keep_warm: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if self.keep_warm is not None and self.keep_warm <= timedelta(0):
+            raise OptionError(f"keep_warm must be longer than nothing, got {self.keep_warm}.")
 
     def command(self, state: str, run_id: str) -> list[str]:
         """Python runs the driver, which starts the JVM."""
@@ -82,6 +97,7 @@ class LocalSpark:
         python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         return {
             **python,
+            **FORKABLE,
             # PySpark takes it apart with `shlex`.
             "PYSPARK_SUBMIT_ARGS": shlex.join([*arguments, "pyspark-shell"]),
             LAUNCHED: "local",

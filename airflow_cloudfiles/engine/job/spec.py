@@ -16,6 +16,8 @@ from typing import Any, Literal
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.job import start_conf
 from airflow_cloudfiles.engine.options.sink import OF_SINK, TableOptions
+from airflow_cloudfiles.engine.options.table_stream import is_table
+from airflow_cloudfiles.engine.storage.uri import refuse_iceberg
 
 RUNS_PREFIX = "_runs"
 REPORTS_PREFIX = "_reports"
@@ -36,12 +38,12 @@ class JobSpec:
     Attributes:
         kind: `ingest` files into the target, `infer` the schema and write the schema log,
             `promote` fields of the rescued data of the target, or `replay` batches it has lost.
-        source: Folder the files land in.
-        format: `cloudFiles.format`.
+        source: Folder the files land in; or a Delta table.
+        format: `cloudFiles.format`; or `delta`, to ingest the versions of a table.
         checkpoint_location: State of the stream.
         run_id: Names the run's report; letters, digits and `_.=+-`, at most 200.
         schema_location: Where `_schemas/` is; default is the checkpoint location.
-        target: The Delta table; needed to ingest.
+        target: The Delta table, or (to ingest) the URI of an Iceberg table; needed to ingest.
         options: `cloudFiles.*` and format options, and those of the sink (`sink_options`).
         batch: The sensor's reference to a batch: ingest the file log up to its `last_entry` and
             discover nothing. `None`: discover first, then ingest all that is outstanding.
@@ -75,6 +77,13 @@ class JobSpec:
         start_conf.check(self.spark_conf)
         if self.kind != "infer" and not self.target:
             raise OptionError(f"target is required to {self.kind}: the folder of a Delta table.")
+        if self.kind != "ingest" and self.target:
+            refuse_iceberg(self.target)
+        if is_table(self.format) and self.kind != "ingest":
+            raise OptionError(
+                f"A source of format {self.format} can be ingested only: to {self.kind} is for "
+                "streams of files."
+            )
 
     @property
     def report_key(self) -> str:

@@ -18,9 +18,7 @@ Whatever cannot be proved in this way is refused, by name, and is left as it is.
 
 from __future__ import annotations
 
-import json
 import logging
-import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -154,7 +152,7 @@ def _rebuild(spark: ObjectStore, damage: _Damage, plans: PlanLog) -> None:
     lacks = next((batch for batch, plan in ends.items() if plan is None), None)
     if lacks is not None:
         raise _refused(spark, damage, f"the plan log has no batch {lacks}")
-    settings = found.settings if found is not None else _settings()
+    settings = found.settings if found is not None else spark_checkpoint.new_settings()
     for batch, plan in ends.items():
         if plan is not None:
             content = spark_checkpoint.encode_offsets(settings, plan.end)
@@ -163,7 +161,7 @@ def _rebuild(spark: ObjectStore, damage: _Damage, plans: PlanLog) -> None:
         spark_checkpoint.remove(spark, key)
     if not damage.has_id:
         known, _ = spark_checkpoint.query_id(spark)
-        content = json.dumps({"id": known or str(uuid.uuid4())}, separators=(",", ":")).encode()
+        content = spark_checkpoint.encode_query_id(known or str(uuid.uuid4()))
         spark_checkpoint.replace(spark, METADATA, content)
     _log.warning(
         "Spark's checkpoint in %s was damaged (%s); it has been rebuilt from the plan log. Batches "
@@ -171,13 +169,6 @@ def _rebuild(spark: ObjectStore, damage: _Damage, plans: PlanLog) -> None:
         printable_path(spark.uri),
         "; ".join(damage.found),
     )
-
-
-def _settings() -> str:
-    """Settings for a query without state: none; Spark takes those of its session."""
-    now_ms = time.time_ns() // 10**6
-    value = {"batchWatermarkMs": 0, "batchTimestampMs": now_ms, "conf": {}}
-    return json.dumps(value, separators=(",", ":"))
 
 
 def _refused(spark: ObjectStore, damage: _Damage, why: str) -> CorruptedStateError:

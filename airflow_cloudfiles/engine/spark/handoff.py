@@ -16,9 +16,11 @@ import os
 import shutil
 import tempfile
 import uuid
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from airflow_cloudfiles.engine.stream.locations import QueryLocations
 
@@ -44,20 +46,32 @@ def new_token() -> str:
 
 def hand_over(token: str, locations: QueryLocations) -> None:
     """Tell the locations of a query to whoever holds the token."""
+    put(token, asdict(locations))
+
+
+def put(token: str, value: Mapping[str, Any]) -> None:
+    """Hand over a JSON object to whoever holds the token."""
     draft = Path(f"{token}.draft")
-    draft.write_text(json.dumps(asdict(locations)), encoding="utf-8")
+    draft.write_text(json.dumps(value), encoding="utf-8")
     draft.rename(token)
 
 
 def receive(token: str) -> QueryLocations | None:
     """Take what was handed over; `None` when nothing was."""
+    found = take(token)
+    return None if found is None else QueryLocations(**found)
+
+
+def take(token: str) -> dict[str, Any] | None:
+    """Take a JSON object that was handed over; `None` when none was."""
     path = Path(token)
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
     path.unlink(missing_ok=True)
-    return QueryLocations(**json.loads(text))
+    found: dict[str, Any] = json.loads(text)
+    return found
 
 
 def is_received(token: str) -> bool:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import gc
 import importlib
-import importlib.util
+import sys
+from contextlib import suppress
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 DAEMON = "pyspark.daemon"
@@ -34,20 +37,39 @@ PRELOADED = (
     "airflow_cloudfiles.engine.delta.commit",
     "airflow_cloudfiles.engine.formats.registry",
     "airflow_cloudfiles.engine.reading.fetch",
-    "airflow_cloudfiles.engine.spark.sink",
+    "airflow_cloudfiles.engine.spark.tables.sink",
     "airflow_cloudfiles.engine.spark.source",
     "airflow_cloudfiles.engine.stream.definition",
     "airflow_cloudfiles.engine.stream.task_reader",
 )
 """What planning, reading, writing and committing import."""
 OPTIONAL = ("pandas", "rocksdict")
-"""Imported where they are installed: PyArrow looks for pandas when it first makes an array."""
+"""Imported where they are installed and not hidden: PyArrow imports pandas with its first array."""
 NO_THREADS = {
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
     "_RJEM_MALLOC_CONF": "background_thread:false",
     "OPENBLAS_NUM_THREADS": "1",
 }
 """Environment in which none of them starts a thread by being imported."""
+FORKABLE = {
+    **NO_THREADS,
+    # As Spark sets it for its Python processes: all hash alike.
+    "PYTHONHASHSEED": "0",
+}
+"""Environment of a process that Spark's Python processes may be forked from."""
+
+
+class _Hidden(MetaPathFinder):
+    """Refuses pandas.
+
+    `None` in `sys.modules` is for Python code only: PyArrow takes it for the module.
+    """
+
+    def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
+        """Fail for pandas; leave all else to others."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError("pandas is not used in a local run", name=fullname)
+        return None
 
 
 def has_one_thread() -> bool:
@@ -55,12 +77,22 @@ def has_one_thread() -> bool:
     return sum(1 for _ in Path("/proc/self/task").iterdir()) == 1
 
 
+def hide_pandas() -> None:
+    """Have `import pandas` fail here, and in what is forked, as if it was not installed.
+
+    Nothing of a local run needs it, but PyArrow imports it with the first array that it makes:
+    20 to 29 MB and a quarter of a second in each process that is not forked after that.
+    """
+    if not any(isinstance(each, _Hidden) for each in sys.meta_path):
+        sys.meta_path.insert(0, _Hidden())
+
+
 def preload() -> None:
     """Import what the processes will need."""
     for name in PRELOADED:
         importlib.import_module(name)
     for name in OPTIONAL:
-        if importlib.util.find_spec(name) is not None:
+        with suppress(ModuleNotFoundError):
             importlib.import_module(name)
     gc.collect()
     gc.freeze()  # pages that the collector does not touch stay shared

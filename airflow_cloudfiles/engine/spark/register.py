@@ -1,6 +1,6 @@
 """How does a Spark session learn `format("cloudFiles")`?
 
-`register(spark)` adds the data source and the Delta sink, and four small things around PySpark's
+`register(spark)` adds the data source and the Delta sink, and five small things around PySpark's
 own reader and writer that Spark's Python data sources cannot do by themselves:
 
 1. `load()` raises our errors as themselves, not as a Java stack trace, and infers the first schema
@@ -10,8 +10,10 @@ own reader and writer that Spark's Python data sources cannot do by themselves:
 3. `start()` tells the source the query's `checkpointLocation` (see `handoff`), and where no
    `cloudFiles.schemaLocation` is given lets the checkpoint serve as one. Where Spark cannot reach
    the location, it gets a local one that is mirrored there (see `checkpoint_mirror`). A checkpoint
-   that a power failure has damaged is rebuilt first (see `checkpoint_healing`).
-4. `awaitTermination()` raises `UnknownFieldException` (which is then also a
+   that a power failure has damaged is rebuilt first (see `checkpoint_healing`), and one that jobs
+   have gone past is brought to where they are (see `checkpoint_after_jobs`).
+4. For the Delta source, see `tables.queries`.
+5. `awaitTermination()` raises `UnknownFieldException` (which is then also a
    `StreamingQueryException`) instead of a text that contains the word.
 
 Other formats are not touched.
@@ -25,25 +27,41 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.errors.exceptions.base import PySparkException
-from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_cloudfiles.engine import errors
-from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
+from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.spark import checkpoint_healing, checkpoint_mirror, handoff
+from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
+from airflow_cloudfiles.engine.spark import (
+    checkpoint_healing,
+    checkpoint_mirror,
+    connect,
+    handoff,
+)
+from airflow_cloudfiles.engine.spark.checkpoint_after_jobs import go_on_after_jobs
 from airflow_cloudfiles.engine.spark.error_marks import marking
+from airflow_cloudfiles.engine.spark.given_schema import completed, parsed
+from airflow_cloudfiles.engine.spark.plan_leaves import (
+    STATE_HANDOFF,
+    streaming_leaves,
+    streaming_options,
+    tokens_of,
+)
+from airflow_cloudfiles.engine.spark.query_errors import as_query_exception
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
 from airflow_cloudfiles.engine.spark.session_zone import zone_warning
-from airflow_cloudfiles.engine.spark.sink import STATE as SINK_STATE
-from airflow_cloudfiles.engine.spark.sink import DeltaDataSource, DeltaLakeDataSource
 from airflow_cloudfiles.engine.spark.source import CloudFilesDataSource
+from airflow_cloudfiles.engine.spark.tables import queries
+from airflow_cloudfiles.engine.spark.tables.iceberg_sink import IcebergDataSource
+from airflow_cloudfiles.engine.spark.tables.save import wrap_save
+from airflow_cloudfiles.engine.spark.tables.sink import DeltaDataSource, DeltaLakeDataSource
+from airflow_cloudfiles.engine.spark.tables.stream_writer import STATE as SINK_STATE
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream.locations import QueryLocations
-from airflow_cloudfiles.engine.types import as_nullable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,7 +71,6 @@ if TYPE_CHECKING:
 RECEIVE_SECONDS = 60.0
 """How long `start()` waits for the planning process to take the checkpoint location."""
 _CHECKPOINT = "checkpointlocation"
-STATE_HANDOFF = "cloudFiles.internal.token"
 CASE_SENSITIVE = "cloudFiles.internal.caseSensitive"
 SAMPLE_CONFS = {
     "spark.databricks.cloudFiles.schemaInference.sampleSize.numBytes": (
@@ -63,27 +80,34 @@ SAMPLE_CONFS = {
         "cloudFiles.schemaInference.sampleSize.numFiles"
     ),
 }
-_OUR_SINKS = {DeltaLakeDataSource.name()}
+_OUR_SINKS = {DeltaLakeDataSource.name(), IcebergDataSource.name()}
 _DELTA_JAR_CLASS = "io.delta.sql.DeltaSparkSessionExtension"
 _log = logging.getLogger(__name__)
 
 
 def register(spark: SparkSession) -> None:
-    """Make `cloudFiles` and the jar-less Delta sink known to a Spark session.
+    """Make `cloudFiles` and the jar-less sinks of Delta and Iceberg known to a Spark session.
 
     Calling it again, or for another session, is harmless.
 
     Args:
-        spark: A session of Spark 4.2 or later. Over Spark Connect the data sources work, but the
-            reader must be given the `checkpointLocation` too.
+        spark: A session of Spark 4.2 or later, also one of Spark Connect, whose server needs this
+            package on its Python.
     """
-    _use_this_python(spark)
+    remote = connect.is_connect(spark)
+    if not remote:
+        _use_this_python(spark)
     spark.dataSource.register(CloudFilesDataSource)
     spark.dataSource.register(DeltaLakeDataSource)
-    if not _has_delta_jar(spark):
+    spark.dataSource.register(IcebergDataSource)
+    if not remote and not _has_delta_jar(spark):
         spark.dataSource.register(DeltaDataSource)
         _OUR_SINKS.add(DeltaDataSource.name())
-    _wrap_pyspark()
+    if remote:
+        connect.wrap_connect(tuple(SAMPLE_CONFS.items()))
+    else:
+        _wrap_pyspark()
+        wrap_save(_OUR_SINKS)
 
 
 def _use_this_python(spark: SparkSession) -> None:
@@ -117,6 +141,7 @@ def _has_delta_jar(spark: SparkSession) -> bool:
 @functools.cache
 def _wrap_pyspark() -> None:
     """Wrap PySpark's classes once a process."""
+    from pyspark.sql import DataFrameReader  # noqa: PLC0415
     from pyspark.sql.streaming.query import StreamingQuery  # noqa: PLC0415
     from pyspark.sql.streaming.readwriter import (  # noqa: PLC0415
         DataStreamReader,
@@ -126,6 +151,8 @@ def _wrap_pyspark() -> None:
     for name in ("format", "schema", "option", "options"):
         _wrap(DataStreamReader, name, _remember)
     _wrap(DataStreamReader, "load", _load)
+    _wrap(DataFrameReader, "format", _remember)
+    _wrap(DataFrameReader, "load", _load_batch)
     for name in _WRITER_CALLS:
         if hasattr(DataStreamWriter, name):
             _wrap(DataStreamWriter, name, _remember)
@@ -216,6 +243,8 @@ def _load(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs
     names = ("path", "format", "schema")
     call = dict(zip(names, args, strict=False)) | kwargs
     source = call.get("format") or _last(self, "format")
+    if isinstance(source, str) and source.lower() in _OUR_SINKS:
+        return queries.load_stream(original, self, call)
     if not isinstance(source, str) or source.lower() != "cloudfiles":
         return original(self, *args, **kwargs)
     schema = call.pop("schema", None) or _last(self, "schema")
@@ -226,7 +255,7 @@ def _load(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs
         _as_typed(self, set_before), has_schema=schema is not None, path=path and str(path)
     )
     if schema is not None:
-        self.schema(_completed(schema, options))
+        self.schema(completed(parsed(schema), options))
     for conf, option in SAMPLE_CONFS.items():
         value = self._spark.conf.get(conf, None)
         if value is not None and option.lower() not in set_before:
@@ -241,6 +270,14 @@ def _load(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs
         # Only this very frame, not one derived from it, can be defined again in `_start`.
         frame._cloudfiles_reader = (self, call)  # noqa: SLF001
     return frame
+
+
+def _load_batch(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs: Any) -> Any:
+    """`DataFrameReader.load`; formats that are not ours pass through."""
+    source = kwargs.get("format") or (args[1] if len(args) > 1 else None) or _last(self, "format")
+    if isinstance(source, str) and source.lower() in _OUR_SINKS:
+        return queries.load_batch(original, self, args, kwargs)
+    return original(self, *args, **kwargs)
 
 
 def _defined(
@@ -270,28 +307,32 @@ def _resolve_first(reader: Any, given: dict[str, Any], path: str) -> None:
     definition.resolve_schema(options, workers=spark_workers(reader._spark))  # noqa: SLF001
 
 
-def _completed(schema: Any, options: CloudFilesOptions) -> StructType:
-    """A given schema with the rescued data column behind it, if it has none yet.
-
-    Nothing of it is `NOT NULL`, as in Spark's file sources: Spark would take its word for it, and
-    files may lack anything.
-    """
-    from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
-
-    if isinstance(schema, str):
-        schema = StructType.fromDDL(schema)
-    for warning in definition.in_vain(schema, options):
-        _log.warning("%s", warning)
-    column = options.rescued_data_column
-    fields = cast("StructType", as_nullable(schema)).fields
-    if column is None or column in schema.fieldNames():
-        return StructType(fields)
-    return StructType([*fields, StructField(column, StringType())])
-
-
 def _start(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs: Any) -> Any:
-    """`DataStreamWriter.start` and `toTable`: hand the checkpoint location over to the source."""
-    _refuse_partitions(self, kwargs)
+    """`DataStreamWriter.start` and `toTable`: hand the checkpoint location over to the sources."""
+    _hand_partitions_over(self, name, kwargs)
+    checkpoint = _options_of(self, kwargs).get(_CHECKPOINT)
+
+    def start(mirrored: str | None) -> Any:
+        given = kwargs if mirrored is None else _instead(self, kwargs, str(checkpoint), mirrored)
+        return _start_query(original, name, self, args, given)
+
+    leaves = streaming_options(self._df)
+    return queries.started(
+        start, self._spark, leaves, None if checkpoint is None else str(checkpoint)
+    )
+
+
+def _instead(
+    writer: Any, kwargs: dict[str, Any], checkpoint: str, for_spark: str
+) -> dict[str, Any]:
+    """Let Spark write its checkpoint elsewhere, and the sink know where it is."""
+    # Not `writer.option`, which would be remembered: the writer may be started again.
+    writer._jwrite = writer._jwrite.option("checkpointLocation", for_spark)  # noqa: SLF001
+    writer._jwrite = writer._jwrite.option(SINK_STATE, checkpoint)  # noqa: SLF001
+    return {key: value for key, value in kwargs.items() if key.lower() != _CHECKPOINT}
+
+
+def _start_query(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs: Any) -> Any:
     tokens, located = tokens_of(self._df)
     if not tokens and not located:
         return original(self, *args, **kwargs)
@@ -318,10 +359,7 @@ def _start(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs
     target = (args[0] if args else kwargs.get("path")) if name == "start" else None
     for_spark, mirror = checkpoint_mirror.for_spark(self._spark, str(checkpoint))
     if for_spark != str(checkpoint):
-        kwargs = {key: value for key, value in kwargs.items() if key.lower() != _CHECKPOINT}
-        # Not `self.option`, which would be remembered: the writer may be started again.
-        self._jwrite = self._jwrite.option("checkpointLocation", for_spark)
-        self._jwrite = self._jwrite.option(SINK_STATE, str(checkpoint))
+        kwargs = _instead(self, kwargs, str(checkpoint), for_spark)
     _heal_checkpoint(self._df, str(checkpoint), mirror)
     if mirror is None and not tokens:
         return original(self, *args, **kwargs)
@@ -336,34 +374,54 @@ def _start(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs
 
 
 def _heal_checkpoint(frame: DataFrame, checkpoint: str, mirror: CheckpointMirror | None) -> None:
-    """Rebuild, or refuse by name, what of Spark's checkpoint a power failure has damaged."""
+    """Rebuild, or refuse by name, what of Spark's checkpoint a power failure has damaged.
+
+    Where jobs have gone on since, bring it to where they are.
+    """
     state = open_store(checkpoint)
     spark = state if mirror is None else open_store(str(mirror.folder))
     try:
         has_state = next(state.list("_source/plans/"), None) is not None
-        sources = _streaming_leaves(frame)
+        sources = streaming_leaves(frame)
         checkpoint_healing.heal(spark, state if has_state else None, sources=sources)
+        if has_state:
+            go_on_after_jobs(spark, state, sources=sources)
     except BaseException:
         if mirror is not None:
             mirror.finish()
         raise
 
 
-def _streaming_leaves(frame: DataFrame) -> int:
-    """How many streams a query reads."""
-    leaves = cast("Any", frame)._jdf.queryExecution().logical().collectLeaves()  # noqa: SLF001
-    return sum(bool(leaves.apply(index).isStreaming()) for index in range(leaves.size()))
+def _hand_partitions_over(writer: Any, name: str, kwargs: dict[str, Any]) -> None:
+    """Spark does not tell a Python sink of partition columns: they become an option of it.
 
-
-def _refuse_partitions(writer: Any, kwargs: dict[str, Any]) -> None:
-    """Spark does not tell a Python sink of partition columns, which would be silently forgotten."""
+    Raises:
+        OptionError: The table is to be clustered, or is given by its name in a catalog.
+    """
     sink = str(kwargs.get("format") or _last(writer, "format") or "").lower()
-    asked = {name for name, _, _ in _calls(writer)} | {key for key in kwargs if kwargs[key]}
-    if sink in _OUR_SINKS and asked & {"partitionBy", "clusterBy"}:
+    if sink not in _OUR_SINKS:
+        return
+    if name == "toTable":
         raise OptionError(
-            f"The {sink} sink cannot write partitioned or clustered tables in this version. Leave "
-            "out partitionBy and clusterBy, or use Delta's own jars."
+            f"The {sink} sink has no catalog, so it knows no table by name. Give the path of the "
+            "table: .start('s3://bucket/tables/name')."
         )
+    if any(call == "clusterBy" for call, _, _ in _calls(writer)):
+        raise OptionError(
+            f"The {sink} sink cannot write clustered tables. Leave out clusterBy, use partitionBy, "
+            "or use Delta's own jars."
+        )
+    columns = kwargs.get("partitionBy") or _partition_columns(writer)
+    if columns:
+        given = [columns] if isinstance(columns, str) else columns
+        writer._jwrite = writer._jwrite.option(PARTITION_BY, partition_option(given))  # noqa: SLF001
+
+
+def _partition_columns(writer: Any) -> list[str]:
+    """What the last `partitionBy` names; Spark takes names and lists of names."""
+    calls = [args for name, args, _ in _calls(writer) if name == "partitionBy"]
+    given = calls[-1] if calls else ()
+    return [name for each in given for name in (each if isinstance(each, list | tuple) else [each])]
 
 
 def _handed_over(
@@ -405,43 +463,6 @@ def _defined_again(reader: Any, writer: Any, checkpoint: str) -> Any:
     return again
 
 
-def tokens_of(frame: DataFrame) -> tuple[list[str], list[str]]:
-    """The hand-over tokens of the cloudFiles sources in a query.
-
-    Returns:
-        Those of the sources that were not given their checkpoint location, and those of the others.
-    """
-    plan = getattr(frame, "_jdf", None)
-    if plan is None:
-        return [], []
-    leaves = plan.queryExecution().logical().collectLeaves()
-    tokens: list[str] = []
-    located: list[str] = []
-    for index in range(leaves.size()):
-        options = _leaf_options(leaves.apply(index))
-        token = options.get(STATE_HANDOFF.lower())
-        if token:
-            (located if options.get(_CHECKPOINT) else tokens).append(token)
-    return list(dict.fromkeys(tokens)), list(dict.fromkeys(located))
-
-
-def _leaf_options(leaf: Any) -> dict[str, str]:
-    """The reader options of a leaf of a logical plan, keyed in lower case."""
-    kind = leaf.getClass().getSimpleName()
-    if kind == "UnresolvedDataSource":  # Spark 4.3
-        entries = leaf.options()
-        iterator = entries.iterator()
-        pairs = []
-        while iterator.hasNext():
-            pair = iterator.next()
-            pairs.append((pair.productElement(0), pair.productElement(1)))
-    elif kind == "StreamingRelationV2":  # Spark 4.2
-        pairs = list(dict(leaf.extraOptions().asCaseSensitiveMap()).items())
-    else:
-        return {}
-    return {str(key).lower(): str(value) for key, value in pairs}
-
-
 def _await(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs: Any) -> Any:
     """Raise the error that a task or the planning process raised, as itself."""
     try:
@@ -454,20 +475,3 @@ def _await(original: Callable[..., Any], _name: str, self: Any, args: Any, kwarg
         if ours is None:
             raise
         raise as_query_exception(ours, error) from None
-
-
-def as_query_exception(ours: CloudFilesError, query: StreamingQueryException) -> CloudFilesError:
-    """One exception that is both: caught by `except StreamingQueryException` and by our class."""
-    kind = type(ours).__name__
-    both = type(
-        kind, (type(ours), type(query)), {"__module__": "airflow_cloudfiles", "__str__": _message}
-    )
-    error = cast("CloudFilesError", both.__new__(both))  # type: ignore[call-overload]
-    error.__dict__.update(query.__dict__)
-    error.__dict__.update(ours.__dict__)
-    error.args = ours.args
-    return error
-
-
-def _message(error: CloudFilesError) -> str:
-    return error.message

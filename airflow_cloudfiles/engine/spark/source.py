@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -36,14 +37,21 @@ from pyspark.sql.streaming.datasource import ReadLimit as SparkReadLimit
 from pyspark.sql.types import StructType  # noqa: TC002 - as in the sink, beside Spark's others
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, OptionError
-from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
+from airflow_cloudfiles.engine.errors import (
+    IncompatibleSchemaError,
+    OptionError,
+    StateLockedError,
+)
+from airflow_cloudfiles.engine.files import START, Offset, ReadLimit, printable_path
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.splits import BatchContext, Split
 from airflow_cloudfiles.engine.spark import handoff, split_rows
 from airflow_cloudfiles.engine.spark.checkpoint_mirror import CheckpointMirror
+from airflow_cloudfiles.engine.spark.client_version import check_client
 from airflow_cloudfiles.engine.spark.error_marks import marking_errors
+from airflow_cloudfiles.engine.spark.server_checkpoint import HeldCheckpoint, prepare
 from airflow_cloudfiles.engine.state import progress
+from airflow_cloudfiles.engine.state.position import position_of_a_job
 from airflow_cloudfiles.engine.stream.locations import QueryLocations
 
 if TYPE_CHECKING:
@@ -51,7 +59,10 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.intake.intake import Intake
     from airflow_cloudfiles.engine.locks.run_lock import RunLock
+    from airflow_cloudfiles.engine.stream.definition import ResolvedSchema
 
+AFTER_BATCH = "cloudFiles.internal.afterBatch"
+"""Option of the source: the last committed batch, behind which a job begins; -1 for none."""
 LOCK_PATIENCE_SECONDS = 20.0
 """How long a query waits for the planning process of its predecessor to go away."""
 _log = logging.getLogger(__name__)
@@ -85,11 +96,15 @@ class CloudFilesDataSource(DataSource):
         from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
 
         log_to_stderr()
+        check_client(self.options)
         options = CloudFilesOptions.parse(self.options)
+        if options.checkpoint_folder is not None:
+            prepare(options.checkpoint_folder, options.query_id or "")
+        if options.split_token is not None:
+            # The driver has resolved the schema. The planning process reads it with all else.
+            return split_rows.SPLIT_SCHEMA
         self._resolved = definition.resolve_schema(options)
         definition.check_readable(self._resolved, options)
-        if options.split_token is not None:
-            return split_rows.SPLIT_SCHEMA
         if options.evolve_ahead:
             from airflow_cloudfiles.engine.stream import evolve_ahead  # noqa: PLC0415
 
@@ -107,9 +122,12 @@ class CloudFilesDataSource(DataSource):
         """The reader of one query; cheap, since Spark builds one for every micro-batch."""
         from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
 
-        options = CloudFilesOptions.parse(self.options, has_schema=self._resolved is None)
+        check_client(self.options)
+        is_split = split_rows.SPLIT_TOKEN.lower() in {name.lower() for name in self.options}
+        has_schema = self._resolved is None and not is_split
+        options = CloudFilesOptions.parse(self.options, has_schema=has_schema)
         resolved = self._resolved
-        if resolved is None:
+        if has_schema:
             column = options.rescued_data_column
             if column is not None and column not in schema.names:
                 raise IncompatibleSchemaError(
@@ -137,21 +155,29 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     the schema.
     """
 
-    def __init__(self, options: CloudFilesOptions, resolved: Any) -> None:
+    def __init__(self, options: CloudFilesOptions, resolved: ResolvedSchema | None) -> None:
         self._options = options
         self._resolved = resolved
         self._intake: Intake | None = None
         self._lock: RunLock | None = None
         self._mirror: CheckpointMirror | None = None
+        self._checkpoint: HeldCheckpoint | None = None
+        self._start = START
+        # Only over Spark Connect: else the checkpoint was brought to where the jobs are.
+        self._may_be_behind = options.client_version is not None and options.after_batch is None
         self._target: Offset | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what only the planning process may hold."""
-        return {**self.__dict__, "_intake": None, "_lock": None, "_mirror": None}
+        own = ("_intake", "_lock", "_mirror", "_checkpoint")
+        return {**self.__dict__, **dict.fromkeys(own)}
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        """Before the first file."""
-        return START.to_json()
+        """Before the first file; of a job, behind the last committed batch."""
+        if self._options.after_batch is None:
+            return START.to_json()
+        self._opened()
+        return self._start.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Discover once; files that arrive later wait for the next run (B113)."""
@@ -170,6 +196,7 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def latestOffset(self, start: dict[str, int], limit: SparkReadLimit) -> dict[str, int]:  # noqa: N802
         """Plan the next micro-batch; `start` itself when there is nothing left."""
         intake = self._opened()
+        self._check_start(start)
         if self._target is None:
             intake.discover()
         target = self._target or intake.head()
@@ -187,6 +214,7 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         from airflow_cloudfiles.engine.reading.fetch import packed  # noqa: PLC0415
 
         intake = self._opened()
+        self._check_start(start)
         self._publish()
         crash_point("after-spark-offset")
         first, last = Offset.from_json(start), Offset.from_json(end)
@@ -217,12 +245,28 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def stop(self) -> None:
         """Free what the planning process holds; the OS does it when the process is killed."""
+        if self._checkpoint is not None:
+            # Spark closes the connection before it sends the signal, which may come only now.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self._intake is not None:
             self._intake.close()
             self._intake = None
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+        if self._checkpoint is not None:
+            self._checkpoint.remove()
+            self._checkpoint = None
+
+    def _check_start(self, start: dict[str, int]) -> None:
+        """Refuse to read once more what jobs have read; once a query."""
+        if self._may_be_behind:
+            from airflow_cloudfiles.engine.spark import checkpoint_after_jobs  # noqa: PLC0415
+
+            intake = self._opened()
+            offset = Offset.from_json(start)
+            checkpoint_after_jobs.refuse_behind_jobs(intake.state, intake.plans, offset)
+            self._may_be_behind = False
 
     def _publish(self) -> None:
         """Bring Spark's checkpoint into the state, where it is not there anyway."""
@@ -232,18 +276,36 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def _opened(self) -> Intake:
         """Open the state on first use, in the planning process only."""
         if self._intake is None:
+            from airflow_cloudfiles.engine.intake.opening import opened_at_once  # noqa: PLC0415
             from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
 
             log_to_stderr()
+            if self._options.checkpoint_folder is not None:
+                # Spark ends this process by that signal.
+                signal.signal(signal.SIGTERM, _end)
+                self._checkpoint = HeldCheckpoint(self._options.checkpoint_folder)
             locations = self._locations()
             if locations.mirror is not None:
                 self._mirror = CheckpointMirror(Path(locations.mirror))
-            self._resolved = definition.bind(self._resolved, self._options, locations.checkpoint)
-            self._intake, self._lock = definition.open_intake(
-                self._options, locations, LOCK_PATIENCE_SECONDS
-            )
-            self._intake.check()
+            with opened_at_once(locations.checkpoint, under_lock=False):
+                self._resolved = self._bound(locations.checkpoint)
+                self._intake, self._lock = definition.open_intake(
+                    self._options, locations, LOCK_PATIENCE_SECONDS
+                )
+                if self._options.after_batch is not None:
+                    self._start = _start_of_a_job(self._intake, self._options.after_batch)
+                self._intake.check()
         return self._intake
+
+    def _bound(self, checkpoint: str) -> ResolvedSchema:
+        """The schema to read with: that of the definition, or in a job the newest."""
+        from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
+
+        if self._resolved is not None:
+            return definition.bind(self._resolved, self._options, checkpoint)
+        resolved = definition.resolve_schema(self._options)
+        definition.check_readable(resolved, self._options)
+        return resolved
 
     def _locations(self) -> QueryLocations:
         """Where the state is: given to the reader, or handed over by `writeStream`."""
@@ -255,27 +317,48 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             raise OptionError(
                 "The source does not know its checkpoint location. Give the one of writeStream to "
                 "readStream too: .option('checkpointLocation', ...). (After "
-                "airflow_cloudfiles.register(spark) it is passed on by itself, except over Spark "
-                "Connect and for queries with several cloudFiles sources.)"
+                "airflow_cloudfiles.register(spark) it is passed on by itself, except to queries "
+                "with several cloudFiles sources and to views over Spark Connect.)"
             )
         return handed
 
     def _context(self, intake: Intake, start: Offset, end: Offset) -> BatchContext:
         from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
 
-        return BatchContext(
-            source_uri=intake.source.uri,
-            source_name=intake.name,
-            state_uri=intake.state.uri,
-            schema_uri=self._resolved.schema_uri,
-            schema_version=self._resolved.version,
-            data_schema=self._resolved.data_schema.json(),
-            partition_schema=self._resolved.partition_schema.json(),
+        assert self._resolved is not None  # noqa: S101 - `_opened` sets it
+        return definition.batch_context(
+            self._options,
+            self._resolved,
+            source=intake.source,
+            name=intake.name,
+            state=intake.state,
             start=start,
             end=end,
-            options=definition.obeying_pin(self._options, self._resolved),
-            column_order=self._resolved.column_order,
         )
+
+
+def _start_of_a_job(intake: Intake, batch: int) -> Offset:
+    """Where a job begins, whose driver has looked before it had the run lock.
+
+    Raises:
+        StateLockedError: A query has committed batches meanwhile. The sink would number the
+            batches of this one from the wrong start.
+    """
+    found = position_of_a_job(intake.state, intake.plans)
+    if found.batch != batch:
+        raise StateLockedError(
+            f"Another query has committed up to batch {found.batch} of "
+            f"{printable_path(intake.state.uri)}, while this run started behind batch {batch}. "
+            "Run again."
+        )
+    intake.begin_at(found)
+    return found.end
+
+
+def _end(_number: int, _frame: object) -> None:
+    """End as if Spark had asked: then what this process holds is freed."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it comes twice
+    sys.exit(0)
 
 
 def _emit(split: Split, token: str) -> Iterator[pa.RecordBatch]:

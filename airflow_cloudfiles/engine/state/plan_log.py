@@ -82,7 +82,7 @@ class PlanLog:
         """
         while True:
             latest = self.latest()
-            known = self.find(start)
+            known = self._find(start, latest)
             if known is not None:
                 return known.end
             self._check_chain(start, latest)
@@ -93,12 +93,15 @@ class PlanLog:
             crash_point("before-plan-append")
             number = 0 if latest is None else latest.number + 1
             if self._log.append(number, _header(start, taken)):
+                self._read[number] = Plan(number, start, taken.end, taken.files, taken.bytes)
                 crash_point("after-plan-append")
                 return taken.end
 
     def find(self, start: Offset) -> Plan | None:
         """Find the plan that begins at a position, by halving the chain."""
-        latest = self.latest()
+        return self._find(start, self.latest())
+
+    def _find(self, start: Offset, latest: Plan | None) -> Plan | None:
         if latest is None or start > latest.start:
             return None
         number = bisect_left(range(latest.number), start, key=lambda at: self._at(at).start)
@@ -132,6 +135,11 @@ class PlanLog:
         """Give the newest plan; `None` when nothing was planned yet."""
         number = self._log.latest()
         return None if number < 0 else self._at(number)
+
+    def known(self) -> Plan | None:
+        """Give the newest plan that this object has met; it asks only if it has met none."""
+        number = self._log.known_latest
+        return self.latest() if number < 0 else self._at(number)
 
     def _at(self, number: int) -> Plan:
         """Read a plan; plans never change."""

@@ -18,6 +18,14 @@ from airflow_cloudfiles.engine.storage.outage import reaching_state
 
 PREFIX = "_source/batches"
 DISCOVERY = "_source/discovery.json"
+_SHOWN = {
+    "files": "files",
+    "rows": "rows",
+    "rescued_rows": "rescued",
+    "inserted_rows": "inserted",
+    "updated_rows": "updated",
+    "deleted_rows": "deleted",
+}
 _log = logging.getLogger(__name__)
 
 
@@ -31,7 +39,8 @@ class BatchDone:
         is_new: False when an earlier, killed run had committed it already.
         schema_version: Version of the schema it was read with; -1 for a given schema.
         counts: rows, rescued_rows, corrupt_records, dropped_records, files, bytes, missing_files,
-            changed_files, superseded_files, corrupt_files.
+            changed_files, superseded_files, corrupt_files; of a merge besides inserted_rows,
+            updated_rows, deleted_rows, superseded_rows.
     """
 
     batch_id: int
@@ -39,6 +48,15 @@ class BatchDone:
     is_new: bool
     schema_version: int | None
     counts: dict[str, int] = field(default_factory=dict)
+
+    def line(self) -> str:
+        """The batch in one line of a log."""
+        counts = (
+            f"{self.counts[key]} {what}" for key, what in _SHOWN.items() if key in self.counts
+        )
+        before = "" if self.is_new else " (was there already)"
+        version = f"table version {self.table_version}{before}"
+        return f"Batch {self.batch_id}: {', '.join(counts)}; {version}"
 
 
 def note(state: str, done: BatchDone) -> None:
@@ -75,12 +93,3 @@ def note_discovery(store: ObjectStore, found: Mapping[str, Any]) -> None:
         _log.warning(
             "The progress of the discovery could not be written, which loses nothing: %s", failure
         )
-
-
-def discovery_since(store: ObjectStore, began: float) -> dict[str, Any] | None:
-    """Read what a discovery did since a time (seconds since 1970); `None` when there was none."""
-    try:
-        found: dict[str, Any] = json.loads(store.get(DISCOVERY))
-    except ObjectNotFoundError:
-        return None
-    return found if found.pop("at") >= began else None

@@ -5,7 +5,8 @@ metadata) and at which version. So a table that was deleted, replaced or restore
 version is noticed before the next batch is committed on top of the gap.
 
 A record is written after the table's commit and before Spark's. Killed in between, the record is
-missing, the batch is repeated, found in the table, and recorded then.
+missing, the batch is repeated, found in the table, and recorded then. For a job the record is the
+truth: Spark's own checkpoint ends with its run.
 
 When batches were lost, somebody decides how to go on: a replay of the batches, or the loss. Each
 decision begins a new *epoch*, with records of its own, since what the table had before no longer
@@ -18,8 +19,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, LostBatchesError
-from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.files import Offset, printable_path
 from airflow_cloudfiles.engine.state.numbered_log import LogEntry, NumberedLog
+from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.spark_offsets import last_committed_batch
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ class SinkRecord:
         plan: Id of its plan; empty where there is none.
         read_by: Who read its files: the tasks of the `sink`, whose rows are those of the files, or
             a `query`, which may have changed them.
+        end: Where it ends in the file log; `None` where that is not known. The record of a job's
+            batch is what says that the batch is committed (`position`).
     """
 
     batch: int
@@ -56,6 +60,7 @@ class SinkRecord:
     is_accepted: bool = False
     plan: str = ""
     read_by: RowsFrom = "sink"
+    end: Offset | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,15 +110,17 @@ class SinkLog:
 
     def find(self, batch: int) -> SinkRecord | None:
         """Read the record of a batch in this epoch."""
-        entry = self._records().find(batch)
-        return None if entry is None else self._record(entry)
+        log = self._records()
+        entry = log.find(batch)
+        return None if entry is None else _record(log, entry)
 
     def find_in_any(self, batch: int) -> SinkRecord | None:
         """Read the record of a batch in the newest epoch that has one."""
         for epoch in range(self.epoch, -1, -1):
-            entry = self._records(epoch).find(batch)
+            log = self._records(epoch)
+            entry = log.find(batch)
             if entry is not None:
-                return self._record(entry)
+                return _record(log, entry)
         return None
 
     def newest(self) -> SinkRecord | None:
@@ -154,8 +161,10 @@ class SinkLog:
             return self._finished(found)
         if found is not None:
             return found
-        last = last_committed_batch(self.state)
-        return None if last is None else SinkRecord(batch=last)
+        # The records may be lost. A batch is planned when the one before it is committed.
+        latest, spark = PlanLog(self.state).latest(), last_committed_batch(self.state)
+        last = max(-1 if latest is None else latest.number - 1, -1 if spark is None else spark)
+        return None if last < 0 else SinkRecord(batch=last)
 
     def unfinished(self) -> Decision | None:
         """Give the newest decision if it was not carried out to its end."""
@@ -173,6 +182,7 @@ class SinkLog:
             "accepted": record.is_accepted,
             "plan": record.plan,
             "read_by": record.read_by,
+            "end": None if record.end is None else record.end.to_json(),
         }
         self._records().append(record.batch, header)
 
@@ -192,7 +202,7 @@ class SinkLog:
                 target=str(header["target"]),
             )
         except (KeyError, TypeError, ValueError) as failure:
-            raise self._damaged(self._decisions.name(entry.number)) from failure
+            raise _damaged(self._decisions.name(entry.number)) from failure
 
     def decide(self, decision: Decision) -> bool:
         """Write a decision.
@@ -227,23 +237,47 @@ class SinkLog:
         prefix = f"{PREFIX}/{self.epoch if epoch is None else epoch}"
         return NumberedLog(self.state, prefix, format_version=FORMAT_VERSION)
 
-    def _record(self, entry: LogEntry) -> SinkRecord:
-        header = entry.header
-        try:
-            return SinkRecord(
-                batch=int(header["batch"]),
-                table_id=str(header["table_id"]),
-                version=int(header["version"]),
-                target=str(header["target"]),
-                is_accepted=bool(header["accepted"]),
-                plan=str(header["plan"]),
-                read_by=header["read_by"],
-            )
-        except (KeyError, TypeError, ValueError) as failure:
-            raise self._damaged(self._records().name(entry.number)) from failure
 
-    def _damaged(self, name: str) -> CorruptedStateError:
-        return CorruptedStateError(
-            f"{name} cannot be read: its header does not describe a batch of the target. Restore "
-            f"the checkpoint location as a whole from a backup."
+def newest_of_a_job(state: ObjectStore) -> SinkRecord | None:
+    """Read the record of the newest batch, in any epoch, if a job has committed it.
+
+    After a plain query it is Spark's checkpoint that says how far the stream is, and it covers what
+    jobs had committed before.
+    """
+    names = (entry.path.removeprefix(f"{PREFIX}/").split("/") for entry in state.list(f"{PREFIX}/"))
+    numbers = [
+        (int(name[1]), int(name[0]))
+        for name in names
+        if len(name) == 2 and all(each.isascii() and each.isdigit() for each in name)  # noqa: PLR2004
+    ]
+    if not numbers:
+        return None
+    batch, epoch = max(numbers)
+    log = NumberedLog(state, f"{PREFIX}/{epoch}", format_version=FORMAT_VERSION)
+    record = _record(log, log.read(batch))
+    return record if record.read_by == "sink" else None
+
+
+def _record(log: NumberedLog, entry: LogEntry) -> SinkRecord:
+    header = entry.header
+    try:
+        end = header.get("end")
+        return SinkRecord(
+            batch=int(header["batch"]),
+            table_id=str(header["table_id"]),
+            version=int(header["version"]),
+            target=str(header["target"]),
+            is_accepted=bool(header["accepted"]),
+            plan=str(header["plan"]),
+            read_by=header["read_by"],
+            end=None if end is None else Offset.from_json(end),
         )
+    except (KeyError, TypeError, ValueError) as failure:
+        raise _damaged(log.name(entry.number)) from failure
+
+
+def _damaged(name: str) -> CorruptedStateError:
+    return CorruptedStateError(
+        f"{name} cannot be read: its header does not describe a batch of the target. Restore the "
+        f"checkpoint location as a whole from a backup."
+    )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import zlib
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 OFFSETS = "offsets"
 COMMITS = "commits"
 METADATA = "metadata"
+COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
+"""An entry of the commit log of a query without state."""
 _VERSION = re.compile(r"v[1-9][0-9]{0,3}")
 _CHECKSUM_HEADER = b"crc\0"
 _ID = re.compile(rb'"id"\s*:\s*"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"')
@@ -100,6 +103,18 @@ def remove(spark: ObjectStore, key: str) -> None:
 def encode_offsets(settings: str, offset: Offset) -> bytes:
     """Build an entry of the offset log of a query whose only source is ours."""
     return f"v1\n{settings}\n{json.dumps(offset.to_json())}".encode()
+
+
+def new_settings() -> str:
+    """Settings for a query without state: none; Spark takes those of its session."""
+    now_ms = time.time_ns() // 10**6
+    value = {"batchWatermarkMs": 0, "batchTimestampMs": now_ms, "conf": {}}
+    return json.dumps(value, separators=(",", ":"))
+
+
+def encode_query_id(query_id: str) -> bytes:
+    """Build the content of `metadata`."""
+    return json.dumps({"id": query_id}, separators=(",", ":")).encode()
 
 
 def offset_of(line: str) -> Offset | None:

@@ -1,4 +1,4 @@
-"""How far has Spark come?
+"""How far has Spark come, in a plain query?
 
 Read from Spark's own checkpoint, in the state or mirrored there: the offset of the last batch that
 its commit log names. Where the power failed and that offset is gone, the plan log has it too.
@@ -15,23 +15,12 @@ from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 
 
-def committed_offset(state: ObjectStore) -> Offset:
-    """Give the position up to which Spark has committed.
-
-    Returns:
-        The end of the last committed batch; `START` when none was committed.
+def offset_of_batch(state: ObjectStore, batch: int) -> Offset:
+    """Give the position at which a batch ends that Spark has committed.
 
     Raises:
         CorruptedStateError: Spark's checkpoint cannot be understood.
     """
-    with reaching_state(state):
-        return _committed(state)
-
-
-def _committed(state: ObjectStore) -> Offset:
-    batch = last_committed_batch(state)
-    if batch is None:
-        return START
     try:
         return _source_offset(state, f"{OFFSETS}/{batch}")
     except (CorruptedStateError, IncompatibleStateError):

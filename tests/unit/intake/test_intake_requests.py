@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
@@ -17,7 +18,9 @@ METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
 class Stream:
     """A stream whose index is on this disk, and whose source and state are in a store."""
 
-    def __init__(self):
+    def __init__(self, committer):
+        self.committer = committer
+        self.batches = 0
         self.name = f"memory://{uuid.uuid4().hex}"
         self.source = MemoryStore(f"{self.name}/in")
 
@@ -26,10 +29,15 @@ class Stream:
             self.source.put(name, b"{}\n")
 
     def commit(self):
-        """What Spark writes when it has ingested all that is recorded."""
+        """What a job, or Spark in a plain query, writes when all that is recorded is ingested."""
         state = MemoryStore(f"{self.name}/state")
         with self._opened(self.source, state) as intake:
             end = intake.head()
+        if self.committer == "job":
+            batch = self.batches
+            self.batches += 1
+            SinkLog(state).add(SinkRecord(batch=batch, end=end))
+            return
         state.put("offsets/0", f'v1\n{METADATA}\n{{"entry":{end.entry},"index":0}}'.encode())
         state.put("commits/0", b'v1\n{"nextBatchWatermarkMs":0}')
 
@@ -52,21 +60,22 @@ class Stream:
         return contextlib.closing(Intake.over(source=source, state=state, format="json"))
 
 
-@pytest.fixture
-def stream(tmp_path, monkeypatch):
+@pytest.fixture(params=["job", "plain query"])
+def stream(request, tmp_path, monkeypatch):
     monkeypatch.setenv("CLOUDFILES_CACHE_DIR", str(tmp_path / "cache"))
-    return Stream()
+    return Stream(request.param)
 
 
-def test_a_poke_with_fifty_outstanding_files_costs_six_requests(stream):
+def test_a_poke_with_fifty_outstanding_files_costs_seven_requests(stream):
     stream.put(*(f"{number:03}.json" for number in range(50)))
     stream.poke()
     files, source, state = stream.poke()
     assert files == 50
     assert source == Counter(list=1)
     # whose state; how far the last listing came; the entry with the outstanding files, which also
-    # shows that the index on this disk is of this log. LISTs: the file log, Spark's commits
-    assert state == Counter(get=3, list=2)
+    # shows that the index on this disk is of this log. LISTs: the file log, what jobs have
+    # committed, what Spark has
+    assert state == Counter(get=3, list=3)
 
 
 def test_a_quiet_poke_writes_nothing(stream):
@@ -77,7 +86,7 @@ def test_a_quiet_poke_writes_nothing(stream):
         files, source, state = stream.poke()
         assert files == 0
         assert source == Counter(list=1)
-        assert state == Counter(get=4, list=2)  # and the offset of Spark's last commit
+        assert state == Counter(get=4, list=3)  # and the end of the last committed batch
 
 
 def test_a_poke_that_records_files_writes_three_objects(stream):
@@ -89,7 +98,7 @@ def test_a_poke_that_records_files_writes_three_objects(stream):
     assert files == 1
     assert source == Counter(list=1)
     assert state["put"] == 3  # the entry; the mark of the log's length; what the listing showed
-    assert state.total() <= 20  # the state is looked at for lost entries before one is added
+    assert state.total() <= 21  # the state is looked at for lost entries before one is added
 
 
 def test_a_quiet_look_writes_nothing(stream):
@@ -100,7 +109,7 @@ def test_a_quiet_look_writes_nothing(stream):
         seen, source, state = stream.look()
         assert not seen
         assert source == Counter(list=1)
-        assert state == Counter(get=4, list=2, head=2)  # nobody recorded something meanwhile
+        assert state == Counter(get=4, list=3, head=2)  # nobody recorded something meanwhile
 
 
 def test_the_cost_of_a_poke_does_not_grow_with_what_was_ingested(stream):

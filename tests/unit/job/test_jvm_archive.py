@@ -100,6 +100,17 @@ def test_a_run_that_is_killed_while_it_makes_one_counts(tmp_path: Path) -> None:
     assert _run(tmp_path) == []
 
 
+def test_a_jvm_that_no_run_has_used_leaves_the_archive_to_the_next(tmp_path: Path) -> None:
+    _run(tmp_path)
+    for _ in range(3):
+        unused = Archive(tmp_path, KEY, {})
+        assert _makes(unused.options(COMMAND))
+        unused.leave_to_next()
+        assert not unused.is_wanted
+    assert _makes(_run(tmp_path))
+    assert _uses(_run(tmp_path))
+
+
 def test_an_archive_that_is_too_large_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -156,3 +167,17 @@ def test_one_archive_serves_every_configuration_of_one_java_and_spark() -> None:
 
     assert key("1g", "a=1", "Serial") == key("2g", "a=2", "Serial")
     assert key("1g", "a=1", "Serial") != key("1g", "a=1", "G1")
+
+
+def test_another_archive_of_java_itself_is_another_java(tmp_path: Path) -> None:
+    """Java refuses an archive that was made with another one: so it is to be made again."""
+    java, base = tmp_path / "bin" / "java", tmp_path / "lib" / "server" / "classes.jsa"
+    for path in (java, base):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"first")
+    first = jvm.software(java, tmp_path)
+    assert jvm.software(java, tmp_path) == first
+    base.write_bytes(b"another")
+    second = jvm.software(java, tmp_path)
+    base.unlink()
+    assert len({str(each) for each in (first, second, jvm.software(java, tmp_path))}) == 3

@@ -16,6 +16,7 @@ from airflow_cloudfiles.engine.errors import (
     to_record,
 )
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalSpark, SparkSubmit, launch
+from airflow_cloudfiles.engine.spark.preload import FORKABLE
 
 
 def test_a_job_specification_survives_its_file() -> None:
@@ -174,3 +175,5 @@ def test_memory_and_master_reach_a_local_jvm() -> None:
     assert said.startswith("--master 'local[3]' ")
     assert said.endswith(" --driver-memory 2g pyspark-shell")
     assert env["PYSPARK_PYTHON"] == sys.executable
+    # So that the driver has one thread when it forks, and all its forks hash alike.
+    assert env.items() >= FORKABLE.items()

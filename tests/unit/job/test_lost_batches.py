@@ -14,7 +14,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from airflow_cloudfiles.engine.crashpoints import STREAM_POINTS
 from airflow_cloudfiles.engine.delta import sink_state
 from airflow_cloudfiles.engine.errors import DataFileLostError, LostBatchesError, SinkError
-from airflow_cloudfiles.engine.spark.sink import DeltaStreamWriter
+from airflow_cloudfiles.engine.spark.tables.delta_writer import DeltaStreamWriter
 from airflow_cloudfiles.engine.state.metadata import open_metadata
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
 from airflow_cloudfiles.engine.storage import open_store
@@ -281,7 +281,9 @@ def test_a_batch_costs_the_state_few_requests(
     stream = Stream(tmp_path)
     store = open_store(f"memory://{tmp_path.name}")
     open_metadata(store, "file:///in", "json")
-    monkeypatch.setattr("airflow_cloudfiles.engine.spark.sink.open_store", lambda _: store)
+    monkeypatch.setattr(
+        "airflow_cloudfiles.engine.spark.tables.stream_writer.open_store", lambda _: store
+    )
     for number in range(3):
         before = store.requests
         stream.writer().commit([stream.write(number)], number)

@@ -7,6 +7,7 @@ work does is seen in the moment in which it would start Spark.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from airflow_cloudfiles.engine.files import ReadLimit
 from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.intake.results import Discovered
 from airflow_cloudfiles.engine.job import run as job
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
@@ -23,6 +25,18 @@ from tests.support.ingested import Ingested
 
 class _WouldStartSparkError(Exception):
     pass
+
+
+def _opened(stream: Ingested) -> closing[Intake]:
+    return closing(
+        Intake.open(source=str(stream.source), format="json", checkpoint_location=str(stream.state))
+    )
+
+
+def _sense(stream: Ingested) -> Discovered:
+    """Record what is new, as a sensor does."""
+    with _opened(stream) as intake:
+        return intake.discover()
 
 
 @pytest.fixture
@@ -35,7 +49,15 @@ def stream(tmp_path: Path) -> Ingested:
 
 
 @pytest.fixture
-def starts(monkeypatch: pytest.MonkeyPatch) -> Callable[[Ingested], list[str]]:
+def one_batch() -> list[bool]:
+    """Of each session that `starts` has asked for, whether it was for one micro-batch."""
+    return []
+
+
+@pytest.fixture
+def starts(
+    monkeypatch: pytest.MonkeyPatch, one_batch: list[bool]
+) -> Callable[[Ingested], list[str]]:
     """Run, and give what was done up to the start of Spark, in order."""
 
     def starts(stream: Ingested, **more: Any) -> list[str]:
@@ -44,8 +66,9 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> Callable[[Ingested], list[str]]:
         def begin(_: SparkStart) -> None:
             seen.append("begin")
 
-        def session(_: SparkStart) -> None:
+        def session(_: SparkStart, *, is_one_batch: bool) -> None:
             seen.append("session")
+            one_batch.append(is_one_batch)
             raise _WouldStartSparkError
 
         discover = Intake.discover
@@ -87,11 +110,7 @@ def test_a_recorded_file_starts_spark_before_anything_is_listed(
 ) -> None:
     """As a sensor has left it."""
     stream.add("three")
-    intake = Intake.open(
-        source=str(stream.source), format="json", checkpoint_location=str(stream.state)
-    )
-    intake.discover()
-    intake.close()
+    _sense(stream)
     assert starts(stream) == ["begin", "discover", "session"]
 
 
@@ -100,24 +119,37 @@ def test_a_planned_batch_is_always_finished(
 ) -> None:
     """Planned by a run that was killed before Spark knew of it."""
     stream.add("three")
-    reader = Intake.open(
-        source=str(stream.source), format="json", checkpoint_location=str(stream.state)
-    )
-    reader.discover()
-    PlanLog(open_store(str(stream.state))).plan(
-        reader.files, reader.committed(), ReadLimit(max_files=1), reader.head()
-    )
-    reader.close()
+    with _opened(stream) as reader:
+        reader.discover()
+        PlanLog(open_store(str(stream.state))).plan(
+            reader.files, reader.committed(), ReadLimit(max_files=1), reader.head()
+        )
     assert starts(stream) == ["begin", "discover", "session"]
     # Also when the run is for files that were all ingested before.
     assert starts(stream, batch={"last_entry": 0}) == ["begin", "session"]
 
 
-def test_a_batch_that_spark_has_not_committed_is_finished(
+def test_a_batch_that_is_not_recorded_as_committed_is_finished(
     stream: Ingested, starts: Callable[..., list[str]]
 ) -> None:
-    (stream.state / "commits" / "1").unlink()
+    stream.forget(1)
     assert starts(stream) == ["begin", "discover", "session"]
+
+
+def test_a_session_is_for_one_micro_batch_where_the_read_limits_say_so(
+    stream: Ingested, starts: Callable[..., list[str]], one_batch: list[bool]
+) -> None:
+    """Whoever has recorded the files; then Python workers end with their task."""
+    stream.add("three")
+    starts(stream)
+    stream.add("four")
+    _sense(stream)
+    starts(stream)
+    stream.given["cloudFiles.maxFilesPerTrigger"] = "2"
+    starts(stream)
+    stream.given["cloudFiles.maxBytesPerTrigger"] = "1b"
+    starts(stream)
+    assert one_batch == [True, False, True, False]
 
 
 def test_a_run_for_files_that_are_all_ingested_starts_nothing(
@@ -131,11 +163,7 @@ def test_a_run_for_some_files_lists_nothing(
     stream: Ingested, starts: Callable[..., list[str]]
 ) -> None:
     stream.add("three")
-    intake = Intake.open(
-        source=str(stream.source), format="json", checkpoint_location=str(stream.state)
-    )
-    found = intake.discover()
-    intake.close()
+    found = _sense(stream)
     assert starts(stream, batch={"last_entry": found.last_entry}) == ["begin", "session"]
 
 
@@ -145,6 +173,22 @@ def test_the_files_that_a_first_schema_is_inferred_from_start_spark(
     stream = Ingested(tmp_path)
     stream.add("one")
     assert starts(stream) == ["begin", "discover", "session"]
+
+
+def test_spark_starts_before_the_first_schema_is_inferred(
+    tmp_path: Path, starts: Callable[..., list[str]]
+) -> None:
+    """Here the inference fails: no file has a record."""
+    stream = Ingested(tmp_path)
+    (stream.source / "empty.json").write_text("")
+    assert starts(stream) == ["begin"]
+    assert not (stream.state / "_source" / "metadata.json").exists()
+
+
+def test_a_source_without_files_starts_no_spark(
+    tmp_path: Path, starts: Callable[..., list[str]]
+) -> None:
+    assert starts(Ingested(tmp_path)) == []
 
 
 def test_files_that_are_not_to_be_ingested_start_nothing(
@@ -170,3 +214,33 @@ def test_what_is_wrong_is_found_also_when_nothing_is_new(stream: Ingested) -> No
     report = job.run(stream.spec())
     assert report["outcome"] == "failed"
     assert report["error"]["class"] == "SchemaHintError"
+
+
+@pytest.mark.parametrize("cache", ["kept", "lost"])
+@pytest.mark.parametrize("lost", [[0], [1], [0, 1]])
+def test_a_state_that_has_lost_entries_is_refused_also_when_nothing_is_new(
+    stream: Ingested, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: list[int], cache: str
+) -> None:
+    """Planning, which looks for that too, is not reached: there is nothing to plan."""
+    stream.add("three")
+    stream.run()
+    entries = sorted((stream.state / "_source" / "files").iterdir())
+    assert len(entries) == 2, "one for each discovery"
+    for number in lost:
+        entries[number].unlink()
+    if cache == "lost":
+        monkeypatch.setenv("CLOUDFILES_CACHE_DIR", str(tmp_path / "another machine"))
+    for _ in range(2):
+        report = job.run(stream.spec())
+        assert report["outcome"] == "failed", report
+        assert report["error"]["class"] == "CorruptedStateError", report
+
+
+@pytest.mark.parametrize("content", ["", "v1", "v1\n{}\n{torn"])
+def test_a_torn_record_of_a_batch_is_refused(stream: Ingested, content: str) -> None:
+    """It was synced before it counted, so it is no power failure that did this."""
+    record = stream.state / "_source" / "sink" / "0" / f"{1:020}"
+    record.write_text(content)
+    report = job.run(stream.spec())
+    assert report["error"]["class"] == "CorruptedStateError", report
+    assert str(record) in report["error"]["message"]

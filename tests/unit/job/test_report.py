@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.job import ingest as job
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.state import progress
+from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage import open_store
 
 
@@ -41,8 +43,10 @@ def test_what_was_left_out_is_in_the_warnings(
             batch_id=batch, table_version=batch, is_new=True, schema_version=0, counts=counts
         )
         progress.note(spec.checkpoint_location, done)
-        open_store(spec.checkpoint_location).put(f"commits/{batch}", b"v1")
-    report = job._summary(spec, -1)
+        SinkLog(open_store(spec.checkpoint_location)).add(
+            SinkRecord(batch=batch, end=Offset(batch + 1, 0))
+        )
+    report = job._summary(spec, range(2))
     assert (report["files"], report["rows"], report["batches"]) == (6, 10, 2)
     missing, corrupt, changed, last = report["warnings"]
     assert missing == "2 files were gone and were skipped."

@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.spark import checkpoint_healing
 from airflow_cloudfiles.engine.state import spark_checkpoint
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.state.spark_offsets import committed_offset
+from airflow_cloudfiles.engine.state.position import position
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "spark_checkpoint_4"
@@ -234,7 +234,7 @@ def test_who_only_looks_at_a_damaged_checkpoint_is_told_what_will_be_rebuilt(
     state: Path, way: str
 ) -> None:
     store = open_store(str(state))
-    expected = committed_offset(store)
+    expected = position(store).end
     assert expected == Offset(1, 0)
     damage(state, "offsets/3", way)
-    assert committed_offset(store) == expected
+    assert position(store).end == expected

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import OptionError, UnknownOptionError
-from airflow_cloudfiles.engine.spark.sink import DeltaLakeDataSource
+from airflow_cloudfiles.engine.spark.tables.sink import DeltaLakeDataSource
 
 SCHEMA = StructType([StructField("a", IntegerType())])
 
@@ -28,11 +28,16 @@ def test_a_misspelt_option_is_refused_with_the_nearest_name(given: str, meant: s
 def test_options_of_other_sinks_do_nothing() -> None:
     given = {
         "path": "/table",
-        "overwriteSchema": "true",
         "maxRecordsPerFile": "5",
         "queryName": "q",
     }
     assert DeltaLakeDataSource(given).streamWriter(SCHEMA, overwrite=False)
+
+
+def test_to_replace_the_columns_is_for_overwriting_only() -> None:  # B132
+    given = {"path": "/table", "overwriteSchema": "true"}
+    with pytest.raises(OptionError, match="it applies only with overwrite"):
+        DeltaLakeDataSource(given).streamWriter(SCHEMA, overwrite=False)
 
 
 def test_only_appending_and_a_target_will_do() -> None:

@@ -23,7 +23,8 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.registry import FORMATS
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange, Split
 from airflow_cloudfiles.engine.spark import split_rows
-from airflow_cloudfiles.engine.spark.sink import DeltaLakeDataSource, TaskWritten
+from airflow_cloudfiles.engine.spark.tables.sink import DeltaLakeDataSource
+from airflow_cloudfiles.engine.spark.tables.stream_writer import TaskWritten
 
 TOKEN = split_rows.new_token()
 DATA = StructType([StructField("a", StringType())])

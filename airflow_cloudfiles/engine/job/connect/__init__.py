@@ -1,0 +1,1 @@
+"""How does a run use the Spark of a Spark Connect server?"""

@@ -1,0 +1,272 @@
+"""How does a Spark Connect session learn `format("cloudFiles")`?
+
+A session of Spark Connect is a client: what a query reads and writes is a message that it sends to
+the server. `register` puts the same few things around it as around a session with a JVM
+(`register`), but has them done by the server's Python:
+
+1. `load()` checks the options, completes a given schema, and raises our errors as themselves.
+2. `start()` completes the message: a `cloudFiles` source without a
+   `checkpointLocation` gets the query's, and a target below the source is left out of it.
+3. `awaitTermination()` raises `UnknownFieldException` and the others by class and message.
+4. Each source carries the version of this package, so that another one on the server is an error
+   that says so (`client_version`).
+
+Source, state and target are the server's: a path is one of its file system.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.errors.exceptions.base import PySparkException
+from pyspark.sql.types import StructType
+
+from airflow_cloudfiles import __version__
+from airflow_cloudfiles.engine import errors
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
+from airflow_cloudfiles.engine.schema.ddl import parse_schema
+from airflow_cloudfiles.engine.spark import split_rows
+from airflow_cloudfiles.engine.spark.client_version import CLIENT_VERSION, explained
+from airflow_cloudfiles.engine.spark.error_marks import marking
+from airflow_cloudfiles.engine.spark.given_schema import completed
+from airflow_cloudfiles.engine.spark.query_errors import as_query_exception
+from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
+from airflow_cloudfiles.engine.spark.session_zone import zone_warning
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+_FORMAT = "cloudfiles"
+_OUR_SINKS = {"deltalake", "pyiceberg"}
+_CHECKPOINT = "checkpointLocation"
+_PARALLELISM = "cloudFiles.internal.parallelism"
+_EXCLUDE = "cloudFiles.internal.exclude"
+_CASE_SENSITIVE = "cloudFiles.internal.caseSensitive"
+_IN_A_PIPELINE = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
+_LOCAL = re.compile(r"local\[(\d+)")
+_log = logging.getLogger(__name__)
+
+
+def is_connect(spark: object) -> bool:
+    """Whether a session is one of Spark Connect."""
+    return any(each.__module__.startswith("pyspark.sql.connect.") for each in type(spark).__mro__)
+
+
+@functools.cache
+def wrap_connect(sample_confs: tuple[tuple[str, str], ...]) -> None:
+    """Wrap the classes of PySpark's Connect client once a process.
+
+    Args:
+        sample_confs: SQL configurations, each with the option of the source that it stands for.
+    """
+    from pyspark.sql.connect.plan import WriteStreamOperation  # noqa: PLC0415
+    from pyspark.sql.connect.streaming.query import StreamingQuery  # noqa: PLC0415
+    from pyspark.sql.connect.streaming.readwriter import (  # noqa: PLC0415
+        DataStreamReader,
+        DataStreamWriter,
+    )
+
+    _wrap(DataStreamReader, "load", functools.partial(_load, dict(sample_confs)))
+    _wrap(DataStreamWriter, "foreachBatch", _foreach_batch)
+    _wrap(DataStreamWriter, "start", _translated)
+    _wrap(DataStreamWriter, "toTable", _translated)
+    _wrap(WriteStreamOperation, "command", _complete)
+    _wrap(StreamingQuery, "awaitTermination", _translated)
+    _wrap(StreamingQuery, "processAllAvailable", _translated)
+
+
+def _wrap(owner: type, name: str, around: Callable[..., Any]) -> None:
+    """Put a function around a method; it gets the original and the call."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return around(original, self, *args, **kwargs)
+
+    setattr(owner, name, wrapped)
+
+
+def _load(  # noqa: PLR0913, PLR0917 - Spark's arguments
+    sample_confs: Mapping[str, str],
+    original: Callable[..., Any],
+    self: Any,
+    path: str | None = None,
+    format: str | None = None,  # noqa: A002 - Spark's name
+    schema: Any = None,
+    **options: Any,
+) -> Any:
+    """`DataStreamReader.load` for `cloudFiles`; other formats pass through."""
+    source = format or self._format
+    if not isinstance(source, str) or source.lower() != _FORMAT:
+        return original(self, path, format, schema, **options)
+    self.options(**options)
+    if schema is not None:
+        self.schema(schema)
+    set_before = dict(self._options)
+    in_lower = {key.lower(): value for key, value in set_before.items()}
+    where = path or in_lower.get("path")
+    parsed = CloudFilesOptions.parse(
+        set_before, has_schema=bool(self._schema), path=where and str(where)
+    )
+    if self._schema:
+        self.schema(completed(_given(self), parsed))
+    confs: Mapping[str, str] = self._client.conf.getAll
+    more = {
+        **{option: confs.get(conf) for conf, option in sample_confs.items()},
+        _PARALLELISM: _parallelism(confs),
+        _CASE_SENSITIVE: confs.get("spark.sql.caseSensitive"),
+        CLIENT_VERSION: __version__,
+    }
+    for option, value in more.items():
+        if value is not None and option.lower() not in in_lower:
+            self.option(option, value)
+    frame = original(self, path, format)
+    if parsed.split_token is None:
+        _check(frame, self._client, parsed)
+    return frame
+
+
+def _given(reader: Any) -> StructType:
+    """The schema that a reader was given, which it keeps as text."""
+    text: str = reader._schema  # noqa: SLF001 - there is no public way
+    if text.lstrip().startswith("{"):
+        return StructType.fromJson(json.loads(text))
+    try:
+        found = reader._client._parse_ddl(text)  # noqa: SLF001 - as Spark's own `fromDDL`
+    except PySparkException as error:
+        if error.getCondition() != _IN_A_PIPELINE:
+            raise
+        found = parse_schema(text)  # the server parses nothing while flows are defined
+    if not isinstance(found, StructType):
+        raise OptionError(f"The schema of a stream must be columns, got {text!r}.")
+    return found
+
+
+def _parallelism(confs: Mapping[str, str]) -> str | None:
+    """How many tasks the server runs at once, as far as its configuration tells."""
+    if given := confs.get("spark.default.parallelism"):
+        return given
+    if local := _LOCAL.match(confs.get("spark.master", "")):
+        return local[1]
+    executors, cores = confs.get("spark.executor.instances"), confs.get("spark.executor.cores")
+    return str(int(executors) * int(cores)) if executors and cores else None
+
+
+def _check(frame: Any, session: Any, options: CloudFilesOptions) -> None:
+    """Have the server resolve the source now, as a session with a JVM does."""
+    try:
+        warning = zone_warning(frame.schema, options, session.conf.get(SESSION_ZONE, None))
+    except PySparkException as error:
+        if error.getCondition() == _IN_A_PIPELINE:
+            # Spark resolves the flows of a declarative pipeline together, later.
+            _require_checkpoint(options)
+            return
+        raise _as_ours(error, session) from None
+    if warning is not None:
+        _log.warning("%s", warning)
+
+
+def _require_checkpoint(options: CloudFilesOptions) -> None:
+    """Refuse what would fail when the pipeline runs: sources do not learn its checkpoints."""
+    if options.checkpoint_location is None:
+        raise OptionError(
+            "A cloudFiles source in a declarative pipeline needs .option('checkpointLocation', "
+            "...) on readStream: it records there which files it has read. Give each source a "
+            "location of its own, outside of the pipeline's storage."
+        )
+
+
+def _foreach_batch(original: Callable[..., Any], self: Any, func: Any) -> Any:
+    """The function runs on the server, which passes on the text of its errors."""
+    return original(self, marking(func))
+
+
+def _translated(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Raise the error that a task or the planning process raised, as itself."""
+    try:
+        return original(self, *args, **kwargs)
+    except PySparkException as error:
+        raise _as_ours(error, self._session) from None
+
+
+def _as_ours(error: PySparkException, session: Any) -> Exception:
+    """An error of ours in place of Spark's, where there is one in it; else Spark's own."""
+    text = str(error)
+    ours = errors.from_text(text) or explained(text, str(session.client.host))
+    if ours is None:
+        return error
+    return as_query_exception(ours, error) if isinstance(error, StreamingQueryException) else ours
+
+
+def _complete(original: Callable[..., Any], self: Any, session: Any) -> Any:
+    """`WriteStreamOperation.command`: give the sources what the query knows."""
+    command = original(self, session)
+    query = command.write_stream_operation_start
+    sources = list(_sources(query.input))
+    _hand_partitions_over(query)
+    if sources:
+        _inform(query, sources)
+    return command
+
+
+def _inform(query: Any, sources: list[Any]) -> None:
+    """Give the sources of a query its checkpoint location, and its target."""
+    checkpoint = _find(query.options, _CHECKPOINT)
+    without = [source for source in sources if not _find(source.options, _CHECKPOINT)]
+    if without and not checkpoint:
+        raise OptionError(
+            "A cloudFiles stream needs .option('checkpointLocation', ...) on writeStream: it "
+            "records there which files it has read."
+        )
+    if len(without) > 1:
+        raise OptionError(
+            "A query with several cloudFiles sources must say where each keeps its state: give "
+            "each readStream an .option('checkpointLocation', ...) of its own."
+        )
+    for source in without:
+        source.options[_CHECKPOINT] = checkpoint
+    for source in sources if query.path else ():
+        if split_rows.SPLIT_TOKEN not in source.options:
+            source.options[_EXCLUDE] = query.path
+
+
+def _find(options: Mapping[str, str], name: str) -> str | None:
+    """An option; Spark takes names in any case."""
+    return next((options[key] for key in options if key.lower() == name.lower()), None)
+
+
+def _hand_partitions_over(query: Any) -> None:
+    """Spark does not tell a Python sink of partition columns: they become an option of it."""
+    if query.format.lower() not in _OUR_SINKS:
+        return
+    if query.clustering_column_names:
+        raise OptionError(
+            f"The {query.format} sink cannot write clustered tables. Leave out clusterBy, use "
+            "partitionBy, or use Delta's own jars."
+        )
+    names = list(query.partitioning_column_names)
+    if names:
+        query.options[PARTITION_BY] = partition_option(names)
+        del query.partitioning_column_names[:]
+
+
+def _sources(message: Message) -> Iterator[Any]:
+    """The `cloudFiles` sources in a plan, wherever they are in it."""
+    if message.DESCRIPTOR.name == "DataSource":
+        source: Any = message
+        if source.format.lower() == _FORMAT:
+            yield source
+        return
+    for field, value in message.ListFields():
+        if field.message_type is None or field.message_type.GetOptions().map_entry:
+            continue
+        for each in value if field.is_repeated else (value,):
+            yield from _sources(each)

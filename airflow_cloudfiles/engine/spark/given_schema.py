@@ -1,0 +1,36 @@
+"""What becomes of a schema that the user gives to `readStream`?"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, cast
+
+from pyspark.sql.types import StringType, StructField, StructType
+
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.types import as_nullable
+
+_log = logging.getLogger(__name__)
+
+
+def completed(schema: StructType, options: CloudFilesOptions) -> StructType:
+    """A given schema with the rescued data column behind it, if it has none yet.
+
+    Nothing of it is `NOT NULL`, as in Spark's file sources: Spark would take its word for it, and
+    files may lack anything.
+    """
+    from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
+
+    for warning in definition.in_vain(schema, options):
+        _log.warning("%s", warning)
+    column = options.rescued_data_column
+    fields = cast("StructType", as_nullable(schema)).fields
+    if column is None or column in schema.fieldNames():
+        return StructType(fields)
+    return StructType([*fields, StructField(column, StringType())])
+
+
+def parsed(schema: Any) -> StructType:
+    """A schema, which may be written in DDL."""
+    found = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    return cast("StructType", found)

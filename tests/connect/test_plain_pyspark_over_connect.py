@@ -1,0 +1,230 @@
+"""Plain PySpark over Spark Connect: the documented snippets, and the errors of a server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.connect_server import ConnectServer, ConnectStream, each_once, ids, land
+from tests.support.landing import drop, rows
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+_BEGIN = """
+import json, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+import airflow_cloudfiles
+
+remote, root = sys.argv[1], Path(sys.argv[2])
+spark = SparkSession.builder.remote(remote).create()
+airflow_cloudfiles.register(spark)
+
+def reader(**options):
+    return spark.readStream.format("cloudFiles").options(**{"cloudFiles.format": "json", **options})
+
+def write(frame, name="table"):
+    return (
+        frame.writeStream.format("deltalake")
+        .option("checkpointLocation", str(root / "state"))
+        .option("mergeSchema", "true")
+        .trigger(availableNow=True)
+        .start(str(root / name))
+    )
+
+def caught(call):
+    try:
+        call()
+    except Exception as error:
+        return [[kind.__name__ for kind in type(error).__mro__], str(error)]
+"""
+
+
+def _run(server: ConnectServer, root: Path, body: str, python: Path | None = None) -> object:
+    """Run a program of a user; give what it assigns to `found`."""
+    # A file, since pyspark-client takes `python -c` for its own doctests.
+    program = root.with_name(f"{root.name}.py")
+    program.write_text(f"{_BEGIN}\n{body}\nspark.stop()\nprint(json.dumps(found))")
+    ended = subprocess.run(
+        [python or sys.executable, program, server.remote, root],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+def test_a_checkpoint_is_given_once_and_a_retry_has_the_new_column(server, tmp_path):
+    drop(tmp_path / "in", "1.json", [{"id": 1}])
+    body = """
+frame = reader().load(str(root / "in"))
+query = write(frame.where("id is not null").select("*"))
+query.awaitTermination()
+(root / "in" / "2.json").write_text(json.dumps({"id": 2, "color": "red"}))
+query = write(reader().load(str(root / "in")))
+found = [frame.schema.simpleString(), caught(query.awaitTermination)]
+write(reader().load(str(root / "in"))).awaitTermination()
+"""
+    schema, (kinds, message) = _run(server, tmp_path, body)
+
+    assert schema == "struct<id:string,_rescued_data:string>"
+    assert "UnknownFieldException" in kinds
+    assert "StreamingQueryException" in kinds
+    assert '{"color":"red"}' in message
+    found = sorted((row["id"], row["color"]) for row in rows(tmp_path / "table"))
+    assert found == [("1", None), ("2", "red")]
+
+
+def test_a_given_schema_gets_the_rescued_data_and_a_table_below_the_source_is_no_source(
+    server, tmp_path
+):
+    drop(tmp_path, "1.json", [{"id": 1, "other": 2}])
+    body = """
+for _ in range(2):
+    rescue = {"cloudFiles.schemaEvolutionMode": "rescue"}
+    frame = reader(**rescue).schema("id INT").load(str(root))
+    write(frame).awaitTermination()
+found = frame.schema.simpleString()
+"""
+    assert _run(server, tmp_path, body) == "struct<id:int,_rescued_data:string>"
+    (row,) = rows(tmp_path / "table")
+    assert row["id"] == 1
+    assert json.loads(row["_rescued_data"])["other"] == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "message"),
+    [
+        (
+            'reader(**{"cloudFiles.formats": "x"}).load(str(root))',
+            "UnknownOptionError",
+            "cloudFiles.formats",
+        ),
+        ('reader().load(str(root / "nothing"))', "SourceNotFoundError", "nothing"),
+        (
+            (
+                'write(reader().schema("id INT").load(str(root)).union('
+                'reader().schema("id INT").load(str(root))))'
+            ),
+            "OptionError",
+            "several cloudFiles sources",
+        ),
+        (
+            (
+                'reader().schema("id INT").load(str(root)).writeStream.format("deltalake")'
+                '.start(str(root / "t"))'
+            ),
+            "OptionError",
+            "needs .option('checkpointLocation'",
+        ),
+        (
+            (
+                'reader().schema("id INT").load(str(root)).writeStream.format("deltalake")'
+                '.option("checkpointLocation", str(root / "s")).clusterBy("id")'
+                '.start(str(root / "t"))'
+            ),
+            "OptionError",
+            "cannot write clustered",
+        ),
+    ],
+    ids=["option", "source", "sources", "checkpoint", "clusters"],
+)
+def test_an_error_is_ours_by_class_and_message(server, tmp_path, body, kind, message):
+    kinds, text = _run(server, tmp_path, f"found = caught(lambda: {body})")
+    assert kind in kinds
+    assert message in text
+
+
+def test_another_version_of_the_package_or_of_python_is_refused_by_name(server, tmp_path):
+    drop(tmp_path / "in", "1.json", [{"id": 1}])
+    body = """
+from airflow_cloudfiles.engine.spark import connect
+version, connect.__version__ = connect.__version__, "0.0.9"
+found = [caught(lambda: reader().load(str(root / "in")))]
+connect.__version__ = version
+sys.version_info = (3, 99, *sys.version_info[2:])
+airflow_cloudfiles.register(spark)
+found.append(caught(lambda: reader().load(str(root / "in"))))
+"""
+    (version, refused), (python, other) = _run(server, tmp_path, body)
+
+    assert version[0] == python[0] == "SparkServerError"
+    assert "has airflow_cloudfiles 0.1.0, the client has 0.0.9" in refused
+    assert "the client Python 3.99" in other
+    assert f"runs Python {sys.version_info[0]}.{sys.version_info[1]}" in other
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_view_and_a_configuration_are_seen_by_their_own_session_only(server, tmp_path):
+    drop(tmp_path / "in", "1.json", [{"id": 1}])
+    body = """
+reader(**{"checkpointLocation": str(root / "state")}).load(
+    str(root / "in")
+).createTempView("landed")
+spark.conf.set("spark.sql.shuffle.partitions", "7")
+write(spark.sql("SELECT id FROM landed")).awaitTermination()
+other = SparkSession.builder.remote(remote).create()
+found = [other.catalog.tableExists("landed"), other.conf.get("spark.sql.shuffle.partitions")]
+other.stop()
+"""
+    assert _run(server, tmp_path, body) == [False, "2"]
+    assert rows(tmp_path / "table") == [{"id": "1"}]
+
+
+def test_the_older_client_alone_does_the_same(
+    server, tmp_path, bare_python, monkeypatch, repository
+):
+    monkeypatch.setenv("PYTHONPATH", str(repository))
+    drop(tmp_path / "in", "1.json", [{"id": 1}])
+    body = """
+import pyspark
+query = write(reader().load(str(root / "in")))
+query.awaitTermination()
+found = pyspark.__version__
+"""
+    assert _run(server, tmp_path, body, bare_python).startswith("4.")
+    assert rows(tmp_path / "table") == [{"id": "1", "_rescued_data": None}]
+
+
+def test_a_plain_query_does_not_read_again_what_jobs_have_ingested(server, tmp_path):
+    """Spark's checkpoint knows nothing of jobs, and another sink would have their rows twice."""
+    stream = ConnectStream(tmp_path)
+    land(stream, 2)
+    body = """
+(
+    reader().load(str(root / "in")).writeStream.format("json")
+    .option("checkpointLocation", str(root / "state")).trigger(availableNow=True)
+    .start(str(root / "other"))
+)
+"""
+    for _ in range(2):  # before it has a checkpoint, and when it has one
+        stream.run(server.remote)
+        kinds, message = _run(
+            server, tmp_path, f"found = caught(lambda: {body.strip()}.awaitTermination())"
+        )
+        assert "StateConflictError" in kinds
+        assert "run the job in its place" in message
+        assert not list((tmp_path / "other").glob("*.json"))
+        land(stream, 1, first=2)
+    stream.run(server.remote)
+    assert ids(stream) == each_once(3)
+
+
+def test_jobs_go_on_behind_a_plain_query_and_it_may_repeat_its_batch(server, tmp_path):
+    stream = ConnectStream(tmp_path)
+    land(stream, 1)
+    plain = 'write(reader().load(str(root / "in"))).awaitTermination()\nfound = None'
+    _run(server, tmp_path, plain)
+    (tmp_path / "state" / "commits" / "0").unlink()
+    (tmp_path / "state" / "commits" / ".0.crc").unlink()
+    land(stream, 1, first=1)
+    _run(server, tmp_path, plain)
+    assert ids(stream) == each_once(2)
+    land(stream, 1, first=2)
+    assert stream.run(server.remote)["rows"] == 3
+    assert ids(stream) == each_once(3)

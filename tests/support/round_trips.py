@@ -1,0 +1,111 @@
+"""How many requests does a run wait for, one after the other?
+
+A proxy before an object store that answers late, as a far one does, and remembers when each request
+began and ended. Requests that overlap cost one round trip together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+LATENCY_SECONDS = 0.1
+"""More than what two threads that begin together are apart, on a busy machine."""
+_NOT_PASSED_ON = {"transfer-encoding", "connection", "keep-alive"}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request.
+
+    Attributes:
+        method: Of HTTP; `LIST` where it lists.
+        key: What is asked for.
+        began: By the monotonic clock, in seconds.
+        ended: The same.
+    """
+
+    method: str
+    key: str
+    began: float
+    ended: float
+
+
+class RoundTrips:
+    """The proxy.
+
+    Attributes:
+        endpoint: Its address.
+        requests: What it was asked for.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.endpoint = f"http://127.0.0.1:{port}"
+        self.requests: list[Request] = []
+
+    def chain(self, *, of: str) -> list[Request]:
+        """The longest chain of requests of which each began when the one before it had ended.
+
+        Args:
+            of: What their keys contain. Locks are left out, since nobody waits for their beats.
+        """
+        found: list[Request] = []
+        for each in sorted(self.requests, key=lambda request: request.ended):
+            is_counted = of in each.key and not each.key.endswith(".lock")
+            if is_counted and (not found or each.began >= found[-1].ended):
+                found.append(each)
+        return found
+
+
+@contextlib.contextmanager
+def round_trips(upstream: str) -> Iterator[RoundTrips]:
+    """Put the proxy before a store."""
+    target = urlsplit(upstream)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing."""
+
+        def _pass_on(self) -> None:
+            began = time.monotonic()
+            time.sleep(LATENCY_SECONDS)
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            connection = http.client.HTTPConnection(str(target.hostname), target.port)
+            connection.request(self.command, self.path, body, dict(self.headers))
+            answer = connection.getresponse()
+            content = answer.read()
+            self.send_response(answer.status)
+            for name, value in answer.getheaders():
+                if name.lower() not in _NOT_PASSED_ON | {"content-length"}:
+                    self.send_header(name, value)
+            length = answer.getheader("Content-Length") if self.command == "HEAD" else None
+            if answer.status != http.HTTPStatus.NO_CONTENT:
+                self.send_header("Content-Length", length or str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+            connection.close()
+            lists = self.command == "GET" and "list-type=" in self.path
+            method = "LIST" if lists else self.command
+            found.requests.append(Request(method, unquote(self.path), began, time.monotonic()))
+
+        do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = _pass_on  # noqa: N815
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    found = RoundTrips(server.server_address[1])
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
