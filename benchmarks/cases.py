@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks import data, measure
 
-ENGINES = ("ingest", "rows", "spark")
+ENGINES = ("ingest", "rows", "spark", "spark-infers")
 SCHEMA_TRIES = {
     "plain": "no new column",
     "failing": "a new column: the try that fails",
@@ -121,7 +121,7 @@ def big(bench: Bench) -> Iterator[Record]:
     source = data.json_files(bench.arguments.data, rows, data.ROWS_A_FILE)
     for types in ("strings", "typed"):
         what = Input(types, f"{rows:,} rows, {types}", source, types)
-        yield from _beside(bench, what, bench.arguments.engines or ENGINES)
+        yield from _beside(bench, what, bench.arguments.engines or ("ingest", "rows", "spark"))
 
 
 def more_rows(bench: Bench) -> Iterator[Record]:
@@ -129,7 +129,8 @@ def more_rows(bench: Bench) -> Iterator[Record]:
     rows = 10 * bench.arguments.rows
     source = data.json_files(bench.arguments.data, rows, data.ROWS_A_FILE)
     what = Input("more-rows", f"{rows:,} rows, strings", source)
-    yield from _beside(bench, what, bench.arguments.engines or ("ingest", "spark"), repeat=1)
+    engines = ("ingest", "spark", "spark-infers")
+    yield from _beside(bench, what, bench.arguments.engines or engines, repeat=1)
 
 
 def files(bench: Bench) -> Iterator[Record]:
@@ -173,7 +174,7 @@ def _checked(bench: Bench, what: Input, engine: str, folder: Path) -> Record:
 
 def _all_rows(task: dict[str, Any], expected: int, engine: str = "ingest") -> int:
     """The rows of a target; ends the benchmark where they are not all."""
-    found = data.row_count(task["target"], is_delta=engine != "spark")
+    found = data.row_count(task["target"], is_delta=not engine.startswith("spark"))
     if found != expected:
         sys.exit(f"{task['source']}: {engine} has {found} rows in its target, not {expected}")
     return found
@@ -218,7 +219,7 @@ def _after_first_run(bench: Bench, base: Path, second: Path) -> Iterator[dict[st
 
 
 def floor(bench: Bench) -> Iterator[Record]:
-    """What is below every run: Spark that starts and stops, the reader alone."""
+    """What is below every run: Spark that starts and stops, the reader alone, the disk."""
     one = data.json_files(bench.arguments.data, 1000, 1000)
     rows = bench.arguments.rows
     many = data.json_files(bench.arguments.data, rows, data.ROWS_A_FILE)
@@ -228,6 +229,7 @@ def floor(bench: Bench) -> Iterator[Record]:
         ("our-jvm", one, "Spark as a local run starts it, stopped at once"),
         ("reader", one, "the reader alone, 1,000 rows"),
         ("reader", many, f"the reader alone, {rows:,} rows"),
+        ("disk", many, f"the disk alone: {rows:,} rows read, as many bytes written"),
     ):
         with bench.folder() as folder:
             yield measured("floor", title, engine, bench.task(source, folder))
@@ -245,6 +247,27 @@ def latency(bench: Bench) -> Iterator[Record]:
     yield from cases(bench)
 
 
+def tables(bench: Bench) -> Iterator[Record]:
+    """Tables: a batch read, one of many versions, an append to partitions."""
+    from benchmarks.tables import cases  # noqa: PLC0415 - needs an extra
+
+    yield from cases(bench)
+
+
+def warm(bench: Bench) -> Iterator[Record]:
+    """Runs on a Spark that is kept warm."""
+    from benchmarks.warm import warm as on_warm_spark  # noqa: PLC0415 - it imports this module
+
+    yield from on_warm_spark(bench)
+
+
+def warm_runs(bench: Bench) -> Iterator[Record]:
+    """Many runs on it, one after another."""
+    from benchmarks.warm import warm_runs as one_after_another  # noqa: PLC0415
+
+    yield from one_after_another(bench)
+
+
 GROUPS: dict[str, Callable[[Bench], Iterator[Record]]] = {
     "small": small,
     "big": big,
@@ -252,8 +275,13 @@ GROUPS: dict[str, Callable[[Bench], Iterator[Record]]] = {
     "schema": schema,
     "floor": floor,
     "latency": latency,
+    "tables": tables,
+    "warm": warm,
+    "warm-runs": warm_runs,
     "more-rows": more_rows,
     "more-files": more_files,
 }
-LONG = ("more-rows", "more-files")
+ON_A_WARM_SPARK = frozenset({"warm", "warm-runs"})
+"""Those that start no Spark of their own."""
+LONG = ("warm-runs", "more-rows", "more-files")
 """Those that take long: measured only when asked for."""

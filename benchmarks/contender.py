@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,7 +35,8 @@ def main() -> None:
     print("FIGURES " + json.dumps(_ENGINES[task["engine"]](task)), flush=True)
 
 
-def _spec(task: dict[str, Any]) -> JobSpec:
+def spec_of(task: dict[str, Any]) -> JobSpec:
+    """The ingest run that a task describes."""
     from airflow_cloudfiles.engine.job.spec import JobSpec  # noqa: PLC0415
 
     options = {"cloudFiles.maxFilesPerTrigger": str(task["files_a_trigger"])}
@@ -50,19 +54,19 @@ def _spec(task: dict[str, Any]) -> JobSpec:
     )
 
 
-def _ingest(task: dict[str, Any]) -> dict[str, Any]:
+def ingest(task: dict[str, Any]) -> dict[str, Any]:
     """The ingest job as its operator starts it; inference is in its first run."""
     from airflow_cloudfiles.engine.errors import CloudFilesError  # noqa: PLC0415
     from airflow_cloudfiles.engine.job.launch import LocalSpark, launch  # noqa: PLC0415
     from airflow_cloudfiles.engine.storage import open_store  # noqa: PLC0415
     from airflow_cloudfiles.engine.storage.access import AwsAccess  # noqa: PLC0415
 
-    spec = _spec(task)
+    spec = spec_of(task)
     failed = None
     try:
         launch(
             spec,
-            LocalSpark(master=task["master"]),
+            LocalSpark(master=task["master"], keep_warm=_keep_warm(task)),
             on_log=lambda line: print(line, file=sys.stderr),
             access=AwsAccess(**task["s3"]) if "s3" in task else None,
         ).wait()
@@ -81,13 +85,18 @@ def _ingest(task: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _keep_warm(task: dict[str, Any]) -> timedelta | None:
+    seconds = task.get("keep_warm")
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
 def _rows(task: dict[str, Any]) -> dict[str, Any]:
     """`readStream` of `cloudFiles` to Delta: rows pass through the JVM."""
     from airflow_cloudfiles import register  # noqa: PLC0415
 
     started, spark = _plain_session(task)
     register(spark)
-    reader = spark.readStream.format("cloudFiles").options(**_spec(task).source_options())
+    reader = spark.readStream.format("cloudFiles").options(**spec_of(task).source_options())
     writer = reader.load(task["source"]).writeStream.format("deltalake")
     return {**started, **_run(writer, task, spark)}
 
@@ -99,7 +108,23 @@ def _spark(task: dict[str, Any]) -> dict[str, Any]:
     reader = reader.option("maxFilesPerTrigger", task["files_a_trigger"])
     reader = reader.option("recursiveFileLookup", "true")
     writer = reader.json(task["source"]).writeStream.format("parquet")
+    if "partition_by" in task:
+        writer = writer.partitionBy(task["partition_by"])
     return {**started, **_run(writer, task, spark)}
+
+
+def _spark_infers(task: dict[str, Any]) -> dict[str, Any]:
+    """Spark's own file source to Parquet; the schema is inferred by `spark.read` before."""
+    started, spark = _plain_session(task)
+    clock = time.monotonic()
+    files = spark.read.option("recursiveFileLookup", "true")
+    files = files.option("primitivesAsString", str(task["types"] != "typed").lower())
+    schema = files.json(task["source"]).schema
+    inferred = {"infer_seconds": time.monotonic() - clock}
+    reader = spark.readStream.schema(schema).option("recursiveFileLookup", "true")
+    reader = reader.option("maxFilesPerTrigger", task["files_a_trigger"])
+    writer = reader.json(task["source"]).writeStream.format("parquet")
+    return {**started, **inferred, **_run(writer, task, spark)}
 
 
 def _run(writer: Any, task: dict[str, Any], spark: SparkSession) -> dict[str, Any]:
@@ -117,6 +142,9 @@ def _plain_session(task: dict[str, Any]) -> tuple[dict[str, Any], SparkSession]:
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     clock = time.monotonic()
+    if task.get("remote"):  # the address is in the environment: it has a token
+        session = SparkSession.builder.remote(os.environ["SPARK_REMOTE"]).create()
+        return {"spark_start_seconds": time.monotonic() - clock}, session
     builder = SparkSession.builder.master(task["master"]).config("spark.ui.enabled", "false")
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("FATAL")
@@ -138,7 +166,7 @@ def _our_jvm(task: dict[str, Any]) -> dict[str, Any]:
     from airflow_cloudfiles.engine.job.session import SparkStart  # noqa: PLC0415
 
     clock = time.monotonic()
-    spark = SparkStart(_spec(task))
+    spark = SparkStart(spec_of(task))
     spark.session()
     seconds = time.monotonic() - clock
     spark.close()
@@ -150,8 +178,21 @@ def _reader(task: dict[str, Any]) -> dict[str, Any]:
     from benchmarks import read_alone  # noqa: PLC0415
 
     clock = time.monotonic()
-    rows = read_alone.read(read_alone.splits(_spec(task)))
+    rows = read_alone.read(read_alone.splits(spec_of(task)))
     return {"rows": rows, "read_seconds": time.monotonic() - clock}
+
+
+def _disk(task: dict[str, Any]) -> dict[str, Any]:
+    """Read the bytes of the source, and write as many to the disk; nothing is parsed."""
+    clock = time.monotonic()
+    with open(task["target"], "wb") as target:  # noqa: PTH123 - this process imports no more
+        for folder, _, names in os.walk(task["source"]):
+            for name in names:
+                with open(os.path.join(folder, name), "rb") as source:  # noqa: PTH118, PTH123
+                    shutil.copyfileobj(source, target, 2**20)
+        target.flush()
+        os.fsync(target.fileno())
+    return {"copy_seconds": time.monotonic() - clock}
 
 
 def _one_at_a_time(task: dict[str, Any]) -> dict[str, Any]:
@@ -167,14 +208,89 @@ def _one_at_a_time(task: dict[str, Any]) -> dict[str, Any]:
     return {"files": len(paths), "read_seconds": time.monotonic() - clock}
 
 
+def _read_table(task: dict[str, Any]) -> dict[str, Any]:
+    """A batch read of all columns of a table, into nothing; the rows are counted after it."""
+    from airflow_cloudfiles import register  # noqa: PLC0415
+
+    started, spark = _plain_session(task)
+    if task["format"] != "parquet":
+        register(spark)
+    frame = spark.read.format(task["format"]).load(task["source"])
+    clock = time.monotonic()
+    frame.write.format("noop").mode("overwrite").save()
+    seconds = time.monotonic() - clock
+    rows = frame.count()
+    spark.stop()
+    return {**started, "query_seconds": seconds, "rows": rows}
+
+
+def _stream_table(task: dict[str, Any]) -> dict[str, Any]:
+    """A stream of all rows of a table to Parquet; Spark's file source is given its schema."""
+    from airflow_cloudfiles import register  # noqa: PLC0415
+
+    started, spark = _plain_session(task)
+    reader = spark.readStream.format(task["format"])
+    if task["format"] == "parquet":
+        reader = reader.schema(spark.read.parquet(task["source"]).schema)
+    else:
+        register(spark)
+    return {
+        **started,
+        **_run(reader.load(task["source"]).writeStream.format("parquet"), task, spark),
+    }
+
+
+def _open_table(task: dict[str, Any]) -> dict[str, Any]:
+    """The newest version of a table and its files, once in a process."""
+    if task["opened_by"] == "parquet":
+        started, spark = _plain_session(task)
+        clock = time.monotonic()
+        files = len(spark.read.parquet(task["source"]).inputFiles())
+        seconds = time.monotonic() - clock
+        spark.stop()
+        return {**started, "open_seconds": seconds, "files": files}
+    if task["opened_by"] == "deltalake":
+        from deltalake import DeltaTable  # noqa: PLC0415
+
+        clock, cpu = time.monotonic(), time.process_time()
+        files = len(DeltaTable(task["source"]).file_uris())
+    else:
+        from airflow_cloudfiles.engine.delta.location import DeltaLocation  # noqa: PLC0415
+        from airflow_cloudfiles.engine.delta.read.snapshot import TableLog  # noqa: PLC0415
+
+        clock, cpu = time.monotonic(), time.process_time()
+        files = len(TableLog(DeltaLocation.to_read(task["source"])).snapshot().files)
+    return {
+        "open_seconds": time.monotonic() - clock,
+        "open_cpu_seconds": time.process_time() - cpu,
+        "files": files,
+    }
+
+
+def _at_once(task: dict[str, Any]) -> dict[str, Any]:
+    """Several contenders at once, each in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.contender"]
+    began = [subprocess.Popen([*command, json.dumps(each)]) for each in task["tasks"]]
+    codes = [process.wait() for process in began]
+    if any(codes):
+        sys.exit("One of them failed")
+    return {}
+
+
 _ENGINES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "ingest": _ingest,
+    "ingest": ingest,
     "rows": _rows,
     "spark": _spark,
+    "spark-infers": _spark_infers,
     "jvm": _jvm,
     "our-jvm": _our_jvm,
     "reader": _reader,
+    "disk": _disk,
     "one-at-a-time": _one_at_a_time,
+    "read-table": _read_table,
+    "stream-table": _stream_table,
+    "open-table": _open_table,
+    "at-once": _at_once,
 }
 
 

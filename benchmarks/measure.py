@@ -31,6 +31,8 @@ import psutil
 _PR_SET_CHILD_SUBREAPER = 36
 _SIGCHLD_BIT = 1 << (signal.SIGCHLD - 1)
 _TICKS = os.sysconf("SC_CLK_TCK")
+_FORKED = "fork-server"
+"""Name of a fork server, and of what it has forked."""
 SAMPLE_SECONDS = 0.2
 LEFT_SECONDS = 15.0
 """How long what a run leaves behind may take to end by itself."""
@@ -47,6 +49,7 @@ class Measured:
         began: Seconds since 1970, to compare with what the run itself notes.
         ended: As `began`.
         figures: What the run has printed.
+        cpu_by_kind: CPU seconds as far as samples saw them, by what a process is for.
     """
 
     wall_seconds: float
@@ -55,6 +58,7 @@ class Measured:
     began: float
     ended: float
     figures: dict[str, Any]
+    cpu_by_kind: dict[str, float]
 
 
 def contender(task: dict[str, Any], module: str = "benchmarks.contender") -> Measured:
@@ -91,7 +95,8 @@ def _measure(
     finally:
         tree.reap()
     cpu = _waited_for() - before + tree.unnoticed_seconds()
-    return process, Measured(wall, cpu, tree.peak_bytes / 2**20, began, ended, {})
+    peak = tree.peak_bytes / 2**20
+    return process, Measured(wall, cpu, peak, began, ended, {}, tree.seconds_by_kind())
 
 
 def tree_cpu() -> float:
@@ -111,12 +116,14 @@ def _waited_for() -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Process:
-    """A line of the process table; CPU seconds include those of children waited for."""
+    """A line of the process table; `cpu_seconds` has those of children waited for, too."""
 
     pid: int
+    name: str
     parent: int
     started: int
     cpu_seconds: float
+    own_seconds: float
 
 
 class _Tree(threading.Thread):
@@ -128,6 +135,7 @@ class _Tree(threading.Thread):
         self._ended = threading.Event()
         self._waited_for: set[int] = set()
         self._forgotten: dict[tuple[int, int], float] = {}
+        self._own: dict[tuple[int, int], tuple[str, float]] = {}
         self.peak_bytes = 0
 
     def run(self) -> None:
@@ -138,6 +146,10 @@ class _Tree(threading.Thread):
             for process in processes:
                 if process.parent in ignoring:
                     self._forgotten[process.pid, process.started] = process.cpu_seconds
+            kinds = _kinds(processes)
+            for process in processes:
+                kind = kinds.get(process.pid, "other")
+                self._own[process.pid, process.started] = (kind, process.own_seconds)
             self.peak_bytes = max(self.peak_bytes, sum(_pss(p.pid) for p in processes))
 
     def reap(self) -> None:
@@ -154,6 +166,13 @@ class _Tree(threading.Thread):
             time.sleep(0.02)
         self._ended.set()
         self.join()
+
+    def seconds_by_kind(self) -> dict[str, float]:
+        """CPU seconds by what processes were for, at the last sample of each."""
+        found: dict[str, float] = {}
+        for kind, seconds in self._own.values():
+            found[kind] = found.get(kind, 0.0) + seconds
+        return found
 
     def unnoticed_seconds(self) -> float:
         """CPU seconds of processes that nobody has waited for."""
@@ -182,9 +201,37 @@ def _read(pid: int) -> _Process | None:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
+    name = text.partition("(")[2].rpartition(")")[0]
     fields = text.rpartition(")")[2].split()
-    ticks = sum(int(field) for field in fields[11:15])
-    return _Process(pid, int(fields[1]), int(fields[19]), ticks / _TICKS)
+    own, children = (sum(int(field) for field in part) for part in (fields[11:13], fields[13:15]))
+    total = (own + children) / _TICKS
+    return _Process(pid, name, int(fields[1]), int(fields[19]), total, own / _TICKS)
+
+
+def _is_driver(pid: int) -> bool:
+    """Whether a process runs the job, and is not what watches over it."""
+    with suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return words[1:3] == [b"-m", b"airflow_cloudfiles.engine.job"]
+    return False
+
+
+def _kinds(processes: list[_Process]) -> dict[int, str]:
+    """What processes are for, as far as their names and their parents tell."""
+    kinds: dict[int, str] = {}
+    for process in processes:  # parents first
+        above = kinds.get(process.parent, "")
+        if process.name == "java":
+            kinds[process.pid] = "JVM"
+        elif process.name == _FORKED:
+            is_server = above not in {"fork server", "planning, commits", "tasks"}
+            further = above != "fork server"
+            kinds[process.pid] = (
+                "fork server" if is_server else "tasks" if further else "planning, commits"
+            )
+        else:
+            kinds[process.pid] = "driver" if _is_driver(process.pid) else "other"
+    return kinds
 
 
 def _ignores(pid: int) -> bool:

@@ -8,8 +8,8 @@ from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.reading.splits import BatchContext, Split, pack
-from airflow_cloudfiles.engine.stream.definition import resolve_schema
+from airflow_cloudfiles.engine.reading.splits import Split, pack
+from airflow_cloudfiles.engine.stream.definition import batch_context, resolve_schema
 from airflow_cloudfiles.engine.stream.task_reader import TaskReader
 
 
@@ -22,17 +22,14 @@ def splits(spec: JobSpec) -> list[Split]:
     )
     with closing(opened) as intake:
         intake.discover()
-        context = BatchContext(
-            source_uri=intake.source.uri,
-            source_name=intake.name,
-            state_uri=intake.state.uri,
-            schema_uri=resolved.schema_uri,
-            schema_version=resolved.version,
-            data_schema=resolved.data_schema.json(),
-            partition_schema=resolved.partition_schema.json(),
+        context = batch_context(
+            options,
+            resolved,
+            source=intake.source,
+            name=intake.name,
+            state=intake.state,
             start=START,
             end=intake.head(),
-            options=options,
         )
         files = list(intake.files.slice(START, intake.head()))
     groups = pack(files, parallelism=2, can_cut=options.format_options.can_split())

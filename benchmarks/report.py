@@ -20,7 +20,7 @@ ROWS = 1_000_000
 FILES = 10_000
 LATENCY_FILES = 2000
 """Sizes that the aims are for; a result of other sizes is not compared with them."""
-_OURS, _ROWS, _SPARK = "ingest", "rows", "spark"
+_OURS, _ROWS, _SPARK, _SPARK_INFERS = "ingest", "rows", "spark", "spark-infers"
 _MEASURES = {
     "wall": ("wall s", 1),
     "cpu": ("CPU s", 1),
@@ -69,6 +69,7 @@ AIMS = {
     ("typed", "wall"): Aim(0.6, rows=ROWS),
     ("typed", "cpu"): Aim(0.55, rows=ROWS),
     ("more-rows", "cpu"): Aim(0.35, rows=ROWS),
+    ("warm-twenty", "wall"): Aim(1.2),
     ("more-files", "files"): Aim(20, at_least=True, files=FILES),
 }
 """By case and measure; the peak of memory is to be that of Spark at most in every case."""
@@ -92,9 +93,14 @@ def markdown(about: Mapping[str, Any], results: Sequence[Record]) -> str:
 def _tables(about: Mapping[str, Any], results: Sequence[Record]) -> Iterator[str]:
     yield _beside_spark(about, results, _OURS, "The ingest run beside Spark's own stream")
     yield _beside_spark(about, results, _ROWS, "Plain `readStream` to Delta beside it")
+    title = "The ingest run beside Spark's own stream that infers its schema first, too"
+    yield _beside_spark(about, results, _OURS, title, beside=_SPARK_INFERS)
     yield _schema_change(about, results)
     yield _parts(results)
+    yield _cpu_by_kind(results)
     yield _floor(results)
+    yield _of_tables(results)
+    yield _warm_runs(results)
     yield _latency(about, results)
 
 
@@ -134,12 +140,16 @@ def _medians(runs: Sequence[Record]) -> dict[str, float]:
 
 
 def _beside_spark(
-    about: Mapping[str, Any], results: Sequence[Record], engine: str, title: str
+    about: Mapping[str, Any],
+    results: Sequence[Record],
+    engine: str,
+    title: str,
+    beside: str = _SPARK,
 ) -> str:
-    """A line for each case and measure."""
+    """A line for each case and measure; aims are for Spark that is given the schema."""
     rows = []
     for case in dict.fromkeys(result["case"] for result in results):
-        mine, other = _of(results, case, engine), _of(results, case, _SPARK)
+        mine, other = _of(results, case, engine), _of(results, case, beside)
         if not mine or not other:
             continue
         ours, theirs = _medians(mine), _medians(other)
@@ -148,10 +158,11 @@ def _beside_spark(
                 continue
             ratio = ours[measure] / theirs[measure]
             aim = PEAK if measure == "peak" else AIMS.get((case, measure))
-            verdict = aim.judge(ratio, about) if aim and engine == _OURS else ""
+            is_judged = engine == _OURS and beside == _SPARK
+            verdict = aim.judge(ratio, about) if aim and is_judged else ""
             figures = (f"{each[measure]:,.{digits}f}" for each in (ours, theirs))
             rows.append((mine[0]["title"], name, *figures, f"{ratio:.2f}", verdict))
-    return _table(title, ("work", "", "ours", "Spark's", "ratio", "aim"), rows)
+    return table(title, ("work", "", "ours", "Spark's", "ratio", "aim"), rows)
 
 
 def _schema_change(about: Mapping[str, Any], results: Sequence[Record]) -> str:
@@ -170,7 +181,7 @@ def _schema_change(about: Mapping[str, Any], results: Sequence[Record]) -> str:
             verdict = aim.judge(max(both), about) if aim else ""
         rows.append((runs[0]["title"], *figures, *ratios, verdict))
     heads = ("run", "wall s", "CPU s", "peak PSS, MB", "ratio, wall", "ratio, CPU", "aim")
-    return _table("A schema change, beside the same without a new column", heads, rows)
+    return table("A schema change, beside the same without a new column", heads, rows)
 
 
 def _parts(results: Sequence[Record]) -> str:
@@ -183,7 +194,7 @@ def _parts(results: Sequence[Record]) -> str:
             medians = [median(parts[number] for parts in each) for number in range(len(each[0]))]
             rows.append((runs[0]["title"], *(f"{seconds:.1f}" for seconds in medians)))
     heads = ("run", "start, imports", "look, schema, counts", "wait for Spark", "query", "end")
-    return _table("What each part of a small run costs, in seconds of wall time", heads, rows)
+    return table("What each part of a small run costs, in seconds of wall time", heads, rows)
 
 
 def _seconds_of_parts(run: Record) -> tuple[float, ...]:
@@ -198,6 +209,22 @@ def _seconds_of_parts(run: Record) -> tuple[float, ...]:
     return started - run["began"], own, spark, query, run["ended"] - ended
 
 
+_KINDS = ("driver", "JVM", "fork server", "planning, commits", "tasks", "other")
+
+
+def _cpu_by_kind(results: Sequence[Record]) -> str:
+    """Which processes of an ingest run the CPU seconds go to."""
+    rows = []
+    for case in dict.fromkeys(result["case"] for result in results):
+        runs = [run for run in _of(results, case, _OURS) if run.get("cpu_by_kind")]
+        if runs:
+            seconds = (median(run["cpu_by_kind"].get(kind, 0.0) for run in runs) for kind in _KINDS)
+            rows.append((runs[0]["title"], *(f"{each:.1f}" for each in seconds)))
+    return table(
+        "CPU seconds of the ingest run, by process, as samples saw them", ("run", *_KINDS), rows
+    )
+
+
 def _floor(results: Sequence[Record]) -> str:
     """What no run of its kind can go below."""
     rows = []
@@ -206,7 +233,39 @@ def _floor(results: Sequence[Record]) -> str:
         found = _medians([result for result in mine if result["title"] == title])
         figures = (f"{found[m]:,.{_MEASURES[m][1]}f}" for m in ("wall", "cpu", "peak"))
         rows.append((title, *figures))
-    return _table("The floor", ("what", "wall s", "CPU s", "peak PSS, MB"), rows)
+    return table("The floor", ("what", "wall s", "CPU s", "peak PSS, MB"), rows)
+
+
+def _of_tables(results: Sequence[Record]) -> str:
+    """Tables beside Spark's Parquet source; of whole processes, and of the work in them."""
+    rows = []
+    mine = [result for result in results if result["case"].startswith("table-")]
+    for title in dict.fromkeys(result["title"] for result in mine):
+        runs = [result for result in mine if result["title"] == title]
+        found = _medians(runs)
+        figures = (f"{found[m]:,.{_MEASURES[m][1]}f}" for m in ("wall", "cpu", "peak"))
+        work = [
+            run["figures"].get("query_seconds") or run["figures"]["open_seconds"] for run in runs
+        ]
+        rows.append((title, *figures, f"{median(work):.2f}"))
+    heads = ("what", "wall s", "CPU s", "peak PSS, MB", "the read, open or query alone, s")
+    return table("Tables", heads, rows)
+
+
+def _warm_runs(results: Sequence[Record]) -> str:
+    """Whether a warm Spark stays as it is, run after run."""
+    rows = [
+        (
+            f"{r['runs']:,}",
+            str(r["processes"]),
+            f"{r['memory_mb']:,.0f}",
+            f"{r['wall_seconds']:.1f}",
+        )
+        for r in results
+        if r["case"] == "warm-runs"
+    ]
+    heads = ("runs", "processes", "PSS, MB", "wall s of that run")
+    return table("A warm Spark after so many runs", heads, rows)
 
 
 def _latency(about: Mapping[str, Any], results: Sequence[Record]) -> str:
@@ -231,10 +290,10 @@ def _latency(about: Mapping[str, Any], results: Sequence[Record]) -> str:
     ]
     delay = about["latency_milliseconds"]
     title = f"A store with {delay} ms latency, {mine[0]['figures']['files']:,} files of 2 rows"
-    return _table(title, ("", "", "aim"), rows)
+    return table(title, ("", "", "aim"), rows)
 
 
-def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table with its title; nothing where it has no rows."""
     if not rows:
         return ""
