@@ -16,7 +16,7 @@ ALONE = not spark and not airflow and not emulator and not cluster
 QUICK = $(ALONE) and not law and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help setup emulators demo bench bench-discovery bench-formats quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs lock audit dist ci clean
+.PHONY: help setup emulators oldest-spark demo bench bench-discovery bench-formats bench-profile quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs lock audit dist ci clean
 
 help:
 	@echo 'airflow-provider-cloudfiles: files landing in storage go into tables'
@@ -26,6 +26,7 @@ help:
 	@echo '  make bench         measure it against the file source of Spark'
 	@echo '  make bench-discovery  the same for finding files'
 	@echo '  make bench-formats    the same for each format, and for inference'
+	@echo '  make bench-profile    CPU seconds of each part of a run, by groups of functions'
 	@echo
 	@echo 'Change it'
 	@echo '  make setup         .venv from requirements/dev.lock (done by every other target, once)'
@@ -39,6 +40,7 @@ help:
 	@echo '  make test-spark    the tests with a Spark session'
 	@echo '  make test-airflow  the tests with Airflow'
 	@echo '  make test-emulators  the tests with emulators of the clouds'
+	@echo '  make oldest-spark  PySpark 4.2.0 beside the installed one, for the tests that run with both'
 	@echo '  make test          lint, types, imports and every test: what has to pass'
 	@echo
 	@echo 'Keep it'
@@ -62,13 +64,21 @@ emulators: .venv/emulators/.synced
 .venv/emulators/.synced: .venv/.synced scripts/emulators.sh requirements/emulators.lock
 	@sh scripts/emulators.sh
 
+# Beside .venv's own: tests put it in front of PYTHONPATH.
+oldest-spark: .venv/oldest-spark/.synced
+
+.venv/oldest-spark/.synced: .venv/.synced requirements/oldest-spark.lock
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target .venv/oldest-spark \
+		--require-hashes -r requirements/oldest-spark.lock
+	@touch $@
+
 demo: setup
 	@$(WITH_JAVA) $(BIN)/python -m demo $(ARGS)
 
 bench: setup
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks $(ARGS)
 
-test: lint types imports emulators
+test: lint types imports emulators oldest-spark
 	@$(WITH_JAVA) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 quick: lint
@@ -91,6 +101,9 @@ bench-discovery: setup
 
 bench-formats: setup
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.formats $(ARGS)
+
+bench-profile: setup
+	@$(BIN)/python -m benchmarks.profile $(ARGS)
 
 fmt: setup
 	$(BIN)/ruff check --fix-only --quiet .
@@ -117,9 +130,12 @@ lock:
 	@test -x $(BIN)/uv || sh scripts/setup.sh
 	$(COMPILE) --generate-hashes --group bootstrap -o requirements/bootstrap.lock
 	$(COMPILE) --generate-hashes --group emulators -o requirements/emulators.lock
+	$(COMPILE) --generate-hashes --group oldest-spark -o requirements/oldest-spark.lock
 	$(COMPILE) --generate-hashes --group java -o requirements/java.lock
-	$(COMPILE) --all-extras pyproject.toml -o requirements/constraints.txt
-	$(COMPILE) --generate-hashes --all-extras --group dev \
+	$(COMPILE) --extra all pyproject.toml -o requirements/constraints.txt
+	$(COMPILE) --generate-hashes --extra connect --extra delta \
+		-c requirements/constraints.txt pyproject.toml -o requirements/connect.lock
+	$(COMPILE) --generate-hashes --extra all --group dev \
 		-c requirements/constraints.txt pyproject.toml -o requirements/dev.lock
 
 # Not part of `make test`: what is known of a version changes without a change here.

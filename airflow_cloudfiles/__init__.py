@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
     from airflow_cloudfiles.engine.schema.history import SchemaHistory
     from airflow_cloudfiles.engine.spark.register import register
+    from airflow_cloudfiles.engine.spark.tables.merge_into import merge_into
     from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
     from airflow_cloudfiles.operators.cloud_files import (
         CloudFilesInferSchemaOperator,
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
         CloudFilesReconcileOperator,
     )
     from airflow_cloudfiles.operators.promote import CloudFilesPromoteOperator
+    from airflow_cloudfiles.operators.table import (
+        CloudFilesOptimizeTableOperator,
+        CloudFilesVacuumTableOperator,
+    )
     from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
     from airflow_cloudfiles.triggers.cloud_files import CloudFilesTrigger
 
@@ -30,12 +35,15 @@ __all__ = [
     "CloudFilesHook",
     "CloudFilesInferSchemaOperator",
     "CloudFilesIngestOperator",
+    "CloudFilesOptimizeTableOperator",
     "CloudFilesPromoteOperator",
     "CloudFilesReconcileOperator",
     "CloudFilesSensor",
     "CloudFilesTrigger",
+    "CloudFilesVacuumTableOperator",
     "SchemaHistory",
     "UnknownFieldException",
+    "merge_into",
     "register",
 ]
 
@@ -44,12 +52,15 @@ _HOMES = {
     "CloudFilesHook": "airflow_cloudfiles.hooks.cloud_files",
     "CloudFilesInferSchemaOperator": "airflow_cloudfiles.operators.cloud_files",
     "CloudFilesIngestOperator": "airflow_cloudfiles.operators.cloud_files",
+    "CloudFilesOptimizeTableOperator": "airflow_cloudfiles.operators.table",
     "CloudFilesPromoteOperator": "airflow_cloudfiles.operators.promote",
     "CloudFilesReconcileOperator": "airflow_cloudfiles.operators.cloud_files",
     "CloudFilesSensor": "airflow_cloudfiles.sensors.cloud_files",
     "CloudFilesTrigger": "airflow_cloudfiles.triggers.cloud_files",
+    "CloudFilesVacuumTableOperator": "airflow_cloudfiles.operators.table",
     "SchemaHistory": "airflow_cloudfiles.engine.schema.history",
     "UnknownFieldException": "airflow_cloudfiles.engine.errors",
+    "merge_into": "airflow_cloudfiles.engine.spark.tables.merge_into",
     "register": "airflow_cloudfiles.engine.spark.register",
 }
 

@@ -15,13 +15,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from airflow_cloudfiles.engine.job.start_conf import MEANINGS
+from airflow_cloudfiles.engine.job.start_conf import BOUNDS, MEANINGS
 from airflow_cloudfiles.engine.options import refusals
 from airflow_cloudfiles.engine.options.cloud_files import GROUPS
 from airflow_cloudfiles.engine.options.declared import Option, OptionGroup, options_of
 from airflow_cloudfiles.engine.options.formats.registry import FORMATS
 from airflow_cloudfiles.engine.options.refusals import Refused
-from airflow_cloudfiles.engine.options.sink import SinkOptions
+from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, SinkOptions
+from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions
 from airflow_cloudfiles.engine.options.values import GIB, size
 
 PAGE: Final = Path(__file__).parent / "reference" / "options.md"
@@ -69,10 +70,26 @@ For `writeStream.format("delta")` without the Delta jars, and for `format("delta
 
 """
 
-_SWITCHES: Final = """\
+_BATCH: Final = """\
 
 `outputMode` must be `append`.
 
+## Options of a batch write
+
+For `df.write.format("delta")` without the Delta jars, and for `format("deltalake")`, with the modes
+`append`, `overwrite`, `ignore` and `errorifexists`; besides those of the sink, without
+`checkpointLocation`.
+
+"""
+
+_SWITCHES: Final = """
+## Options of a stream from a Delta table
+
+For `readStream.format("delta")` without the Delta jars, for `format("deltalake")`, and for tasks
+whose source is a Delta table ([how to](../how-to/stream-from-delta-tables.md)). Names and meanings
+are Delta's.
+
+{of_table}
 ## Accepted in one position only
 
 These switches are known, but this version has only one position of each. That value is accepted,
@@ -116,6 +133,8 @@ Options that begin with `cloudFiles.internal.` are set by the package itself. Do
 `~/.cache/airflow_cloudfiles` | local disk for the index of seen files; may be deleted at any time |
 | `CLOUDFILES_JVM_DIR` | `jvm` in that folder | folder of this user for what makes local JVMs \
 start sooner; may be deleted at any time |
+| `CLOUDFILES_WARM_DIR` | `spark` in that folder | folder of this user for \
+[warm Sparks](../how-to/warm-spark.md) |
 | `CLOUDFILES_ACCESS` | unset | set by the operators for the Spark they start: what the Airflow \
 connection says; never set it yourself |
 | `CLOUDFILES_LOG_LEVEL` | `INFO` | how much this package's own processes log |
@@ -130,7 +149,12 @@ Keys of `spark_conf` that are this package's own; all others are Spark's. Each i
 
 | key | what it turns on |
 | --- | --- |
-{start}"""
+{start}
+Bounds of a [warm Spark](../how-to/warm-spark.md), from which on it takes no more runs:
+
+| key | type | default | what it bounds |
+| --- | --- | --- | --- |
+{bounds}"""
 
 _TABLE: Final = "| key | type | default | meaning |\n| --- | --- | --- | --- |\n"
 
@@ -145,11 +169,18 @@ def page() -> str:
         in_set_up=_listed(refusals.IN_SET_UP),
         platform=_listed(refusals.PLATFORM),
         start="".join(f"| `{key}` | {meaning} |\n" for key, meaning in MEANINGS.items()),
+        bounds="".join(
+            f"| `{key}` | {bound.kind.label} | {bound.default} | {bound.meaning} |\n"
+            for key, bound in BOUNDS.items()
+        ),
     )
     of_source = sorted((row for group in GROUPS for row in _rows(group)), key=_in_order)
     formats = "".join(_format(name) for name in sorted(FORMATS, key=str.lower))
     of_sink = _table(sorted(_rows(SinkOptions), key=_in_order))
-    return _HEAD + _table(of_source) + formats + _LATER + of_sink + _SWITCHES + switches + refused
+    of_batch = _table(sorted(_of_batch_alone(), key=_in_order))
+    later = _SWITCHES.format(of_table=_table(sorted(_rows(TableStreamOptions), key=_in_order)))
+    source = _HEAD + _table(of_source) + formats
+    return source + _LATER + of_sink + _BATCH + of_batch + later + switches + refused
 
 
 def _format(name: str) -> str:
@@ -193,6 +224,12 @@ def _rows(group: type[OptionGroup]) -> Iterator[tuple[str, ...]]:
             yield _row(declaration, docs[field])
     for declaration in group.WITHOUT_FIELD:
         yield _row(declaration, declaration.doc)
+
+
+def _of_batch_alone() -> Iterator[tuple[str, ...]]:
+    """One line for each option of a batch write that the sink has not, or not so."""
+    of_sink = set(_rows(SinkOptions))
+    return (row for row in _rows(BatchWriteOptions) if row not in of_sink)
 
 
 def _row(declaration: Option[Any], doc: str) -> tuple[str, ...]:

@@ -73,6 +73,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     import airflow_cloudfiles
 
     root = tmp_path_factory.mktemp("spark")
+    # Spark's Python processes have the environment of its JVM: a later change would not reach them.
+    os.environ["PYICEBERG_HOME"] = str(root)
     session = (
         SparkSession.builder.master("local[2]")
         .appName("tests")

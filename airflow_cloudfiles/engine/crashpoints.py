@@ -47,6 +47,9 @@ STREAM_POINTS = (
 )
 """The points of planning, reading and committing a micro-batch, and of a schema change."""
 
+METADATA_POINTS = ("before-sink-metadata", "after-sink-columns")
+"""The points that a commit passes besides when it changes the columns of a table by hand."""
+
 WIDENING_POINTS = ("before-sink-widening", "after-sink-widening")
 """The points that a commit passes besides when it rewrites its table for a wider column."""
 
@@ -60,6 +63,14 @@ PROMOTION_POINTS = (
 
 REPLAY_POINTS = ("after-replay-decision", "before-sink-commit", "after-replay-commit")
 """The points that replaying a batch passes, in this order."""
+
+VACUUM_POINTS = ("after-part-of-vacuum",)
+"""The point that vacuuming a table passes, once for each part of the files."""
+
+OPTIMIZE_POINTS = ("before-optimize-commit", "after-optimize-commit")
+"""The points that compacting a table passes, once for each group of files."""
+TABLE_STREAM_POINTS = ("before-tracking-append", "after-tracking-append")
+"""The points that a stream from a Delta table passes at a change of its schema, in this order."""
 
 DRIVER = "CLOUDFILES_CRASH_DRIVER"
 """Environment variable: process id of the Spark driver that is to die with its helpers."""

@@ -15,7 +15,10 @@ CloudFilesError                              is_retryable = False
 │   ├── SourceAccessError                    this identity may not list it, or not so
 │   ├── ListingError                         it could not be listed                       retryable
 │   ├── QueueError                           its notifications could not be read          retryable
-│   └── QueueAccessError                     their queue is not there, or not for us
+│   ├── QueueAccessError                     their queue is not there, or not for us
+│   └── TableStreamError                     a Delta table that a stream cannot go on reading
+│       ├── TableRowsChangedError            its rows were deleted or updated
+│       └── VersionsGoneError                versions that were not read are gone from its log
 ├── StateError                               the checkpoint location and its logs
 │   ├── StateUnreachableError                its storage does not answer                  retryable
 │   ├── StateLockedError                     another run holds it                         retryable
@@ -36,18 +39,25 @@ CloudFilesError                              is_retryable = False
 │   │   └── SampleGoneError                  every file of the sample was deleted meanwhile
 │   ├── SchemaHintError                      a hint that cannot be parsed or applied
 │   └── IncompatibleSchemaError              a schema that cannot serve this stream
-│       └── StaleSchemaError                 the log has a newer one by now               retryable
+│       ├── StaleSchemaError                 the log has a newer one by now               retryable
+│       ├── TableEvolvedError                the Delta table that is read has another     retryable
+│       └── BlockedSchemaChangeError         its change has to be allowed first
 ├── SinkError                                the target table
 │   ├── TargetNotDeltaError                  something else is there already
 │   ├── TargetCorruptedError                 the table's log is damaged
+│   ├── UnsupportedTableError                the table has a feature that is not read
 │   ├── TargetUnreachableError               its storage does not answer                  retryable
 │   ├── TargetAccessError                    its storage refused us
+│   ├── TargetConflictError                  another writer came between              retryable
 │   ├── DataFileLostError                    a file vanished before its commit           retryable
+│   ├── TargetChangedError                   it changed while a batch was written        retryable
 │   ├── LostBatchesError                     it lacks batches that it had
 │   └── SchemaMismatchError                  Delta's schema enforcement
 └── RunError                                 starting and supervising Spark
     ├── JavaNotFoundError                    no Java 17 or newer
-    └── RunFailedError                       Spark ended without a report                 retryable
+    ├── RunFailedError                       Spark ended without a report                 retryable
+    ├── SparkServerError                     a Spark Connect server refuses, or lacks what it needs
+    └── SparkUnreachableError                it does not answer, or was restarted         retryable
 ```
 
 Errors cross from an executor to the driver to the Airflow worker. Each is built from its message
@@ -123,6 +133,18 @@ class QueueError(SourceError):
 
 class QueueAccessError(SourceError):
     """The queue of notifications does not exist, or this identity may not read it."""
+
+
+class TableStreamError(SourceError):
+    """A stream cannot go on reading its Delta table."""
+
+
+class TableRowsChangedError(TableStreamError):
+    """Rows of the Delta table that a stream reads were deleted or updated."""
+
+
+class VersionsGoneError(TableStreamError):
+    """Versions that a stream has not read are gone from the log of its Delta table."""
 
 
 class StateError(CloudFilesError):
@@ -219,6 +241,19 @@ class StaleSchemaError(IncompatibleSchemaError):
     is_retryable = True
 
 
+class TableEvolvedError(IncompatibleSchemaError):
+    """The Delta table that a stream reads has another schema; the next start reads with that."""
+
+    is_retryable = True
+
+
+class BlockedSchemaChangeError(IncompatibleSchemaError):
+    """A column of the Delta table that a stream reads was renamed, dropped or retyped.
+
+    Somebody has to decide how downstream gets it, and then to allow it.
+    """
+
+
 UNKNOWN_FIELD_CLASS = "UNKNOWN_FIELD_EXCEPTION.NEW_FIELDS_IN_RECORD_WITH_FILE_PATH"
 
 
@@ -287,6 +322,10 @@ class TargetCorruptedError(SinkError):
     """The log of the target table is damaged, so what it holds is unknown."""
 
 
+class UnsupportedTableError(SinkError):
+    """The Delta table needs something of its readers that this version does not support."""
+
+
 class TargetUnreachableError(SinkError):
     """The place of the table does not answer, or fails for the moment."""
 
@@ -297,8 +336,23 @@ class TargetAccessError(SinkError):
     """The place of the table refuses this identity, or the request is not valid."""
 
 
+class TargetConflictError(SinkError):
+    """Another writer has committed to the table since an overwrite of it began."""
+
+    is_retryable = True
+
+
 class DataFileLostError(SinkError):
     """A data file vanished, or changed, between its writing and its commit."""
+
+    is_retryable = True
+
+
+class TargetChangedError(SinkError):
+    """The table was replaced, or its columns or partitions changed, before a batch was committed.
+
+    Its data files are for the table as it was; running again writes them anew.
+    """
 
     is_retryable = True
 
@@ -321,6 +375,16 @@ class JavaNotFoundError(RunError):
 
 class RunFailedError(RunError):
     """The Spark process ended without telling why in its report."""
+
+    is_retryable = True
+
+
+class SparkServerError(RunError):
+    """A Spark Connect server cannot run jobs of this package as it is, or refuses this client."""
+
+
+class SparkUnreachableError(RunError):
+    """A Spark Connect server does not answer, or has lost the session of the run."""
 
     is_retryable = True
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
+from airflow_cloudfiles.hooks.arguments import merge_options
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.stream_task import StreamTask
 from airflow_cloudfiles.hooks.task import task_errors
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow.providers.common.compat.sdk import Context
+
+    from airflow_cloudfiles.hooks.arguments import StreamArguments
 
 MOST_DDL = 20_000
 """Characters of a schema in XCom, which is no place for more."""
@@ -95,26 +100,78 @@ class CloudFilesIngestOperator(CloudFilesSparkJobOperator):
     the schema log has the evolved schema; Airflow retries at once and the retry succeeds. With
     `cloudFiles.schemaEvolutionMode=failOnNewColumns` the task fails without a retry.
 
+    With `format="delta"` the source is a Delta table: the rows that its versions add are appended
+    to the target, each exactly once (bronze to silver). Its options are those of a stream from a
+    Delta table. Schemas are tracked below the checkpoint location: a new column fails the task with
+    `TableEvolvedError`, and the retry goes on; a renamed, dropped or retyped column fails it until
+    an option allows it. Without anything new no Spark is started.
+
     Args:
         batch: What `CloudFilesSensor` returned (`sensor.output`): ingest up to that batch. Left
-            out, everything outstanding is ingested, after looking for new files. (templated)
+            out, everything outstanding is ingested, after looking for new files. From a table,
+            all versions are ingested in any case. (templated)
+        write: `append` rows, or `merge` them by `keys`: a row updates the row of the table that has
+            the same keys, or else is inserted.
+        keys: Columns that identify a row; required to merge, and only then.
+        order_by: To merge: the column whose greatest value is the newest state of a row. Without
+            it, a micro-batch with two rows of the same keys fails.
+        delete_when: To merge: a predicate such as `op = 'D'`; rows for which it is true delete.
+        partition_by: Columns that a new table is partitioned by; a table that is there must be
+            partitioned by them already. The option `partitionBy` is the same.
         kwargs: The arguments of `CloudFilesSparkJobOperator`; `target` is required.
 
     Returns:
         XCom: the report of the run (files, bytes, rows, rescued rows, batches, schema version,
-        target version, durations), which is also written below the checkpoint location.
+        target version, durations; of a merge inserted, updated, deleted and superseded rows), which
+        is also written below the checkpoint location.
     """
 
+    reads_tables = True
     template_fields: Sequence[str] = (*CloudFilesSparkJobOperator.template_fields, "batch")
     template_fields_renderers = {"options": "json", "batch": "json"}  # noqa: RUF012 - as Airflow
 
-    def __init__(self, *, target: str, batch: object = None, **kwargs: Any) -> None:
+    def __init__(  # noqa: PLR0913 - a task's arguments are its interface
+        self,
+        *,
+        target: str,
+        batch: object = None,
+        write: Literal["append", "merge"] = "append",
+        keys: Sequence[str] = (),
+        order_by: str | None = None,
+        delete_when: str | None = None,
+        partition_by: Sequence[str] = (),
+        **kwargs: Any,
+    ) -> None:
+        merge_options(write, keys, order_by, delete_when)  # a mistake fails when the DAG is parsed
         super().__init__(target=target, **kwargs)
         self.batch = batch
+        self.write = write
+        self.keys = keys
+        self.order_by = order_by
+        self.delete_when = delete_when
+        self.partition_by = partition_by
+
+    def stream_arguments(self) -> StreamArguments:
+        """The stream, with how its rows are written among its options."""
+        given = super().stream_arguments()
+        more = merge_options(self.write, self.keys, self.order_by, self.delete_when)
+        if self.partition_by:
+            more = {**more, PARTITION_BY: partition_option(self.partition_by)}
+        return replace(given, options={**given.options, **more})
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ingest and return the report."""
         report = self.run_job(context, "ingest", batch=self.batch)
+        if "versions" in report:
+            self.log.info(
+                "%s rows of %s versions, up to %s, in %s batches: table version %s.",
+                report["rows"],
+                report["versions"],
+                report["source_version"],
+                report["batches"],
+                report["target_version"],
+            )
+            return report
         self.log.info(
             "%s rows of %s files, %s rescued, in %s batches: table version %s.",
             report["rows"],

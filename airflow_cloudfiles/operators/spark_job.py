@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.hooks.arguments import check_batch
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.spark import SparkArguments
@@ -12,6 +13,7 @@ from airflow_cloudfiles.operators.job import JobTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import timedelta
 
     from airflow.providers.common.compat.sdk import Context
 
@@ -25,8 +27,13 @@ class CloudFilesSparkJobOperator(JobTask):
         deploy_mode: `client` or `cluster`, on a cluster.
         driver_memory: Memory of the driver, such as `2g`.
         spark_conf: Spark configuration.
-        spark_conn_id: Connection of type *Spark* that names the cluster; the task's arguments take
-            precedence over it.
+        spark_conn_id: Connection of type *Spark* that names the cluster, or *Spark Connect* that
+            names a server; the task's arguments take precedence over it.
+        spark_remote: A Spark Connect server, `sc://host:port`. A token belongs in a connection:
+            arguments of a task are shown.
+        keep_warm: How long the Spark of an ingestion stays on the worker when it is idle, for the
+            next runs there: a `timedelta`, or a text such as `10 minutes`. `None` (the default): it
+            ends with the task. For `local` masters.
         packages: Maven coordinates of jars.
         files: Files for the working directory of each executor.
         py_files: Python files and archives for the executors' path.
@@ -44,6 +51,8 @@ class CloudFilesSparkJobOperator(JobTask):
         driver_memory: str | None = None,
         spark_conf: Mapping[str, str] | None = None,
         spark_conn_id: str | None = None,
+        spark_remote: str | None = None,
+        keep_warm: timedelta | str | None = None,
         packages: Sequence[str] = (),
         files: Sequence[str] = (),
         py_files: Sequence[str] = (),
@@ -59,6 +68,8 @@ class CloudFilesSparkJobOperator(JobTask):
             files=tuple(files),
             py_files=tuple(py_files),
             conn_id=spark_conn_id,
+            remote=spark_remote,
+            keep_warm=keep_warm,
         )
 
     def run_job(
@@ -87,6 +98,8 @@ class CloudFilesSparkJobOperator(JobTask):
         hook = CloudFilesHook(self.conn_id)
         with task_errors():
             stream = hook.locate(self.stream_arguments())
-            checked = check_batch(batch, stream.checkpoint_location)
+            # A run from a table ingests all versions, whatever a sensor has seen.
+            given = None if is_table(stream.format) else batch
+            checked = check_batch(given, stream.checkpoint_location)
             spec = stream.job(kind, run_id=run_id_of(context), batch=checked, **more)
             return self.follow(hook.launch(spec, self.spark, on_log=self.log_line))

@@ -16,6 +16,7 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
+from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.stream_task import StreamTask
 from airflow_cloudfiles.hooks.task import task_errors
@@ -34,6 +35,9 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
     file it found is found once, however often it is poked. Poked, rescheduled or deferred, it
     returns the same.
 
+    With `format="delta"` it waits until the table has a version that its stream has not read. That
+    is one listing of the end of its log, and records nothing. It is always poked by a worker.
+
     Args:
         deferrable: Whether the triggerer waits between two pokes, which frees the worker slot and
             costs no process. Default is Airflow's `[operators] default_deferrable`.
@@ -43,8 +47,11 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
 
     Returns:
         XCom: `{"checkpoint_location", "first_entry", "last_entry", "files", "bytes", "sample"}`:
-        a reference to the batch, small however many files it has.
+        a reference to the batch, small however many files it has. Of a table:
+        `{"checkpoint_location", "next_version", "last_version"}`.
     """
+
+    reads_tables = True
 
     ui_color = "#d9ecf7"
 
@@ -62,12 +69,15 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
         if batch is None:
             self.log.info("Nothing to ingest below %s.", self.source)
             return PokeReturnValue(is_done=False)
-        self.log.info("%s files (%s bytes) to ingest.", batch["files"], batch["bytes"])
+        if "last_version" in batch:
+            self.log.info("The table has versions up to %s to ingest.", batch["last_version"])
+        else:
+            self.log.info("%s files (%s bytes) to ingest.", batch["files"], batch["bytes"])
         return PokeReturnValue(is_done=True, xcom_value=batch)
 
     def execute(self, context: Context) -> Any:
         """Wait in the way that was asked for, and return the reference to the batch."""
-        if not self.deferrable:
+        if not self.deferrable or is_table(self.format):
             return super().execute(context)
         return self._batch_or_defer(context, time.time() + self.timeout)
 

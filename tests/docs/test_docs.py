@@ -202,6 +202,7 @@ def test_every_crash_point_has_its_row_and_its_test() -> None:
         *crashpoints.NOTIFICATION_POINTS,
         *crashpoints.PLAN_POINTS,
         *crashpoints.STREAM_POINTS,
+        *crashpoints.METADATA_POINTS,
     }
     rows = [cells[1].strip("`") for cells in table_rows(page) if len(cells) == 4]
     assert set(rows) - {"crash point", "---"} == points

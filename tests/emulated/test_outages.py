@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta.opening import open_table
@@ -225,9 +226,7 @@ def test_what_deltalake_says_is_read(kind, fault, address, monkeypatch):
     location = delta_commit.DeltaLocation.of(f"{URIS[kind]}/table")
     quick = {"max_retries": "0", "retry_timeout": "1s"}
     with pytest.raises(SinkError) as caught, location.translate_errors("cannot be opened"):
-        delta_commit.DeltaTable(
-            location.table_uri, storage_options={**location.storage_options(), **quick}
-        )
+        DeltaTable(location.table_uri, storage_options={**location.storage_options(), **quick})
     assert caught.value.is_retryable is FAULTS[fault], repr(caught.value)
 
 

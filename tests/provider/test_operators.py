@@ -63,6 +63,40 @@ def test_a_target_is_required_to_ingest() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
+        ({"write": "upsert"}, "append or merge"),
+        ({"write": "merge"}, "needs keys"),
+        ({"write": "merge", "keys": "id"}, "must be a list"),
+        ({"keys": ["id"]}, "need write='merge'"),
+        ({"delete_when": "op = 'D'"}, "need write='merge'"),
+    ],
+)
+def test_a_merge_that_cannot_work_fails_when_the_dag_is_parsed(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ValueError, match=reason):
+        CloudFilesIngestOperator(task_id="t", **_stream(tmp_path, **changes))
+
+
+def test_the_arguments_of_a_merge_are_options_of_the_sink(tmp_path: Path) -> None:
+    task = CloudFilesIngestOperator(
+        task_id="t",
+        write="merge",
+        keys=["id", "line"],
+        order_by="at",
+        delete_when="op = 'D'",
+        **_stream(tmp_path, options={"mergeNullKeys": "insert"}),
+    )
+    assert task.stream_arguments().options == {
+        "mergeNullKeys": "insert",
+        "mergeKeys": "id,line",
+        "mergeOrderBy": "at",
+        "mergeDeleteWhen": "op = 'D'",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
         ({"batch": {"checkpoint_location": "/other", "last_entry": 0}}, "/other"),
         ({"batch": ["1.json"]}, r"sensor\.output"),
         ({"master": "yarn", "deploy_mode": "custer"}, "deploy_mode"),
@@ -75,6 +109,15 @@ def test_arguments_that_cannot_work_fail_for_good_before_spark_starts(
 ) -> None:
     task = CloudFilesIngestOperator(task_id="t", **_stream(tmp_path, **changes))
     with pytest.raises(AirflowFailException, match=reason):
+        task.execute(_context())
+
+
+def test_partition_columns_are_an_option_of_the_stream(tmp_path: Path) -> None:
+    task = CloudFilesIngestOperator(task_id="t", **_stream(tmp_path), partition_by=["day", "who"])
+    assert task.stream_arguments().options["partitionBy"] == "day,who"
+    assert "partitionBy" not in (task.options or {})
+    task.partition_by = ["a,b"]
+    with pytest.raises(AirflowFailException, match="a comma separates names"):
         task.execute(_context())
 
 

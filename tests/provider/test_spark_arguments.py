@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 from airflow.sdk import Connection
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.job.launch import LocalSpark, SparkSubmit
+from airflow_cloudfiles.engine.job.launch import LocalSpark, SparkConnect, SparkSubmit
 from airflow_cloudfiles.hooks.spark import SparkArguments, submission
 
 pytestmark = pytest.mark.airflow
@@ -24,6 +25,23 @@ def test_spark_runs_beside_the_task_unless_configured_otherwise() -> None:
     assert submission(SparkArguments(), None) == LocalSpark(master="local[*]")
     two = SparkArguments(master="local[2]", driver_memory="2g")
     assert submission(two, None) == LocalSpark(master="local[2]", driver_memory="2g")
+
+
+@pytest.mark.parametrize("given", [timedelta(minutes=10), "10 minutes"])
+def test_a_local_spark_can_be_kept_warm(given: object) -> None:
+    how = submission(SparkArguments(keep_warm=given), None)
+    assert how == LocalSpark(keep_warm=timedelta(minutes=10))
+
+
+@pytest.mark.parametrize("where", [{"master": "yarn"}, {"remote": "sc://host"}])
+def test_only_a_spark_of_this_machine_can_be_kept_warm(where: dict[str, str]) -> None:
+    with pytest.raises(OptionError, match="keep_warm is for a Spark on the worker's own machine"):
+        submission(SparkArguments(keep_warm="10 minutes", **where), None)
+
+
+def test_how_long_a_spark_is_kept_is_an_interval() -> None:
+    with pytest.raises(OptionError, match="keep_warm must be an interval"):
+        submission(SparkArguments(keep_warm="soon"), None)
 
 
 @pytest.mark.parametrize(
@@ -130,3 +148,49 @@ def test_credentials_are_not_stored_beside_the_state(key: str) -> None:
 )
 def test_a_configuration_that_only_sounds_secret_is_taken(key: str) -> None:
     assert submission(SparkArguments(conf={key: "x"}), None)
+
+
+def _server(host: str | None, **fields: object) -> Connection:
+    return Connection(conn_id="server", conn_type="spark_connect", host=host, **fields)
+
+
+@pytest.mark.parametrize(
+    ("connection", "remote"),
+    [
+        (_server("sc://host", port=15003), "sc://host:15003/"),
+        (_server("host"), "sc://host/"),
+        (
+            _server("host", login="me", password="a/b;c", extra='{"use_ssl": true}'),
+            "sc://host/;user_id=me;token=a%2Fb%3Bc;use_ssl=true",
+        ),
+    ],
+)
+def test_a_connect_connection_names_a_server(connection: Connection, remote: str) -> None:
+    how = submission(SparkArguments(conn_id="server"), connection)
+    assert how == SparkConnect(remote)
+
+
+def test_a_connect_connection_written_as_a_uri(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_OURS", "spark-connect://me:secret@host:15003?use_ssl=True")
+    how = submission(SparkArguments(conn_id="ours"), Connection.get("ours"))
+    assert how == SparkConnect("sc://host:15003/;user_id=me;token=secret;use_ssl=True")
+    assert "secret" not in repr(how)
+
+
+def test_an_argument_names_a_server_and_goes_before_the_connection() -> None:
+    arguments = SparkArguments(conn_id="spark", remote="sc://other")
+    assert submission(arguments, _connection("yarn")) == SparkConnect("sc://other")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"master": "yarn"}, {"driver_memory": "2g"}, {"packages": ["a:b:1"]}, {"files": ["/f"]}],
+)
+def test_what_only_a_driver_takes_is_refused_for_a_server(arguments: dict[str, object]) -> None:
+    with pytest.raises(OptionError, match="leave out master"):
+        submission(SparkArguments(remote="sc://host", **arguments), None)
+
+
+def test_a_connect_connection_without_a_host_is_refused() -> None:
+    with pytest.raises(OptionError, match="'server' has no host"):
+        submission(SparkArguments(conn_id="server"), _server(None))

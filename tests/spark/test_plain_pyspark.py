@@ -256,9 +256,9 @@ def test_errors_of_a_definition_are_ours_and_say_what_to_do(
     drop(tmp_path / "in", "1.json", [{"a": 1}])
     with pytest.raises(OptionError, match="checkpointLocation"):
         stream(spark, tmp_path / "in", tmp_path / "s").writeStream.format("delta").start("x")
-    partitioned = stream(spark, tmp_path / "in", tmp_path / "s").writeStream.format("delta")
-    with pytest.raises(OptionError, match="partitionBy"):
-        partitioned.partitionBy("a").option("checkpointLocation", "c").start("x")
+    clustered = stream(spark, tmp_path / "in", tmp_path / "s").writeStream.format("delta")
+    with pytest.raises(OptionError, match="clusterBy"):
+        clustered.clusterBy("a").option("checkpointLocation", "c").start("x")
     with pytest.raises(OptionError, match="addNewColumns"):  # B51
         spark.readStream.format("cloudFiles").schema("a long").options(
             **{"cloudFiles.format": "json", "cloudFiles.schemaEvolutionMode": "addNewColumns"}

@@ -16,9 +16,12 @@ import psutil
 import pytest
 
 from airflow_cloudfiles.engine.errors import CloudFilesError
+from airflow_cloudfiles.engine.job.fork_server import NAME
 from airflow_cloudfiles.engine.job.jvm import FOLDER
-from airflow_cloudfiles.engine.job.launch import JobSpec, LocalSpark, Run, launch
+from airflow_cloudfiles.engine.job.launch import LocalSpark, Run, launch
 from airflow_cloudfiles.engine.processes import descendants
+from tests.support import pyspark_versions
+from tests.support.driver import Driver
 from tests.support.landing import drop, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -26,30 +29,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 PATIENCE_SECONDS = 600
 
 
-class Stream:
-    """One stream, run again and again."""
+class Stream(Driver):
+    """One stream, run again and again, as operators do."""
 
-    def __init__(self, folder: Path) -> None:
-        self.source, self.state, self.target = (folder / name for name in ("in", "state", "table"))
-        self.source.mkdir()
-        self.runs = 0
-        self.log: list[str] = []
+    log: list[str]
 
-    def start(self, **conf: str) -> Run:
+    def launched(self, **conf: str) -> Run:
         """Start a run for one new file of three rows."""
         name = f"f{self.runs}"
-        self.runs += 1
         drop(self.source, f"{name}.json", [{"id": f"{name}-{row}"} for row in range(3)])
-        spec = JobSpec(
-            kind="ingest",
-            source=str(self.source),
-            format="json",
-            checkpoint_location=str(self.state),
-            target=str(self.target),
-            run_id=f"run-{self.runs}",
-            spark_conf=conf,
-        )
-        self.log = []
+        spec, self.log = self.spec(spark_conf=conf), []
         return launch(spec, LocalSpark(master="local[2]"), on_log=self.log.append)
 
     def has_every_row_once(self) -> bool:
@@ -69,12 +58,12 @@ def test_the_second_run_keeps_the_classes_of_its_jvm_and_the_third_uses_them(
     monkeypatch.setenv(FOLDER, str(folder))
     logs = []
     for _ in range(2):
-        assert stream.start().wait()["rows"] == 3
+        assert stream.launched().wait()["rows"] == 3
         logs.append("\n".join(stream.log))
     assert "Keeping the classes" not in logs[0]
     assert "Keeping the classes of this JVM for later runs" in logs[1]
     [archive] = folder.glob("*.jsa")
-    run = stream.start()
+    run = stream.launched()
     used = _until(lambda: f"-XX:SharedArchiveFile={archive}" in _commands(run.pid))
     assert run.wait()["rows"] == 3
     assert used
@@ -85,20 +74,27 @@ def test_the_second_run_keeps_the_classes_of_its_jvm_and_the_third_uses_them(
     archive.chmod(0o600)
     archive.write_bytes(content)
     assert archive.stat().st_mtime_ns != status.st_mtime_ns
-    assert stream.start().wait()["rows"] == 3
+    assert stream.launched().wait()["rows"] == 3
     assert "SIGSEGV" not in "\n".join(stream.log)
     assert stream.has_every_row_once()
 
 
-def test_every_python_process_of_a_run_is_forked(stream: Stream) -> None:
-    run = stream.start()
+@pytest.mark.parametrize("version", pyspark_versions.VERSIONS)
+def test_every_python_process_of_a_run_is_forked(
+    stream: Stream, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pyspark_versions.choose(version, monkeypatch)
+    run = stream.launched()
     plain: set[str] = set()
+    jvms: set[str] = set()
     waiting = threading.Thread(target=run.wait)
     waiting.start()
     while waiting.is_alive():
+        lines = _commands(run.pid).splitlines()
+        jvms |= {line for line in lines if "org.apache.spark.deploy.SparkSubmit" in line}
         plain |= {
             line
-            for line in _commands(run.pid).splitlines()
+            for line in lines
             if " -m pyspark" in line
             and "fork_" not in line
             and not line.startswith("/bin/sh ")  # a launcher in its first moment
@@ -106,13 +102,15 @@ def test_every_python_process_of_a_run_is_forked(stream: Stream) -> None:
         time.sleep(0.05)
     waiting.join()
     assert plain == set()
+    assert jvms  # on a machine's first run also the one that prints the command line
+    assert {"oldest-spark/pyspark/jars" in line for line in jvms} == {version == "oldest"}
     assert not [line for line in stream.log if "fork server" in line]
     assert stream.has_every_row_once()
 
 
 def test_without_forks_and_kept_classes_a_run_does_the_same(stream: Stream) -> None:
     conf = {"spark.cloudFiles.forkServer": "false", "spark.cloudFiles.jvmArchive": "false"}
-    assert stream.start(**conf).wait()["rows"] == 3
+    assert stream.launched(**conf).wait()["rows"] == 3
     text = "\n".join(stream.log)
     assert "Python processes are not forked: spark.cloudFiles.forkServer is false" in text
     assert stream.has_every_row_once()
@@ -120,7 +118,7 @@ def test_without_forks_and_kept_classes_a_run_does_the_same(stream: Stream) -> N
 
 @pytest.mark.parametrize("killed", ["driver", "java", "fork server"])
 def test_nothing_of_a_killed_run_is_left(stream: Stream, killed: str) -> None:
-    run = stream.start()
+    run = stream.launched()
     outcome: list[Any] = []
 
     def wait() -> None:
@@ -129,13 +127,13 @@ def test_nothing_of_a_killed_run_is_left(stream: Stream, killed: str) -> None:
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    assert _until(lambda: _commands(run.pid).count("fork_server") > 2)  # itself and a daemon
+    assert _until(lambda: sum(map(_is_forked, descendants(run.pid))) > 1)  # itself and a daemon
     tree = {pid: psutil.Process(pid).cmdline() for pid in descendants(run.pid)}
     [victim] = [pid for pid, command in tree.items() if _is(killed, pid, command)]
     psutil.Process(victim).send_signal(signal.SIGKILL)
     waiting.join(PATIENCE_SECONDS)
     assert _until(lambda: not [pid for pid in tree if _is_there(pid)])
-    stream.start().wait()
+    stream.launched().wait()
     assert stream.has_every_row_once()
 
 
@@ -143,10 +141,17 @@ def _is(killed: str, pid: int, command: list[str]) -> bool:
     if killed == "java":
         return "org.apache.spark.deploy.SparkSubmit" in command
     if killed == "driver":
-        return "airflow_cloudfiles.engine.job" in command and "supervisor" not in str(command)
-    forked = any(each.endswith("fork_server") for each in command)
+        driver = "airflow_cloudfiles.engine.job" in command and "supervisor" not in str(command)
+        return driver and not _is_forked(pid)
     parent = psutil.Process(pid).parent()
-    return forked and parent is not None and "airflow_cloudfiles.engine.job" in parent.cmdline()
+    return _is_forked(pid) and parent is not None and not _is_forked(parent.pid)
+
+
+def _is_forked(pid: int) -> bool:
+    """Whether a process is the fork server, or was forked from it."""
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).name() == NAME
+    return False
 
 
 def _commands(root: int) -> str:

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import airflow_cloudfiles
-from airflow_cloudfiles.engine.errors import StateError
+from airflow_cloudfiles.engine.errors import StateError, TableEvolvedError
 from airflow_cloudfiles.engine.ledger.opening import CACHE_DIR
 from airflow_cloudfiles.engine.locks.file_lock import FileLock
 from airflow_cloudfiles.engine.locks.run_lock import KEY
@@ -22,6 +22,7 @@ from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 from tests.support.emulators.aws import Aws
 from tests.support.landing import drop, rows, run, stream
+from tests.support.table_streams import GrowingTable
 
 
 @pytest.fixture
@@ -78,6 +79,38 @@ def test_a_run_on_another_disk_reads_only_what_is_new(
     shutil.rmtree(cache)
     drop(source, "3.json", [{"a": 3}])
     ingest([0, 1, 2, 3], read=2)
+
+
+def test_a_stream_from_a_table_keeps_its_checkpoint_and_its_schemas_there(
+    spark: SparkSession, state: ObjectStore, cache: Path, tmp_path: Path
+) -> None:
+    table, target = GrowingTable(tmp_path / "t", "a"), tmp_path / "silver"
+
+    def run() -> list[int]:
+        shutil.rmtree(cache, ignore_errors=True)  # as on another disk
+        reader = spark.readStream.format("deltalake").option("maxFilesPerTrigger", 1)
+        reader = reader.option("schemaTrackingLocation", f"{state.uri}/schemas")
+        writer = reader.load(str(table.folder)).writeStream.format("deltalake")
+        writer = writer.option("checkpointLocation", state.uri).option("mergeSchema", "true")
+        writer.trigger(availableNow=True).start(str(target)).awaitTermination()
+        assert names(state, "offsets") == names(state, "commits")
+        return sorted(row["a"] for row in rows(target))
+
+    table.append(1)
+    assert run() == [1]
+    table.append(2)
+    assert run() == [1, 2]
+    # As after a kill between Spark's commit and its publication.
+    state.delete("commits/1")
+    table.append(3)
+    assert run() == [1, 2, 3]
+    table.add("b", 2)
+    table.append(4)
+    with pytest.raises(TableEvolvedError):
+        run()
+    assert run() == [1, 2, 3, 4]
+    log = sorted(entry.path.rpartition("/")[2] for entry in state.list("schemas/"))
+    assert log == ["0", "1"]
 
 
 def names(state: ObjectStore, folder: str) -> list[int]:

@@ -105,6 +105,12 @@ def test_an_executor_reads_without_airflow_and_without_rocksdb() -> None:
     assert not _probe("airflow_cloudfiles.engine.spark.source", blocked="airflow rocksdict")
 
 
+@pytest.mark.slow
+def test_a_session_is_registered_and_a_delta_job_runs_without_pyiceberg() -> None:
+    modules = ("airflow_cloudfiles.engine.spark.register", "airflow_cloudfiles.engine.job.ingest")
+    assert not _probe(*modules, blocked="pyiceberg")
+
+
 @pytest.mark.airflow
 def test_hooks_and_sensors_do_without_spark() -> None:
     modules = [name for name in AIRFLOW_FACING if name.split(".")[1] != "operators"]
@@ -114,7 +120,7 @@ def test_hooks_and_sensors_do_without_spark() -> None:
 
 @pytest.mark.airflow
 def test_parsing_a_dag_imports_no_spark_no_table_and_no_client_of_a_cloud() -> None:
-    libraries = "pyspark py4j pyarrow deltalake rocksdict numpy pandas"
+    libraries = "pyspark py4j pyarrow deltalake pyiceberg rocksdict numpy pandas"
     clients = "boto3 botocore azure.storage azure.identity google.cloud.storage google.auth"
     assert not _probe(*AIRFLOW_FACING, unwanted=f"{libraries} {clients}")
 
@@ -267,6 +273,7 @@ def _at_run_time(tree: ast.AST) -> Iterator[ast.AST]:
         ("pyspark.sql.datasource", ("engine/spark",)),
         ("pyspark.sql.streaming", ("engine/spark",)),
         ("deltalake", ("engine/delta", "engine/promotion")),
+        ("pyiceberg", ("engine/iceberg",)),
     ],
 )
 def test_a_library_is_imported_only_where_it_belongs(

@@ -5,7 +5,7 @@ entry under an old number is one that the stream believes to have ingested. So a
 log has lost entries is refused, every time, before anything is appended to it. What shows it:
 
 - a gap in the numbers of the entries, or of the plans (`NumberedLog`);
-- a plan, or Spark's committed offset, that points beyond the end of the log;
+- a plan, or the end of what is committed, that points beyond the end of the log;
 - a snapshot of the index that covers entries beyond the end;
 - the mark `_source/head.json`: how long the log was when a discovery last recorded something;
 - the local index of this machine (`catch_up`).
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
 from airflow_cloudfiles.engine.files import START, Offset, printable_path
 from airflow_cloudfiles.engine.ledger import snapshots
-from airflow_cloudfiles.engine.state.spark_offsets import committed_offset
+from airflow_cloudfiles.engine.state.position import position
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.state.file_log import FileLog
     from airflow_cloudfiles.engine.state.plan_log import PlanLog
+    from airflow_cloudfiles.engine.state.position import Position
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 _log = logging.getLogger(__name__)
@@ -38,7 +39,9 @@ HEAD = "_source/head.json"
 """The mark. It may be deleted at any time, and then shows nothing."""
 
 
-def check_whole(state: ObjectStore, files: FileLog, plans: PlanLog) -> None:
+def check_whole(
+    state: ObjectStore, files: FileLog, plans: PlanLog, committed: Position | None = None
+) -> None:
     """Refuse a state whose file log has lost entries.
 
     Any number of processes may append meanwhile: what points into the log is read before its end.
@@ -47,11 +50,12 @@ def check_whole(state: ObjectStore, files: FileLog, plans: PlanLog) -> None:
         state: The checkpoint location.
         files: Its file log.
         plans: Its plan log.
+        committed: How far it is committed, if the caller knows.
 
     Raises:
         CorruptedStateError: Entries are missing; names them, what shows it, and what to do.
     """
-    for what, end in _known_ends(state, plans):
+    for what, end in _known_ends(state, plans, committed):
         # Asked for again only where what is known of the log does not suffice.
         head = files.known_head() if end <= files.known_head() else files.head()
         if end > head:
@@ -81,16 +85,18 @@ def mark_head(state: ObjectStore, files: FileLog) -> None:
         _log.warning("The mark of the length of the file log could not be written: %s", failure)
 
 
-def _known_ends(state: ObjectStore, plans: PlanLog) -> Iterator[tuple[str, Offset]]:
+def _known_ends(
+    state: ObjectStore, plans: PlanLog, known: Position | None
+) -> Iterator[tuple[str, Offset]]:
     """Where the log ends at least, and what shows it."""
     latest = plans.latest()
     if latest is not None:
         yield f"the plan of batch {latest.number}", latest.end
     try:
-        committed = committed_offset(state)
+        committed = (known or position(state, plans)).end
     except (CorruptedStateError, IncompatibleStateError):
         committed = START  # whoever needs it reports what is wrong with it
-    yield "Spark's checkpoint", committed
+    yield "the last committed batch", committed
     for entry in snapshots.covered(state):
         yield "a snapshot of the index", Offset(entry + 1, 0)
     yield f"the mark {HEAD}", Offset(_marked(state), 0)

@@ -86,9 +86,14 @@ class Lease:
         Raises:
             OSError: The store cannot be reached.
         """
-        found = self._state.head(self._key)
-        if found is None:
-            won = self._write(lambda content: self._state.put_if_absent(self._key, content))
+        # Nearly always nobody has it: then this is the only request.
+        has_met_another = bool(self._watched[0])
+        won = not has_met_another and self._create()
+        found = None if won else self._state.head(self._key)
+        if won:
+            pass
+        elif found is None:
+            won = self._create()
         elif self._is_gone(found.etag):
             won = self._write(
                 lambda content: self._state.put_if_match(self._key, content, found.etag)
@@ -114,7 +119,7 @@ class Lease:
         if self._thread is not None:
             self._thread.join()
         try:
-            if self._read_back():
+            if self._is_there():
                 self._state.delete(self._key)
         except OSError as failure:
             _log.warning(
@@ -135,13 +140,18 @@ class Lease:
         _, since, note = self._watched
         return time.monotonic() - since >= self._lease_seconds or _has_ended(note)
 
-    def _write(self, put: Callable[[bytes], object]) -> bool:
+    def _create(self) -> bool:
+        return self._write(lambda content: self._state.put_if_absent(self._key, content))
+
+    def _write(self, put: Callable[[bytes], bool]) -> bool:
         """Write the lock on a condition; where the answer is no or none, what is there decides."""
         self._beat += 1
         content = {**self._note, "nonce": self._nonce, "beat": self._beat}
         failure: OSError | None = None
         try:
-            put(json.dumps(content).encode("ascii") + b"\n")
+            if put(json.dumps(content).encode("ascii") + b"\n"):
+                self._etag = ""  # asked for when it is needed
+                return True
         except OSError as error:
             failure = error
         is_mine = self._read_back()
@@ -155,27 +165,30 @@ class Lease:
         The version is asked for first: should the content be newer than it, it matches nothing.
         """
         found = self._state.head(self._key)
+        if found is None or not self._is_there():
+            return False
+        self._etag = found.etag
+        return True
+
+    def _is_there(self) -> bool:
+        """Whether the lock is ours."""
         try:
             content = self._state.get(self._key)
         except ObjectNotFoundError:
             return False
-        if found is None or _fields(content).get("nonce") != self._nonce:
-            return False
-        self._etag = found.etag
-        return True
+        return _fields(content).get("nonce") == self._nonce
 
     def _renew(self) -> None:
         """Count until the end. A store that cannot be reached is tried again."""
         while not self._ended.wait(self._lease_seconds / _BEATS_A_LEASE):
             try:
-                is_mine = self._write(
+                is_mine = bool(self._etag) or self._read_back()
+                is_mine = is_mine and self._write(
                     lambda content: self._state.put_if_match(self._key, content, self._etag)
                 )
                 if not is_mine and self._state.head(self._key) is None:
                     # Somebody has deleted it by hand.
-                    is_mine = self._write(
-                        lambda content: self._state.put_if_absent(self._key, content)
-                    )
+                    is_mine = self._create()
             except OSError as failure:
                 _log.warning(
                     "%s could not be renewed, and is tried again: %s", self._name(), failure

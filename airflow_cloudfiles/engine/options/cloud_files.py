@@ -200,6 +200,11 @@ class CloudFilesOptions(OptionGroup):
     """The token under which `writeStream` hands the source its checkpoint location."""
     up_to_entry: int | None = option("cloudFiles.internal.upToEntry", internal_number, default=None)
     """Read the file log up to this entry and discover nothing."""
+    after_batch: int | None = option(
+        "cloudFiles.internal.afterBatch", internal_number, default=None
+    )
+    """The last committed batch, behind which a job begins; -1 for none. Spark's checkpoint is empty
+    then. `None`: Spark's checkpoint says where the query begins."""
     split_token: str | None = option(
         "cloudFiles.internal.splitToken", text, default=None, secret=True
     )
@@ -213,6 +218,15 @@ class CloudFilesOptions(OptionGroup):
     """Columns that the paths fill; a field of such a name is rescued."""
     exclude: tuple[str, ...] = option("cloudFiles.internal.exclude", lines, default=())
     """Locations below the source that are not sources (the target)."""
+
+    client_version: str | None = option("cloudFiles.internal.clientVersion", text, default=None)
+    """Over Spark Connect: the version of this package where the stream was defined."""
+    checkpoint_folder: str | None = option(
+        "cloudFiles.internal.checkpointFolder", text, default=None
+    )
+    """Over Spark Connect: where on the server's disk Spark keeps its checkpoint of a job."""
+    query_id: str | None = option("cloudFiles.internal.queryId", text, default=None)
+    """The id of the query with that checkpoint."""
 
     WITHOUT_FIELD: ClassVar[tuple[Option[Any], ...]] = (_VALIDATE,)
 

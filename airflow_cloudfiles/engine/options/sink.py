@@ -1,12 +1,27 @@
-"""Which options does the Delta sink have?"""
+"""Which options do the sinks have?"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
+from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import OptionGroup, option, options_of
-from airflow_cloudfiles.engine.options.values import GIB, boolean, size, text
+from airflow_cloudfiles.engine.options.values import (
+    GIB,
+    at_least_zero,
+    boolean,
+    choice,
+    names,
+    positive,
+    size,
+    text,
+)
+
+PARTITION_BY: Final = "partitionBy"
+"""Name of the option for the partition columns of a new table."""
+_OF_ICEBERG: Final = ("merge_schema", "type_widening", "type_widening_max_bytes", "partition_by")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +46,111 @@ class TableOptions(OptionGroup):
     otherwise that is refused."""
     type_widening_max_bytes: int = option("typeWideningMaxBytes", size, default=10 * GIB)
     """The largest table that is rewritten, in bytes of its data files."""
+    partition_by: tuple[str, ...] = option(PARTITION_BY, names, default=())
+    """The columns that a new table is partitioned by; those of a table that is there must be the
+    same. `writeStream.partitionBy(...)` sets it. An Iceberg table takes `year(c)`, `month(c)`,
+    `day(c)`, `hour(c)`, `bucket(16, c)` and `truncate(4, c)`, too."""
+    overwrite_schema: bool = option("overwriteSchema", boolean, default=False)
+    """Of a batch write in mode `overwrite`: the columns of the DataFrame become those of the
+    table. A stream only appends: it refuses `true`."""
+    column_mapping: str | None = option(
+        "delta.columnMapping.mode", choice(("none", "name", "id")), default=None, shown="`none`"
+    )
+    """The column mapping of a new table. With `name` or `id`, columns can be renamed and dropped
+    without rewriting a file."""
+    enable_type_widening: bool | None = option(
+        "delta.enableTypeWidening", boolean, default=None, shown="`false`"
+    )
+    """Whether types of a new table become wider in its metadata only. `deltalake` (1.6) cannot
+    read rows of such a table; Spark, DuckDB and this package can."""
+    append_only: bool | None = option("delta.appendOnly", boolean, default=None, shown="`false`")
+    """Whether rows of a new table can only be added."""
+
+    target_file_size: int | None = option(
+        "targetFileSize",
+        size,
+        default=None,
+        shown="`delta.targetFileSize` of the table, or else `256m` on a disk and `64m` in a cloud",
+    )
+    """A task closes a data file when it has grown to about this size. In a cloud, so much is in the
+    memory of a task."""
+    auto_compact: bool | None = option(
+        "autoCompact",
+        boolean,
+        default=None,
+        shown="`delta.autoOptimize.autoCompact` of the table, or else `false`",
+    )
+    """Write the small data files of the table together after a batch, when it has many
+    (`autoCompactMinFiles`). The batch is committed before; where compacting fails, it is logged."""
+    auto_compact_min_files: int = option("autoCompactMinFiles", positive, default=50)
+    """How many small data files are many."""
+    merge_keys: tuple[str, ...] = option(
+        "mergeKeys", names, default=(), shown="none: rows are appended"
+    )
+    """Merge each batch into the table: a row updates the row that has the same values in these
+    columns, or else is inserted."""
+    merge_order_by: str | None = option("mergeOrderBy", text, default=None, shown="none")
+    """With `mergeKeys`: the column whose greatest value is the newest state of a row. Of several
+    rows of one key in a batch the newest is merged, and a row older than the table's changes
+    nothing. Without it, a batch with two rows of one key is refused."""
+    merge_delete_when: str | None = option("mergeDeleteWhen", text, default=None, shown="none")
+    """With `mergeKeys`: a predicate such as `op = 'D'`; rows for which it is true delete the row
+    with their keys, and are not inserted."""
+    merge_when_matched: Literal["update", "delete", "ignore"] = option(
+        "mergeWhenMatched", choice(("update", "delete", "ignore")), default="update"
+    )
+    """With `mergeKeys`: what a row does to the row of the table with the same keys."""
+    merge_when_not_matched: Literal["insert", "ignore"] = option(
+        "mergeWhenNotMatched", choice(("insert", "ignore")), default="insert"
+    )
+    """With `mergeKeys`: what a row does when the table has no row with its keys."""
+    merge_null_keys: Literal["fail", "insert"] = option(
+        "mergeNullKeys", choice(("fail", "insert")), default="fail"
+    )
+    """With `mergeKeys`: whether a row with a null among its keys fails the batch, or is inserted:
+    it matches no row."""
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties of a new table."""
+        given = {
+            "delta.columnMapping.mode": self.column_mapping,
+            "delta.enableTypeWidening": self.enable_type_widening,
+            "delta.appendOnly": self.append_only,
+        }
+        return {key: str(value).lower() for key, value in given.items() if value is not None}
+
+    def require_iceberg(self) -> None:
+        """Refuse what only Delta tables have.
+
+        Raises:
+            OptionError: Such an option is set.
+        """
+        for name, declared in options_of(TableOptions).items():
+            if name not in _OF_ICEBERG and getattr(self, name) != declared.default:
+                raise OptionError(
+                    f"{declared.name} is for Delta tables, and the target is an Iceberg table. "
+                    "Leave it out."
+                )
+
+    def _check(self) -> None:
+        if self.overwrite_schema:
+            raise OptionError(
+                "overwriteSchema=true replaces the columns of a table, and a stream only appends: "
+                "it applies only with overwrite, so to batch writes in mode overwrite without "
+                "replaceWhere. Set mergeSchema=true to add columns."
+            )
+        self._check_merge()
+
+    def _check_merge(self) -> None:
+        if self.merge_keys:
+            return
+        for name, declared in options_of(TableOptions).items():
+            is_of_merge = name.startswith("merge_") and name != "merge_schema"
+            if is_of_merge and getattr(self, name) != declared.default:
+                raise OptionError(
+                    f"{declared.name} needs mergeKeys: the columns that identify a row."
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +165,61 @@ class SinkOptions(TableOptions):
     """The folder of the table."""
     txn_app_id: str | None = option("txnAppId", text, default=None, shown="the id of the stream")
     """The name under which the table remembers the batches it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchWriteOptions(TableOptions):
+    """The options of `DataFrame.write`."""
+
+    path: str | None = option("path", text, default=None, shown="the argument of `save`")
+    """The folder of the table."""
+    replace_where: str | None = option("replaceWhere", text, default=None, shown="none: all rows")
+    """With `mode("overwrite")`: a predicate such as `day >= '2026-11-01'`; only the rows of the
+    table for which it is true are replaced. A row of the DataFrame for which it is not true fails
+    the write; a row of the table for which it is null stays. A time without a zone is in UTC."""
+    partition_overwrite_mode: Literal["static", "dynamic"] = option(
+        "partitionOverwriteMode", choice(("static", "dynamic")), default="static"
+    )
+    """`dynamic` is refused; use `replaceWhere`."""
+    txn_app_id: str | None = option("txnAppId", text, default=None, shown="none")
+    """With `txnVersion`: who writes. The table remembers the newest version of each, and skips a
+    write of that version or of an older one."""
+    txn_version: int | None = option("txnVersion", at_least_zero, default=None, shown="none")
+    """Which write it is; it grows."""
+
+    def _check(self) -> None:
+        self._check_merge()
+        if (self.txn_app_id is None) != (self.txn_version is None):
+            raise OptionError("txnAppId and txnVersion go together: give both, or neither.")
+        if self.partition_overwrite_mode == "dynamic":
+            raise OptionError(
+                "partitionOverwriteMode=dynamic is not supported. Name the rows to be replaced "
+                "with replaceWhere."
+            )
+        if self.overwrite_schema and self.replace_where:
+            raise OptionError(
+                "overwriteSchema replaces the whole table, and replaceWhere a part of it. Give one."
+            )
+        if self.merge_keys and (self.overwrite_schema or self.replace_where):
+            raise OptionError(
+                "mergeKeys merges rows into the table; overwriteSchema and replaceWhere replace "
+                "them. Give one."
+            )
+
+
+def partition_option(columns: Iterable[str]) -> str:
+    """Partition columns as the value of the option.
+
+    Raises:
+        OptionError: A name has a comma, which separates names there.
+    """
+    names_of_columns = list(columns)
+    odd = next((name for name in names_of_columns if "," in name), None)
+    if odd is not None:
+        raise OptionError(
+            f"partitionBy cannot name the column {odd!r}: a comma separates names. Rename it."
+        )
+    return ",".join(names_of_columns)
 
 
 OF_SINK: Final = tuple(each.name for each in options_of(TableOptions).values())

@@ -25,6 +25,10 @@ _CLOUDS = {
 """By scheme: the module, its store, and the extra with the client that it needs."""
 
 
+FETCHED: dict[str, ObjectStore] = {}
+"""Locations of which parts were fetched ahead, for the time being (`fetched_ahead`)."""
+
+
 def open_store(uri: str, access: Access | None = None) -> ObjectStore:
     """Open the store whose root is a path or URI; nothing is created or contacted yet.
 
@@ -44,9 +48,14 @@ def open_store(uri: str, access: Access | None = None) -> ObjectStore:
     )
     from airflow_cloudfiles.engine.storage.local import LocalStore  # noqa: PLC0415 - lazy import
     from airflow_cloudfiles.engine.storage.memory import MemoryStore  # noqa: PLC0415 - lazy import
-    from airflow_cloudfiles.engine.storage.uri import normalize_uri  # noqa: PLC0415 - lazy import
+    from airflow_cloudfiles.engine.storage.uri import (  # noqa: PLC0415 - lazy import
+        normalize_uri,
+        refuse_iceberg,
+    )
 
     canonical = normalize_uri(uri)
+    if access is None and canonical in FETCHED:
+        return FETCHED[canonical]
     scheme = canonical.partition(":")[0]
     if scheme in _CLOUDS:
         module, store, extra = _CLOUDS[scheme]
@@ -54,6 +63,7 @@ def open_store(uri: str, access: Access | None = None) -> ObjectStore:
         return cast("ObjectStore", getattr(leaf, store)(canonical, access))
     if scheme == "memory":
         return MemoryStore(canonical)
+    refuse_iceberg(canonical)
     return LocalStore(canonical)
 
 

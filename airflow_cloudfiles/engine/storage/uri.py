@@ -26,6 +26,10 @@ _CLOUDS = {
 }
 """Schemes of the clouds, and the one that each is written with."""
 
+ICEBERG = "iceberg"
+"""The scheme of tables that are found by a catalog, not by where they are."""
+_ICEBERG_PARTS = 5
+
 _BUCKET = {
     "s3": (re.compile(r"[A-Za-z0-9._-]+"), "s3://bucket/path"),
     "gs": (re.compile(r"[a-z0-9._:-]+"), "gs://bucket/path"),
@@ -44,11 +48,12 @@ def normalize_uri(uri: str) -> str:
         uri: `/x`, `x` (relative to the working directory), `file:/x`, `file:///x`,
             `memory://name/x`, `s3://bucket/x` (also `s3a`, `s3n`), `gs://bucket/x`, or
             `abfss://container@account.dfs.core.windows.net/x` (also `abfs`, `wasb`, `wasbs`, and
-            hosts with `.blob.`).
+            hosts with `.blob.`), or `iceberg://catalog/namespace/table`, a table and no place.
 
     Returns:
         `file:///x` or `memory://name/x`: absolute, no doubled, dotted or trailing slashes; or
-        `s3://…`, `gs://…`, `abfss://…dfs…`: no trailing slashes, all else as it was given.
+        `s3://…`, `gs://…`, `abfss://…dfs…`: no trailing slashes, all else as it was given; or
+        `iceberg://catalog/level/…/table`.
 
     Raises:
         UnsupportedOptionError: A location that this version cannot reach.
@@ -68,7 +73,52 @@ def normalize_uri(uri: str) -> str:
         return "memory://" + _memory_name(uri, rest)
     if scheme in _CLOUDS:
         return _cloud(_CLOUDS[scheme], rest)
+    if scheme == ICEBERG:
+        catalog, identifier = iceberg_name(uri)
+        return f"{ICEBERG}://{'/'.join((catalog, *identifier))}"
     raise _unsupported(scheme, uri)
+
+
+def is_iceberg(target: str) -> bool:
+    """Whether a target is a table of an Iceberg catalog."""
+    return target.lower().startswith(f"{ICEBERG}://")
+
+
+def iceberg_name(target: str) -> tuple[str, tuple[str, ...]]:
+    """Read `iceberg://catalog/namespace/table`.
+
+    Args:
+        target: The namespace may have several levels, with slashes or dots between them.
+
+    Returns:
+        The name of the catalog, and the identifier of the table in it.
+
+    Raises:
+        OptionError: It is not of that form.
+    """
+    found = target.rstrip("/").split("/")
+    if not is_iceberg(target) or len(found) < _ICEBERG_PARTS or not all(found[2:]):
+        raise OptionError(
+            f"{target!r} is not an Iceberg table. Write iceberg://catalog/namespace/table."
+        )
+    levels = tuple(level for part in found[3:-1] for level in part.split("."))
+    if not all(levels):
+        raise OptionError(f"The namespace of {target!r} has an empty level.")
+    return found[2], (*levels, found[-1])
+
+
+def refuse_iceberg(uri: str) -> None:
+    """Refuse to read or keep files where only a table can be.
+
+    Raises:
+        UnsupportedOptionError: It is a table of an Iceberg catalog.
+    """
+    if is_iceberg(uri):
+        raise UnsupportedOptionError(
+            f"{uri} is a table of an Iceberg catalog, which can be the target of an ingest only: "
+            "not a source, a checkpoint or schema location, nor the target of promote, replay or "
+            "the table commands."
+        )
 
 
 def local_path(uri: str) -> str:

@@ -7,8 +7,9 @@ when a query starts. A definition older than the schema log is refused, not sile
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pyspark.sql.types import (
     ArrayType,
@@ -25,6 +26,7 @@ from airflow_cloudfiles.engine.errors import (
     StaleSchemaError,
     StateConflictError,
 )
+from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_reader
 from airflow_cloudfiles.engine.inference.infer import Inferred
 from airflow_cloudfiles.engine.inference.sample import infer_source
@@ -37,6 +39,7 @@ from airflow_cloudfiles.engine.options.cloud_files import (
     CloudFilesOptions,
     EvolutionMode,
 )
+from airflow_cloudfiles.engine.reading.splits import BatchContext
 from airflow_cloudfiles.engine.schema.diff import SchemaChange, diff_json
 from airflow_cloudfiles.engine.schema.log import (
     SchemaLog,
@@ -54,7 +57,7 @@ from airflow_cloudfiles.engine.schema.restart import (
     restarted,
 )
 from airflow_cloudfiles.engine.shortened import few
-from airflow_cloudfiles.engine.storage import normalize_uri, open_store
+from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri, open_store
 from airflow_cloudfiles.engine.stream.locations import QueryLocations
 from airflow_cloudfiles.engine.types import as_nullable, short_type
 
@@ -102,7 +105,11 @@ class ResolvedSchema:
 
 
 def resolve_schema(
-    options: CloudFilesOptions, *, workers: Workers | None = None, again: bool = False
+    options: CloudFilesOptions,
+    *,
+    workers: Workers | None = None,
+    again: bool = False,
+    on_found: Callable[[], None] | None = None,
 ) -> ResolvedSchema:
     """Read the newest schema version, or infer the first and write it.
 
@@ -115,6 +122,7 @@ def resolve_schema(
         options: The options of the source.
         workers: Who may help to read a large sample; `None` for nobody.
         again: Infer also where there is a schema, and write what differs from it as a new version.
+        on_found: Called when there is a file to infer a schema from, before any is read.
 
     Raises:
         SchemaInferenceError: No schema yet and no file with a record to infer it from (B4).
@@ -122,7 +130,8 @@ def resolve_schema(
         StateConflictError: The schema location belongs to another source (B22), or the schema is
             pinned and is to be inferred again.
     """
-    resolved = _resolved(options, workers, again=again)
+    infer = partial(_infer, options, workers, on_found)
+    resolved = _resolved(options, infer, again=again)
     if warning := hinted_not_null(options):
         resolved = replace(resolved, warnings=(*resolved.warnings, warning))
     for warning in resolved.warnings:
@@ -131,12 +140,12 @@ def resolve_schema(
 
 
 def _resolved(
-    options: CloudFilesOptions, workers: Workers | None, *, again: bool
+    options: CloudFilesOptions, infer: Callable[[], Inferred], *, again: bool
 ) -> ResolvedSchema:
     """The schema as the log and the options have it."""
     location = options.schema_location or options.checkpoint_location
     if location is None:
-        return _unlogged(_infer(options, workers))
+        return _unlogged(infer())
     uri = normalize_uri(location)
     log = SchemaLog(
         open_store(uri), _place(options, options.checkpoint_location).name, options.matcher
@@ -149,7 +158,7 @@ def _resolved(
             f"The schema in {uri} is pinned at version {latest.version}. Unpin it before it is "
             "inferred again."
         )
-    return _written(log, uri, latest, _infer(options, workers), options)
+    return _written(log, uri, latest, infer(), options)
 
 
 def _restarted(
@@ -373,6 +382,42 @@ def obeying_pin(options: CloudFilesOptions, resolved: ResolvedSchema) -> CloudFi
     return replace(options, schema_evolution_mode=mode)
 
 
+def batch_context(  # noqa: PLR0913 - what a batch is read with
+    options: CloudFilesOptions,
+    resolved: ResolvedSchema,
+    *,
+    source: ObjectStore,
+    name: str,
+    state: ObjectStore,
+    start: Offset,
+    end: Offset,
+) -> BatchContext:
+    """How the tasks of a micro-batch read it.
+
+    Args:
+        options: Those of the source.
+        resolved: The schema to read with.
+        source: The folder the files land in.
+        name: What the state knows the source by.
+        state: The checkpoint location.
+        start: Position of the first file.
+        end: Position behind the last one.
+    """
+    return BatchContext(
+        source_uri=source.uri,
+        source_name=name,
+        state_uri=state.uri,
+        schema_uri=resolved.schema_uri,
+        schema_version=resolved.version,
+        data_schema=resolved.data_schema.json(),
+        partition_schema=resolved.partition_schema.json(),
+        start=start,
+        end=end,
+        options=obeying_pin(options, resolved),
+        column_order=resolved.column_order,
+    )
+
+
 def open_intake(
     options: CloudFilesOptions, locations: QueryLocations, patience_seconds: float
 ) -> tuple[Intake, RunLock]:
@@ -406,9 +451,11 @@ def _place(options: CloudFilesOptions, checkpoint: str | None) -> SourcePath:
     return locate(options.path, open_store(checkpoint) if checkpoint else None)
 
 
-def _infer(options: CloudFilesOptions, workers: Workers | None) -> Inferred:
+def _infer(
+    options: CloudFilesOptions, workers: Workers | None, on_found: Callable[[], None] | None
+) -> Inferred:
     place = _place(options, options.checkpoint_location)
-    return infer_source(options, place, own_locations(options), workers)
+    return infer_source(options, place, own_locations(options), workers, on_found)
 
 
 def _unlogged(inferred: Inferred) -> ResolvedSchema:

@@ -23,7 +23,7 @@ from airflow_cloudfiles.engine.schema.log import SchemaLog
 from airflow_cloudfiles.engine.schema.log_entry import author
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.stream.definition import ResolvedSchema, own_locations
+from airflow_cloudfiles.engine.stream.definition import ResolvedSchema, batch_context, own_locations
 from airflow_cloudfiles.engine.stream.new_fields import detect_new_fields
 
 _log = logging.getLogger(__name__)
@@ -123,15 +123,12 @@ def _end(options: CloudFilesOptions, intake: Intake) -> Offset:
 
 def _context(options: CloudFilesOptions, intake: Intake, resolved: ResolvedSchema) -> BatchContext:
     """The schema to sample with; what belongs to a micro-batch is not asked for."""
-    return BatchContext(
-        source_uri=intake.source.uri,
-        source_name=intake.name,
-        state_uri=intake.state.uri,
-        schema_uri=resolved.schema_uri,
-        schema_version=resolved.version,
-        data_schema=resolved.data_schema.json(),
-        partition_schema=resolved.partition_schema.json(),
+    return batch_context(
+        options,
+        resolved,
+        source=intake.source,
+        name=intake.name,
+        state=intake.state,
         start=START,
         end=START,
-        options=options,
     )

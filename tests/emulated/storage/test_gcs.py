@@ -26,6 +26,7 @@ BUSY = answer("503 Service Unavailable", '{"error": {"code": 503, "message": "bu
 TOO_MANY = answer("429 Too Many Requests", '{"error": {"code": 429, "message": "slow down"}}')
 FORBIDDEN = answer("403 Forbidden", '{"error": {"code": 403, "message": "secret reasons"}}')
 HALF_A_PAGE = answer("200 OK", '{"kind": "storage#objects", "items": [{"name": "k0')
+NO_PAGE = answer("200 OK", "")  # cut off in the headers
 LISTING = r"GET /storage/v1/b/[^ ]+/o\?"
 
 
@@ -169,8 +170,8 @@ def rule(**what):
 
 @pytest.mark.parametrize(
     "fault",
-    [BUSY, TOO_MANY, HALF_A_PAGE, {"cut_reply": {"after_bytes": 700}}, {"reset": True}],
-    ids=["503", "429", "not JSON", "cut off", "reset"],
+    [BUSY, TOO_MANY, HALF_A_PAGE, NO_PAGE, {"cut_reply": {"after_bytes": 700}}, {"reset": True}],
+    ids=["503", "429", "not JSON", "empty", "cut off", "reset"],
 )
 def test_a_page_that_fails_once_is_asked_for_again(behind, fault):
     behind.proxy.rules([rule(**fault, times=1)])
@@ -180,8 +181,8 @@ def test_a_page_that_fails_once_is_asked_for_again(behind, fault):
 
 @pytest.mark.parametrize(
     "fault",
-    [BUSY, TOO_MANY, HALF_A_PAGE, {"reset": True}],
-    ids=["503", "429", "not JSON", "reset"],
+    [BUSY, TOO_MANY, HALF_A_PAGE, NO_PAGE, {"reset": True}],
+    ids=["503", "429", "not JSON", "empty", "reset"],
 )
 def test_a_page_that_keeps_failing_ends_the_listing_with_a_sentence(behind, fault):
     behind.proxy.rules([rule(**fault)])
@@ -194,6 +195,12 @@ def test_what_is_not_allowed_is_said_in_a_sentence(behind):
     with pytest.raises(PermissionError, match=r"is denied.*storage\.objects\.list") as caught:
         keys(behind())
     assert "secret" not in str(caught.value)
+
+
+def test_a_description_that_is_empty_once_is_asked_for_again(behind, store):
+    behind.proxy.rules([{**rule(**NO_PAGE, times=1), "payload": r"GET /storage/v1/b/[^ ]+/o/"}])
+    assert behind().head("k00") == store.head("k00")
+    assert behind.proxy.fired()
 
 
 def test_a_conditional_write_whose_answer_is_lost_has_happened_once(behind, store):

@@ -77,7 +77,7 @@ def test_an_option_is_either_of_the_source_or_of_formats_or_refused() -> None:
 
 def test_internal_options_are_known_and_never_proposed() -> None:
     internal = {key for key, each in of_source(GROUPS).items() if each.is_internal}
-    assert len(internal) == 6
+    assert len(internal) == 10
     assert not internal & documented(GROUPS).keys()
     CloudFilesOptions.parse(
         {"cloudFiles.format": "text", "path": "/in", "cloudFiles.internal.upToEntry": "0"}
@@ -95,8 +95,26 @@ def test_the_source_s_options_are_refused_for_formats_without_them(format_name: 
                 CloudFilesOptions.parse({**given, each.name: "x"})
 
 
-def test_a_task_takes_three_options_of_the_sink() -> None:
-    assert OF_SINK == ("mergeSchema", "typeWidening", "typeWideningMaxBytes")
+def test_a_task_takes_the_options_of_the_sink_that_are_about_its_table() -> None:
+    assert OF_SINK == (
+        "mergeSchema",
+        "typeWidening",
+        "typeWideningMaxBytes",
+        "partitionBy",
+        "overwriteSchema",
+        "delta.columnMapping.mode",
+        "delta.enableTypeWidening",
+        "delta.appendOnly",
+        "targetFileSize",
+        "autoCompact",
+        "autoCompactMinFiles",
+        "mergeKeys",
+        "mergeOrderBy",
+        "mergeDeleteWhen",
+        "mergeWhenMatched",
+        "mergeWhenNotMatched",
+        "mergeNullKeys",
+    )
 
 
 def test_encodings_are_compared_by_what_they_mean() -> None:

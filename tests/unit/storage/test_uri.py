@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
-from airflow_cloudfiles.engine.storage import normalize_uri
+from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.uri import bucket_and_path
 
 
@@ -40,6 +40,8 @@ from airflow_cloudfiles.engine.storage.uri import bucket_and_path
             "abfs://$web@a.dfs.core.usgovcloudapi.net//x",
             "abfss://$web@a.dfs.core.usgovcloudapi.net//x",
         ),
+        ("iceberg://prod/sales/orders/", "iceberg://prod/sales/orders"),
+        ("ICEBERG://prod/a.b/c/t", "iceberg://prod/a/b/c/t"),
     ],
 )
 def test_a_location_has_one_spelling(given, canonical):
@@ -53,7 +55,19 @@ def test_a_relative_path_starts_at_the_working_directory(tmp_path, monkeypatch):
     assert normalize_uri("a:b") == f"file://{Path.cwd()}/a:b"
 
 
-@pytest.mark.parametrize("uri", ["", "\0", "/a\0b", "file://host/a", "memory://", "memory:/"])
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "",
+        "\0",
+        "/a\0b",
+        "file://host/a",
+        "memory://",
+        "memory:/",
+        "iceberg://a/b",
+        "iceberg:/a/b/c",
+    ],
+)
 def test_what_is_no_location_is_refused(uri):
     with pytest.raises(OptionError):
         normalize_uri(uri)
@@ -77,6 +91,11 @@ def test_a_cloud_location_that_is_not_one_is_refused_and_not_quoted(uri):
     with pytest.raises(OptionError, match="is written") as refused:
         normalize_uri(uri)
     assert "secret" not in str(refused.value)
+
+
+def test_an_iceberg_table_is_no_place_for_files():
+    with pytest.raises(UnsupportedOptionError, match="target of an ingest only"):
+        open_store("iceberg://prod/sales/orders")
 
 
 def test_a_location_is_taken_apart():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import difflib
+from functools import cache
 from typing import Final
 
 from airflow_cloudfiles.engine.errors import OptionError
@@ -59,6 +60,7 @@ charset: Final = Kind("encoding", codec_of, ignores_empty=True)
 """The name of an encoding; its value is Python's name of the codec."""
 
 
+@cache
 def overlaps_itself(separator: bytes) -> bool:
     r"""Whether the end of a separator may be the beginning of the next one, as in `||` or `\n\n`.
 

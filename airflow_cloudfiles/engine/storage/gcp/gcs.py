@@ -9,6 +9,7 @@ Objects are read as they are stored: one with `Content-Encoding: gzip` is not un
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from typing import Any
 
 from google.api_core.exceptions import (
@@ -171,7 +172,18 @@ class GcsStore(CloudStore):
             options["client_options"] = {"api_endpoint": access.storage_endpoint.rstrip("/")}
         client = Client(project=access.project, credentials=google_credentials(access), **options)
         client._http.max_redirects = 0  # noqa: SLF001 - the service sends none, nothing follows any
+        client._http.hooks["response"].append(_refuse_empty)  # noqa: SLF001 - as above
         return client
+
+
+def _refuse_empty(answer: Any, **_: Any) -> None:
+    """Have an answer repeated that was cut off in its headers, and so has no JSON.
+
+    The client would take its body for what was asked, and fail on the type.
+    """
+    is_json = answer.request.method == "GET" and "alt=media" not in answer.request.url
+    if is_json and answer.status_code == HTTPStatus.OK and not answer.content:
+        raise ConnectionError("the answer was cut off")
 
 
 def _listed(found: dict[str, str]) -> Listed:
