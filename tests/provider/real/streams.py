@@ -13,8 +13,8 @@ from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
 for dag_id, options in {
     "heals": {},
     "fails_on_new_columns": {"cloudFiles.schemaEvolutionMode": "failOnNewColumns"},
-    "is_killed": {},
-    "is_marked_failed": {},
+    "is_killed": {"cloudFiles.maxFilesPerTrigger": 1},
+    "is_marked_failed": {"cloudFiles.maxFilesPerTrigger": 1},
 }.items():
     root = f"{os.environ['STREAMS_ROOT']}/{dag_id}"
     stream = {
