@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -173,9 +174,8 @@ def _task(bench: Bench, source: Path, folder: Path, keep: float = KEEP_SECONDS) 
 
 def _wait_for_end() -> None:
     """Wait until the warm Spark has ended by itself, and kept its classes."""
-    for status in listing.found():
-        with suppress(psutil.NoSuchProcess, KeyError):
-            psutil.Process(status["pid"]).wait()
+    while listing.found():  # one that is ending does not say which process it is
+        time.sleep(0.1)
 
 
 def _checked(  # noqa: PLR0913, PLR0917 - what a case is
