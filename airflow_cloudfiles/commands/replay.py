@@ -68,7 +68,8 @@ def _replay(given: argparse.Namespace) -> Outcome:
         raise StateError(
             f"There is no state of a cloudFiles source in {printable_path(state.uri)}, so there "
             "are no plans to replay. Name the checkpoint location of the stream, or give the "
-            "batches up with --accept-loss."
+            "batches up with --accept-loss. Of a stream from a Delta table, the LostBatchesError "
+            "of its runs says how to read the versions again."
         )
     run = _newest_run(state)
     spec = JobSpec(

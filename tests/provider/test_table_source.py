@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from deltalake import DeltaTable
@@ -131,8 +132,15 @@ def test_the_example_goes_from_bronze_to_silver_across_a_renamed_column(
     report = silver.execute(_context())
     assert (report["rows"], report["batches"]) == (1, 1)
     assert report["source_version"] == report["next_version"] - 1
+    bronze_files = DeltaTable(tmp_path / "bronze").get_add_actions(flatten=True)
+    assert report["files"] == 1
+    assert report["bytes"] == sum(pa.table(bronze_files)["size_bytes"].to_pylist())
+    assert (report["first_version"], report["last_version"]) == (0, report["source_version"])
+    assert set(report["durations"]) == {"spark_start_seconds", "query_seconds", "total_seconds"}
     again = silver.execute(_context(2))
-    assert (again["rows"], again["versions"]) == (0, 0)
+    assert (again["rows"], again["files"], again["bytes"], again["versions"]) == (0, 0, 0, 0)
+    assert (again["first_version"], again["last_version"]) == (None, None)
+    assert set(again["durations"]) == {"total_seconds"}  # no Spark was started
     held = RunLock(open_store(str(tmp_path / "checkpoints/silver")), JOB_KEY)
     with held, pytest.raises(StateLockedError):
         silver.execute(_context(3))
@@ -143,7 +151,9 @@ def test_the_example_goes_from_bronze_to_silver_across_a_renamed_column(
     with pytest.raises(AirflowFailException, match="RENAME COLUMN qty to quantity"):
         silver.execute(_context(5))
     silver.options = {"allowSourceColumnRename": str(version)}
-    silver.execute(_context(6))
+    report = silver.execute(_context(6))
+    assert (report["files"], report["rows"]) == (1, 1)
+    assert (report["first_version"], report["last_version"]) == (version, version + 1)
     rows = DeltaTable(tmp_path / "silver").to_pyarrow_table().to_pylist()
     found = sorted((row["id"], row["qty"], row["quantity"]) for row in rows)
     assert found == [("1", "5", None), ("2", None, "7")]

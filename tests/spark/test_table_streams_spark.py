@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +17,6 @@ from airflow_cloudfiles.engine.errors import (
     TableEvolvedError,
     TableRowsChangedError,
 )
-from tests.support.delta_tables import HandMadeTable, column
 from tests.support.table_streams import GrowingTable
 
 pytestmark = pytest.mark.spark
@@ -241,33 +239,24 @@ def test_a_schema_of_ones_own_is_refused(table: GrowingTable, stream: Run) -> No
         stream.run(reader.load(str(table.folder)))
 
 
-INTEGERS = [column("id", "integer"), column("multiplication_result", "integer")]
-
-
-def overwritten(table: HandMadeTable) -> None:
-    """The overwrite of the documentation, which gives a column another type."""
-    columns = [column("id", "integer"), column("multiplication_result", "double")]
-    new = table.file("1.parquet", {"id": pa.array([0], pa.int32()), "multiplication_result": [0.5]})
-    table.commit(table.metadata(columns), new, {"remove": {"path": "0.parquet"}})
-
-
 def test_a_frame_from_before_an_incompatible_change_is_refused_as_documented(  # B139
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    table = HandMadeTable(tmp_path / "numbers")
-    numbers = pa.array([0, 1, 2], pa.int32())
-    rows = {"id": numbers, "multiplication_result": numbers}
-    table.create(table.file("0.parquet", rows), columns=INTEGERS)
-    key = "spark.databricks.delta.checkLatestSchemaOnRead"
-    reader = spark.read.format("delta").load(str(table.folder))
+    folder, key = str(tmp_path / "numbers"), "spark.databricks.delta.checkLatestSchemaOnRead"
+    names = "id int, multiplication_result"
+    numbers = spark.createDataFrame([(nr, nr * 2) for nr in range(3)], f"{names} int")
+    numbers.write.mode("overwrite").format("delta").save(folder)
+    reader = spark.read.format("delta").load(folder)
     spark.conf.set(key, "false")
     try:
-        unchecked = spark.read.format("delta").load(str(table.folder))
+        unchecked = spark.read.format("delta").load(folder)
     finally:
         spark.conf.unset(key)
-    overwritten(table)
+    doubles = spark.createDataFrame([(nr, nr * 2.0) for nr in range(3)], f"{names} double")
+    overwrite = doubles.write.option("overwriteSchema", True).mode("overwrite")
+    overwrite.format("delta").save(folder)
     with pytest.raises(PySparkException) as caught:
-        reader.collect()
+        reader.show(truncate=False)
     documented = (
         "Changes:\nLatest type for multiplication_result is different from existing schema:\n"
         "Latest: double\nExisting: integer\n"
@@ -277,4 +266,4 @@ def test_a_frame_from_before_an_incompatible_change_is_refused_as_documented(  #
     assert documented in str(caught.value)
     # Without the check it is the data that does not fit, as in the documentation.
     with pytest.raises(PySparkException, match=r"is int32, but the data file .* has double"):
-        unchecked.collect()
+        unchecked.show(truncate=False)

@@ -34,7 +34,7 @@ from airflow_cloudfiles.engine.delta.durability import (
     durable_commit,
     make_durable,
 )
-from airflow_cloudfiles.engine.delta.lineage import COMMIT_NOTE, check_has
+from airflow_cloudfiles.engine.delta.lineage import COMMIT_NOTE, Expected, check_has
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import load_table, open_to_write
 from airflow_cloudfiles.engine.delta.rewrite import add_action, names_of
@@ -63,24 +63,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
-    from airflow_cloudfiles.engine.state.sink_log import SinkRecord
-
 COMMIT_TRIES = 20
 """How often a commit is tried against other writers before giving up."""
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """What a table must have before a batch is committed to it.
-
-    Attributes:
-        record: The batch.
-        state: The checkpoint location that has the record, for messages.
-    """
-
-    record: SinkRecord
-    state: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +171,7 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
         try:
             found = open_to_write(target)
             if expected is not None:
-                check_has(found, target, batch.app_id, expected.record, expected.state)
+                check_has(found, target, batch.app_id, expected)
             table = found or create_table(target, schema, new)
         except (TargetNotDeltaError, LostBatchesError, SchemaMismatchError):
             remove_files(target, files)
@@ -353,7 +338,7 @@ def check_expected(target: str, app_id: str, expected: Expected) -> None:
         LostBatchesError: It has not.
         TargetNotDeltaError: There is something else.
     """
-    check_has(open_to_write(target), target, app_id, expected.record, expected.state)
+    check_has(open_to_write(target), target, app_id, expected)
 
 
 def check_target(

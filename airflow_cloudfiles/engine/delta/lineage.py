@@ -11,7 +11,7 @@ in the table, although its transactions still count.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -127,9 +127,23 @@ def lineage(table: DeltaTable | None, target: str, app_id: str, *, since: int = 
     )
 
 
-def check_has(
-    table: DeltaTable | None, target: str, app_id: str, expected: SinkRecord, state: str
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a table must have before a batch is committed to it.
+
+    Attributes:
+        record: The batch.
+        state: The checkpoint location that has the record, for messages.
+        read_again: Says for messages how what was read from a batch on is read again; `None` where
+            that is a replay.
+    """
+
+    record: SinkRecord
+    state: str
+    read_again: Callable[[int], str | None]
+
+
+def check_has(table: DeltaTable | None, target: str, app_id: str, expected: Expected) -> None:
     """Refuse a table that lacks a batch of the stream.
 
     Reads the commits since the batch, which are none where there is no other writer.
@@ -139,26 +153,38 @@ def check_has(
         target: Path or URI of the table.
         app_id: The stream.
         expected: The batch that it must have.
-        state: The checkpoint location, for the message.
 
     Raises:
         LostBatchesError: It lacks the batch; the message has which, and how to go on.
         TargetUnreachableError: Its storage failed.
     """
-    why = _lost(table, target, app_id, expected)
+    why = _lost(table, target, app_id, expected.record)
     if why is None:
         return
     found = lineage(table, target, app_id)
-    first = expected.batch
+    first = last = expected.record.batch
     while first > 0 and found.presence(first - 1, None) is Presence.ABSENT:
         first -= 1
-    last = expected.batch
     batches = f"batch {first}" if first == last else f"batches {first} to {last}"
     raise LostBatchesError(
         f"{target} lacks {batches} of this stream, committed to it before: {why}. Nothing is "
-        "written on top of the gap. Put the table back; or ingest the batches again with: "
-        f"cloudfiles replay --checkpoint-location {state} --target {target} --from-batch {first}; "
-        "or give them up with the same and --accept-loss. See docs/how-to/recover.md."
+        f"written on top of the gap. Put the table back; {_ways_on(target, expected, first)}. See "
+        "docs/how-to/recover.md."
+    )
+
+
+def _ways_on(target: str, expected: Expected, first: int) -> str:
+    """What else than to put the table back helps, as part of a message."""
+    replay = (
+        f"cloudfiles replay --checkpoint-location {expected.state} --target {target} "
+        f"--from-batch {first}"
+    )
+    again = expected.read_again(first)
+    if again is not None:
+        return f"or {again}; or give the batches up with: {replay} --accept-loss"
+    return (
+        f"or ingest the batches again with: {replay}; or give them up with the same and "
+        "--accept-loss"
     )
 
 

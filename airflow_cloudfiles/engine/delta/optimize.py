@@ -24,15 +24,17 @@ from deltalake.exceptions import CommitFailedError
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files, rewrite
-from airflow_cloudfiles.engine.delta.data_files import DataFileWriter, FileSettings
+from airflow_cloudfiles.engine.delta.data_files import FileSettings
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import open_existing
 from airflow_cloudfiles.engine.delta.rewrite import TableFile, TableSnapshot
+from airflow_cloudfiles.engine.delta.write.mapped import MappedSnapshot
 from airflow_cloudfiles.engine.delta.write.partition_values import folder_name
 from airflow_cloudfiles.engine.delta.write.partitioned import (
     PartitionedSnapshot,
     replace_partitioned,
 )
+from airflow_cloudfiles.engine.delta.write.table_state import TableState
 from airflow_cloudfiles.engine.delta.z_order import can_z_order, z_ordered
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SinkError
 from airflow_cloudfiles.engine.shortened import few
@@ -184,13 +186,11 @@ def _target_bytes(table: DeltaTable, given: int | None, target: str) -> int:
 
 def _refuse(table: DeltaTable, target: str) -> None:
     """Refuse tables that the library reads or writes wrongly."""
-    mode = table.metadata().configuration.get("delta.columnMapping.mode", "none")
     features = {
         *(table.protocol().reader_features or ()),
         *(table.protocol().writer_features or ()),
     }
-    found = [f"delta.columnMapping.mode={mode}"] if mode != "none" else []
-    found += sorted(features & _UNSUPPORTED)
+    found = sorted(features & _UNSUPPORTED)
     if found:
         raise SinkError(
             f"{target} cannot be optimized in this version, because it has {few(found)}. Optimize "
@@ -199,7 +199,11 @@ def _refuse(table: DeltaTable, target: str) -> None:
 
 
 def _snapshot(table: DeltaTable, target: str) -> TableSnapshot:
-    kind = PartitionedSnapshot if table.metadata().partition_columns else TableSnapshot
+    kind: type[TableSnapshot] = TableSnapshot
+    if TableState.of(table, target).mode != "none":
+        kind = MappedSnapshot
+    elif table.metadata().partition_columns:
+        kind = PartitionedSnapshot
     return kind(table, DeltaLocation.of(target))
 
 
@@ -255,7 +259,7 @@ def _rewrite(
     values = group[0].partition_values
     folder = folder_name([name for name, _ in values], [value for _, value in values])
     there = replace(settings, folder=folder, partition_values=values)
-    new = DataFileWriter(snapshot.location.target, snapshot.schema, there).write(ordered)
+    new = snapshot.write(ordered, there)
     crash_point("before-optimize-commit")
     counts = {"removed": len(group), "added": len(new)}
     note = {OPTIMIZE_NOTE: {**counts, "z_order": list(columns)}}

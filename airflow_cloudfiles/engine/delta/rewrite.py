@@ -26,7 +26,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 from pyspark.sql.types import StructType  # noqa: TC002 - read when the module is
 
 from airflow_cloudfiles.engine.delta import data_files
-from airflow_cloudfiles.engine.delta.data_files import DataFile
+from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter, FileSettings
 from airflow_cloudfiles.engine.delta.durability import durable_commit
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.read.paths import decoded
@@ -82,12 +82,14 @@ class TableSnapshot:
         columns: Its columns.
         schema: Those that are in its files, in Arrow.
         takes_partitions: Whether tables with partitions are taken.
+        takes_mapping: Whether tables with column mapping are taken.
 
     Raises:
         SinkError: The table has rules or features with which a file cannot be replaced here.
     """
 
     takes_partitions: ClassVar[bool] = False
+    takes_mapping: ClassVar[bool] = False
 
     def __init__(self, table: DeltaTable, location: DeltaLocation) -> None:
         self.table = table
@@ -147,6 +149,18 @@ class TableSnapshot:
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
+    def write(self, rows: Iterable[pa.RecordBatch], settings: FileSettings) -> list[DataFile]:
+        """Write rows of these columns to data files nobody sees yet.
+
+        Args:
+            rows: The rows.
+            settings: What the files are to be like; with the partition that all rows are of.
+
+        Raises:
+            TargetUnreachableError: The storage failed.
+        """
+        return DataFileWriter(self.location.target, self.schema, settings).write(rows)
+
     @contextmanager
     def _opened(self, file: TableFile) -> Iterator[IO[bytes] | pa.NativeFile]:
         """The content of a file, seekable."""
@@ -161,7 +175,12 @@ class TableSnapshot:
             SinkError: The table is such a one by now.
         """
         target = self.location.target
-        refuse_features(self.table, target, takes_partitions=self.takes_partitions)
+        refuse_features(
+            self.table,
+            target,
+            takes_partitions=self.takes_partitions,
+            takes_mapping=self.takes_mapping,
+        )
         if self.table.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
             raise SinkError(
                 f"{target} has delta.appendOnly=true: its rows must not change. Set it to false, "

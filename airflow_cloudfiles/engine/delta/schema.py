@@ -66,13 +66,16 @@ def rows_columns(schema: pa.Schema) -> StructType:
     return delta_columns(nullable(schema))
 
 
-def refuse_features(table: DeltaTable, target: str, *, takes_partitions: bool = False) -> None:
+def refuse_features(
+    table: DeltaTable, target: str, *, takes_partitions: bool = False, takes_mapping: bool = False
+) -> None:
     """Refuse tables whose files are not replaced here, or whose rules are not checked then.
 
     Args:
         table: The table.
         target: Its path or URI, for the error.
         takes_partitions: Whether it may be partitioned.
+        takes_mapping: Whether it may have column mapping.
 
     Raises:
         SinkError: The table has such rules.
@@ -84,7 +87,7 @@ def refuse_features(table: DeltaTable, target: str, *, takes_partitions: bool = 
         f"it has {key}={value}"
         for key, value in metadata.configuration.items()
         if key.startswith("delta.constraints.")
-        or (key == "delta.columnMapping.mode" and value != "none")
+        or (key == "delta.columnMapping.mode" and value != "none" and not takes_mapping)
     ]
     features = table.protocol().writer_features or []
     rules += [f"it has the table feature {name}" for name in _UNSUPPORTED if name in features]

@@ -6,10 +6,13 @@ The stream's identity in the table, which batch the table must have, and the rec
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.delta.commit import Expected, check_expected
+from airflow_cloudfiles.engine.delta.commit import check_expected
+from airflow_cloudfiles.engine.delta.lineage import Expected
+from airflow_cloudfiles.engine.delta.stream.backlog import read_again
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
@@ -43,7 +46,7 @@ def expected(log: SinkLog, batch: int) -> Expected | None:
         LostBatchesError: A replay has not come to its end.
     """
     record = log.expected(batch)
-    return None if record is None else Expected(record, printable_path(log.state.uri))
+    return None if record is None else _expected(log.state, record)
 
 
 def note(  # noqa: PLR0913 - what a record holds
@@ -87,5 +90,8 @@ def check_before_run(state: ObjectStore, target: str, app_id: str | None = None)
     log = SinkLog(state)
     record = None if app_id is None else log.must_have()
     if app_id is not None and record is not None:
-        place = printable_path(state.uri)
-        check_expected(target, app_id, Expected(record, place))
+        check_expected(target, app_id, _expected(state, record))
+
+
+def _expected(state: ObjectStore, record: SinkRecord) -> Expected:
+    return Expected(record, printable_path(state.uri), partial(read_again, state))

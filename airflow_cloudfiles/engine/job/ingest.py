@@ -11,9 +11,7 @@
 from __future__ import annotations
 
 import logging
-import signal
 import tempfile
-import threading
 import time
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -22,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.delta.merge.commit import MERGED
 from airflow_cloudfiles.engine.delta.optimize import COMPACTED
-from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
+from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.opening import opened_at_once
 from airflow_cloudfiles.engine.job.connect.batch_lines import BatchLines
 from airflow_cloudfiles.engine.job.connect.query import run_on_server, start_on_server
+from airflow_cloudfiles.engine.job.following import follow
 from airflow_cloudfiles.engine.job.query import start_query
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spec import JobSpec
@@ -59,7 +58,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.stream.definition import ResolvedSchema
 
-PROGRESS_SECONDS = 10
 _END_SECONDS = 5.0
 _FEW_ENTRIES = 8
 """Up to so many entries of the file log are counted: each may cost a request."""
@@ -258,32 +256,24 @@ def start(spark: SparkSession, spec: JobSpec, *, after_batch: int = -1) -> Strea
 
 def _follow(query: StreamingQuery, spec: JobSpec, lines: BatchLines | None = None) -> None:
     """Wait for the end, saying how far it is; a termination signal stops the query cleanly."""
-    stopped: list[int] = []
-
-    def stop(number: int, _frame: object) -> None:
-        stopped.append(number)
-        # Not here: the handler interrupts this thread in the middle of a call to the JVM.
-        threading.Thread(target=query.stop, daemon=True).start()
-
-    signal.signal(signal.SIGTERM, stop)
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
-    try:
-        if query.awaitTermination(PROGRESS_SECONDS):
-            return
-        with closing(_opened(spec, options)) as intake:
-            while not query.awaitTermination(PROGRESS_SECONDS):
-                if lines is not None:
-                    lines.log_new()
-                left = intake.outstanding()
-                _log.info("Still to ingest: %s files, %s bytes", left.files, left.bytes)
-    finally:
-        if lines is not None:
-            lines.log_new()
-        if stopped:
-            raise RunFailedError(
-                f"The run was stopped by signal {stopped[0]}. What was committed stays; run again "
-                "for the rest."
-            )
+    with ExitStack() as opened:
+        intake: Intake | None = None
+
+        def say() -> None:
+            nonlocal intake
+            if intake is None:  # a short query needs none
+                intake = opened.enter_context(closing(_opened(spec, options)))
+            if lines is not None:
+                lines.log_new()
+            left = intake.outstanding()
+            _log.info("Still to ingest: %s files, %s bytes", left.files, left.bytes)
+
+        try:
+            follow(query, say)
+        finally:
+            if lines is not None:
+                lines.log_new()
 
 
 def _add_counts(report: dict[str, Any], spec: JobSpec, before: int, found: _Found) -> None:
@@ -318,10 +308,7 @@ def _discovery_warnings(found: dict[str, Any]) -> list[str]:
 def _summary(spec: JobSpec, batches: range) -> dict[str, Any]:
     """Add up what the micro-batches of this run noted."""
     done = progress.notes(spec.checkpoint_location, batches)
-    total: dict[str, int] = {}
-    for batch in done:
-        for key, value in batch.counts.items():
-            total[key] = total.get(key, 0) + value
+    total = progress.total(done)
     return {
         "source": normalize_uri(spec.source),
         "target": normalize_uri(str(spec.target)),

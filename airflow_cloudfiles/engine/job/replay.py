@@ -34,9 +34,11 @@ from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.ledger.soundness import check_whole
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state.file_log import FileLog
+from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.position import position
 from airflow_cloudfiles.engine.state.sink_log import Decision, SinkLog, SinkRecord
+from airflow_cloudfiles.engine.state.spark_offsets import last_committed_batch
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 
 _log = logging.getLogger(__name__)
@@ -138,13 +140,20 @@ class _Replay:
             -1 if decision is None else decision.last,
             self._planned(),
         ]
-        last = max(*known, position(self.state, self.plans).batch)
+        last = max(*known, self._committed())
         if not 0 <= self.first <= last:
             raise OptionError(
                 f"There is no committed batch {self.first} in {printable_path(self.state.uri)}: "
                 + (f"the newest is {last}." if last >= 0 else "nothing was committed yet.")
             )
         return last
+
+    def _committed(self) -> int:
+        """The newest batch that was committed; -1 for none."""
+        if read_metadata(self.state) is not None:
+            return position(self.state, self.plans).batch
+        found = last_committed_batch(self.state)  # of a query that reads no files, as from a table
+        return -1 if found is None else found
 
     def _planned(self) -> int:
         """The newest batch that must have been committed, should its record be lost.

@@ -80,6 +80,15 @@ def notes(state: str, batch_ids: Iterable[int]) -> list[BatchDone]:
     return found
 
 
+def total(done: Iterable[BatchDone]) -> dict[str, int]:
+    """The counts of some batches, added up."""
+    found: dict[str, int] = {}
+    for batch in done:
+        for key, value in batch.counts.items():
+            found[key] = found.get(key, 0) + value
+    return found
+
+
 def note_discovery(store: ObjectStore, found: Mapping[str, Any]) -> None:
     """Write what the newest discovery of a run did; that it cannot be written is no reason to fail.
 

@@ -226,11 +226,13 @@ class SinkLog:
         decision = self.decision()
         if decision is None or (found is not None and found.batch >= decision.last):
             return found
+        accepts = decision.kind == "acceptLoss"
+        what, more = ("Accepting the loss", " --accept-loss") if accepts else ("A replay", "")
         raise LostBatchesError(
-            f"A replay of the batches {decision.first} to {decision.last} into {decision.target} "
+            f"{what} of the batches {decision.first} to {decision.last} into {decision.target} "
             "has begun and not ended. Run it again, with the same arguments: "
             f"cloudfiles replay --checkpoint-location {printable_path(self.state.uri)} --target "
-            f"{decision.target} --from-batch {decision.first}."
+            f"{decision.target} --from-batch {decision.first}{more}."
         )
 
     def _records(self, epoch: int | None = None) -> NumberedLog:

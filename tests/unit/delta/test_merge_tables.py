@@ -15,20 +15,23 @@ from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
 from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
 from airflow_cloudfiles.engine.delta.staged import STAGED
 from airflow_cloudfiles.engine.delta.write.creation import NewTable, create_table
-from airflow_cloudfiles.engine.errors import SinkError
-from tests.support.delta_tables import read, read_by_duckdb, sorted_rows
+from airflow_cloudfiles.engine.errors import CloudFilesError, SinkError
+from tests.support.delta_tables import read, sorted_rows
+from tests.support.delta_writes import read_by_another
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
 
-def _merge(target: Path, number: int, rows: list[Any], schema: pa.Schema = SCHEMA) -> None:
+def _merge(
+    target: Path, number: int, rows: list[Any], schema: pa.Schema = SCHEMA, **rule: Any
+) -> None:
     dicts = [dict(zip(schema.names, row, strict=True)) for row in rows]
     files = DataFileWriter(str(target), schema, FileSettings(folder=STAGED)).write(
         [pa.RecordBatch.from_pylist(dicts, schema)]
     )
     merge_batch(
         str(target),
-        rule=MergeRule((schema.names[0],)),
+        rule=MergeRule((schema.names[0],), **rule),
         batch=BatchId("stream", number),
         files=files,
         schema=schema,
@@ -37,7 +40,7 @@ def _merge(target: Path, number: int, rows: list[Any], schema: pa.Schema = SCHEM
 
 
 def _rows(target: Path) -> list[tuple[Any, ...]]:
-    assert sorted_rows(read(target)) == sorted_rows(read_by_duckdb(target))
+    assert sorted_rows(read(target)) == sorted_rows(read_by_another(target))
     return sorted(tuple(row[name] for name in ("id", "v")) for row in read(target).to_pylist())
 
 
@@ -47,6 +50,8 @@ def _rows(target: Path) -> list[tuple[Any, ...]]:
         NewTable(partition_by=("v",)),
         NewTable(properties={"delta.columnMapping.mode": "name"}),
         NewTable(properties={"delta.columnMapping.mode": "id"}),
+        NewTable(partition_by=("v",), properties={"delta.columnMapping.mode": "name"}),
+        NewTable(partition_by=("v",), properties={"delta.columnMapping.mode": "id"}),
     ],
 )
 def test_partitioned_and_mapped_tables_are_merged_into(tmp_path: Path, new: NewTable) -> None:
@@ -81,10 +86,6 @@ def test_a_null_in_a_not_null_column_changes_nothing(tmp_path: Path) -> None:
     [
         (NewTable(properties={"delta.enableTypeWidening": "true"}), "table features"),
         (NewTable(properties={"delta.appendOnly": "true"}), "delta.appendOnly=true"),
-        (
-            NewTable(partition_by=("v",), properties={"delta.columnMapping.mode": "name"}),
-            "mapped partition columns",
-        ),
     ],
 )
 def test_other_tables_are_refused_by_name(tmp_path: Path, new: NewTable, reason: str) -> None:
@@ -93,3 +94,39 @@ def test_other_tables_are_refused_by_name(tmp_path: Path, new: NewTable, reason:
     with pytest.raises(SinkError, match=reason):
         _merge(target, 0, [(1, "a")])
     assert not list((target / STAGED).glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "rule", "reason"),
+    [
+        ([(1, "a", 1), (1, "b", 2)], {}, "rows of the batch have the keys of another"),
+        ([(None, "a", 1)], {}, "have no id"),
+        ([(1, "a", 1)], {"order_by": "seen"}, "mergeOrderBy names"),
+        ([(1, "a", 1)], {"delete_when": "op = 'D'"}, "mergeDeleteWhen"),
+    ],
+)
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_refused_merge_leaves_the_version_of_the_table(
+    tmp_path: Path, rows: list[Any], rule: dict[str, str], reason: str, *, is_there: bool
+) -> None:
+    target = tmp_path / "t"
+    if is_there:
+        create_table(str(target), SCHEMA, NewTable())
+    wider = SCHEMA.append(pa.field("more", pa.int64()))
+    with pytest.raises(CloudFilesError, match=reason):
+        _merge(target, 0, rows, wider, **rule)
+    if is_there:
+        assert DeltaTable(target).version() == 0
+    else:
+        assert not DeltaTable.is_deltatable(str(target))
+    assert not list((target / STAGED).glob("*"))
+    _merge(target, 0, [(1, "a", 1)], wider)
+    assert [each.name for each in DeltaTable(target).schema().fields] == ["id", "v", "more"]
+
+
+def test_a_refused_table_is_not_given_columns(tmp_path: Path) -> None:
+    target = tmp_path / "t"
+    create_table(str(target), SCHEMA, NewTable(properties={"delta.appendOnly": "true"}))
+    with pytest.raises(SinkError, match=r"delta\.appendOnly=true"):
+        _merge(target, 0, [(1, "a", 1)], SCHEMA.append(pa.field("more", pa.int64())))
+    assert DeltaTable(target).version() == 0

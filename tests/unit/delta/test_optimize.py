@@ -136,10 +136,6 @@ def test_values_of_each_type_are_sorted(tmp_path: Path) -> None:
 def test_tables_that_cannot_be_rewritten_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(TargetNotDeltaError):
         optimize(str(tmp_path / "t"))
-    mapped = str(tmp_path / "mapped")
-    DeltaTable.create(mapped, SCHEMA, configuration={"delta.columnMapping.mode": "name"})
-    with pytest.raises(SinkError, match=r"cannot be optimized .* delta.columnMapping.mode=name"):
-        optimize(mapped)
     vectors = str(tmp_path / "vectors")
     DeltaTable.create(vectors, SCHEMA, configuration={"delta.enableDeletionVectors": "true"})
     with pytest.raises(SinkError, match="because it has deletionVectors"):

@@ -18,7 +18,7 @@ from airflow_cloudfiles.engine.crashpoints import CRASH_AT, OPTIMIZE_POINTS
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.optimize import auto_compact, optimize
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
-from airflow_cloudfiles.engine.errors import OptionError, SinkError
+from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.sink import TableOptions
 from tests.support.delta_tables import read, sorted_rows
 from tests.support.delta_writes import Sink, read_by_all
@@ -122,14 +122,6 @@ def test_rows_are_z_ordered_within_partitions(tmp_path: Path) -> None:
             assert len({row["x"] for row in part}) == len({row["y"] for row in part}) == 8
     with pytest.raises(OptionError, match=r"The z-order names P, by which .* is partitioned"):
         optimize(str(target), z_order=["x", "P"])
-
-
-def test_mapped_tables_with_partitions_are_refused_by_name(tmp_path: Path) -> None:
-    target = tmp_path / "t"
-    sink = Sink(target, partition_by=("p",), delta_columnMapping_mode="name")
-    sink.write(pa.table({"id": [1], "p": ["x"]}))
-    with pytest.raises(SinkError, match=r"cannot be optimized .* delta.columnMapping.mode=name"):
-        optimize(str(target))
 
 
 def _optimize_often(target: str, z_order: tuple[str, ...]) -> None:

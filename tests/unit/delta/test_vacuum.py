@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.delta import vacuum as module
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.optimize import optimize
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
 from airflow_cloudfiles.engine.delta.staged import STAGED
 from airflow_cloudfiles.engine.delta.vacuum import VacuumReport, vacuum
@@ -33,6 +35,7 @@ from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from tests.support.delta_tables import HandMadeTable, column, features, read, removed
+from tests.support.delta_writes import Sink
 
 HOUR = timedelta(hours=1)
 DAY_US = 86400 * 10**6
@@ -365,3 +368,35 @@ def test_rows_that_a_killed_merge_has_left_go_when_they_are_old(tmp_path: Path) 
     report = run(made.folder, dry_run=False)
     assert {kind: n for kind, n in report.kinds.items() if n} == {"staged_rows": 1}
     assert not left.exists()
+
+
+def _append_to(target: str, first: int, last: int) -> None:
+    for number in range(first, last):
+        Sink(target, app=f"app-{number}").write([{"a": number}], pa.schema([("a", pa.int64())]))
+
+
+def test_a_vacuum_beside_a_writer_and_an_optimizer_takes_no_row(tmp_path: Path) -> None:
+    target = tmp_path / "t"
+    _append_to(str(target), 0, 5)
+    optimize(str(target))
+    for path in target.glob("*.parquet"):
+        age(path, 8)
+    leftovers = [target / f"part-{number}-left.parquet" for number in range(20)]
+    for path in leftovers:
+        path.write_bytes(b"left")
+        age(path, 8)
+    spawn = multiprocessing.get_context("spawn")
+    writer = spawn.Process(target=_append_to, args=(str(target), 5, 15))
+    writer.start()
+    removed_files, is_last = 0, False
+    while not is_last:
+        is_last = not writer.is_alive()
+        optimize(str(target))
+        removed_files += len(run(target, days=0, dry_run=False).paths)
+    writer.join()
+    assert writer.exitcode == 0
+    assert not any(path.exists() for path in leftovers)
+    assert removed_files == len(leftovers)
+    assert sorted(read(target)["a"].to_pylist()) == list(range(15))
+    for version in range(DeltaTable(target).version() + 1):
+        read(target, version)  # every version is within the retention

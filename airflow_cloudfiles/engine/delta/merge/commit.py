@@ -29,14 +29,13 @@ from airflow_cloudfiles.engine.delta.commit import (
     COMMIT_TRIES,
     BatchId,
     Committed,
-    Expected,
     check_same_plan,
     commit_batch,
     prepared_table,
     remove_files,
 )
 from airflow_cloudfiles.engine.delta.durability import durable_commit, make_durable
-from airflow_cloudfiles.engine.delta.lineage import COMMIT_NOTE, check_has
+from airflow_cloudfiles.engine.delta.lineage import COMMIT_NOTE, Expected, check_has
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.bounds import writer_properties
 from airflow_cloudfiles.engine.delta.merge.rule import BoundRule, MergeRule
@@ -123,8 +122,9 @@ def merge_batch(  # noqa: PLR0913 - as `commit_batch`
                     new=new,
                 )
             try:
+                rows = merge.checked()
                 table = prepared_table(target, schema, evolution, new)
-                return merge.committed(table)
+                return merge.committed(table, rows)
             except CommitFailedError as error:
                 _log.info("Another writer committed first (%s); merging again", error)
     except CloudFilesError as error:
@@ -153,6 +153,7 @@ class _Merge:
         self._batch = batch
         self._files = files
         self._schema = schema
+        self._rows: SourceRows | None = None
 
     def remove_files(self) -> None:
         """Remove the rows that were to be merged."""
@@ -166,7 +167,7 @@ class _Merge:
         """
         table = open_to_write(self._location.target)
         if expected is not None:
-            check_has(table, self._location.target, batch.app_id, expected.record, expected.state)
+            check_has(table, self._location.target, batch.app_id, expected)
         seen = None if table is None else table.transaction_version(batch.own_app_id)
         if table is None or seen is None or seen < batch.number:
             return None
@@ -185,23 +186,42 @@ class _Merge:
         version = table.version() if noted is None else int(noted["version"])
         return Committed(version, is_new=False, table_id=str(table.metadata().id), counts=counts)
 
-    def committed(self, table: DeltaTable) -> Committed:
+    def checked(self) -> SourceRows | None:
+        """The rows of the batch; refused before the table gets a column or is created.
+
+        Returns:
+            `None` where there are none.
+
+        Raises:
+            OptionError: The rule does not fit the rows.
+            SinkError: Rows of one key, or without a key; or the table is not merged into.
+        """
+        if not self._files:
+            return None
+        table = open_to_write(self._location.target)
+        if table is not None:
+            refuse_change(TableState.of(table, self._location.target), "merged into")
+        if self._rows is None:  # they are the same at each try
+            bound = self._rule.bound_to(self._schema, self._location.target)
+            data_files.require(self._location, self._files)
+            self._rows = SourceRows(self._location, self._files, self._schema, bound)
+        return self._rows
+
+    def committed(self, table: DeltaTable, rows: SourceRows | None) -> Committed:
         """Merge into the table as it is.
 
         Raises:
             CommitFailedError: Another writer was first.
         """
-        if not self._files:
+        if rows is None:
             return Committed(table.version(), is_new=False, table_id=str(table.metadata().id))
         state = TableState.of(table, self._location.target)
         refuse_change(state, "merged into")
-        bound = self._rule.bound_to(self._schema, self._location.target)
         data_files.require(self._location, self._files)
-        rows = SourceRows(self._location, self._files, self._schema, bound)
         crash_point("before-sink-commit")
         with durable_commit(self._location, "may not have taken a merge", table) as hooks:
             names = names_in(state, self._schema)
-            metrics = self._merger(table, rows, bound, names, hooks).execute()
+            metrics = self._merger(table, rows, names, hooks).execute()
             crash_point("after-sink-commit")
             table.update_incremental()
             sync_data_files(self._location, table.version())
@@ -215,11 +235,10 @@ class _Merge:
         self,
         table: DeltaTable,
         rows: SourceRows,
-        bound: BoundRule,
         names: Mapping[str, str],
         hooks: Any,
     ) -> Any:
-        batch, rule = self._batch, bound.rule
+        batch, bound, rule = self._batch, rows.rule, rows.rule.rule
         properties = CommitProperties(
             app_transactions=None
             if batch is None

@@ -101,6 +101,7 @@ class SourceRows:
         rule: How they are merged.
 
     Attributes:
+        rule: How they are merged.
         superseded: Rows that are not merged, because the batch has a newer one of the same keys.
         bounds: Of each key the least and the greatest value; `None` where all are null.
 
@@ -119,7 +120,7 @@ class SourceRows:
         self._location = location
         self._files = list(files)
         self._schema = _nullable(schema)
-        self._rule = rule
+        self.rule = rule
         self.superseded = 0
         self.bounds: dict[str, tuple[pa.Scalar, pa.Scalar] | None] = {}
         self._chosen = self._choose()
@@ -138,7 +139,7 @@ class SourceRows:
         return pa.RecordBatchReader.from_batches(schema, self._marked(schema))
 
     def _marked(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        predicate = self._rule.delete_when
+        predicate = self.rule.delete_when
         for number in range(len(self._files)):
             at = 0
             for batch in self._batches(number, self._schema):
@@ -159,8 +160,8 @@ class SourceRows:
 
     def _keys(self) -> pa.Table:
         """Keys and order of all rows, under names of their own, and where each row is."""
-        order = self._rule.order_by
-        columns = [*self._rule.keys, *([order] if order is not None else [])]
+        order = self.rule.order_by
+        columns = [*self.rule.keys, *([order] if order is not None else [])]
         wanted = pa.schema([self._schema.field(name) for name in dict.fromkeys(columns)])
         names = [f"c{place}" for place in range(len(columns))]
         parts = []
@@ -179,13 +180,13 @@ class SourceRows:
     def _choose(self) -> list[npt.NDArray[np.bool_]] | None:
         """Which rows of each file are merged; `None` for all."""
         table = self._keys()
-        keys = table.column_names[: len(self._rule.keys)]
-        for name, column in zip(self._rule.keys, keys, strict=True):
+        keys = table.column_names[: len(self.rule.keys)]
+        for name, column in zip(self.rule.keys, keys, strict=True):
             self._check_nulls(name, table[column].null_count)
             found = pc.min_max(table[column])
             least, greatest = found["min"], found["max"]
             self.bounds[name] = (least, greatest) if least.is_valid else None
-        if self._rule.order_by is not None:  # a row without a time is the oldest
+        if self.rule.order_by is not None:  # a row without a time is the oldest
             has_order = table[f"c{len(keys)}"].is_valid()
             table = table.add_column(len(keys), "has_order", has_order)
         order = [(name, "ascending") for name in table.column_names]
@@ -197,7 +198,7 @@ class SourceRows:
         self.superseded = int(again.sum())
         if not self.superseded:
             return None
-        if self._rule.order_by is None:
+        if self.rule.order_by is None:
             self._refuse_several(table, keys, int(np.flatnonzero(again)[0]))
         chosen = [np.zeros(file.rows, dtype=bool) for file in self._files]
         last = np.append(~again, True)
@@ -207,7 +208,7 @@ class SourceRows:
         return chosen
 
     def _check_nulls(self, name: str, count: int) -> None:
-        if count and self._rule.rule.null_keys == "fail":
+        if count and self.rule.rule.null_keys == "fail":
             raise SinkError(
                 f"{count} rows of the batch have no {name}, which is a key of the merge into "
                 f"{self._location.target}: nothing is merged. Remove or repair them in the source, "
@@ -217,7 +218,7 @@ class SourceRows:
     def _refuse_several(self, table: pa.Table, keys: Sequence[str], first: int) -> None:
         example = ", ".join(
             f"{name}={cut(str(table[column][first].as_py()))}"
-            for name, column in zip(self._rule.keys, keys, strict=True)
+            for name, column in zip(self.rule.keys, keys, strict=True)
         )
         raise SinkError(
             f"{self.superseded} rows of the batch have the keys of another one ({example}), and "

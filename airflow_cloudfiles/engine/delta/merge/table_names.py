@@ -29,8 +29,6 @@ def refuse_change(state: TableState, what: str) -> None:
     rules = []
     if state.mode != "none" and state.protocol.reader_features is None:
         rules.append("deltalake misreads column mapping of the legacy protocol")
-    if state.mode != "none" and state.partition_columns:
-        rules.append("DuckDB reads mapped partition columns as NULL")
     if state.configuration.get("delta.appendOnly", "").lower() == "true":
         rules.append("it has delta.appendOnly=true")
     if rules:

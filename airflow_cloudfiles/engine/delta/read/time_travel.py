@@ -51,7 +51,7 @@ def requested_snapshot(log: TableLog, options: Mapping[str, str]) -> Snapshot:
     if version is not None:
         return log.snapshot(_number(version))
     if moment is not None:
-        return log.snapshot(version_at(log, _milliseconds(moment), moment))
+        return log.snapshot(version_at(log, milliseconds(TIMESTAMP, moment), moment))
     return log.snapshot()
 
 
@@ -135,17 +135,26 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _milliseconds(text: str) -> int:
+def milliseconds(option: str, text: str) -> int:
+    """A moment that an option gives, in milliseconds since 1970.
+
+    Args:
+        option: Its name, for errors.
+        text: Its value.
+
+    Raises:
+        OptionError: It is no time, or names no time zone.
+    """
     try:
         found = datetime.fromisoformat(text.strip())
     except ValueError as error:
         raise OptionError(
-            f"{TIMESTAMP}={text} is not valid: give a time such as 2026-01-31T12:00:00Z."
+            f"{option}={text} is not valid: give a time such as 2026-01-31T12:00:00Z."
         ) from error
     if found.tzinfo is None:
         what = f"{date.isoformat(found)}T00:00:00Z" if _DATE.fullmatch(text.strip()) else f"{text}Z"
         raise OptionError(
-            f"{TIMESTAMP}={text} names no time zone, and the session's is not known to a Python "
+            f"{option}={text} names no time zone, and the session's is not known to a Python "
             f"data source. Give an offset: {what} for UTC."
         )
     return int(found.timestamp() * 1000)

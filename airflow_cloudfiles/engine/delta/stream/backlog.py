@@ -77,11 +77,46 @@ def backlog(state: ObjectStore, target: str, table: ObjectStore | None = None) -
     return Backlog(newest, batch, version, is_whole, is_planned)
 
 
+def read_again(state: ObjectStore, batch: int) -> str | None:
+    """How what a query from a table has read from a micro-batch on can be read again.
+
+    Spark's checkpoint goes forward only, so that takes a new one.
+
+    Args:
+        state: The checkpoint location.
+        batch: Number of the micro-batch.
+
+    Returns:
+        Part of a message; `None` where the checkpoint is not that of a query from one table.
+    """
+    with reaching_state(state):
+        offsets = spark_checkpoint.numbers(state, spark_checkpoint.OFFSETS)
+        if not offsets or _offset(state, offsets[-1]) is None:
+            return None
+        before = _offset(state, batch - 1) if batch else None
+    new = "with a new checkpoint location"
+    if batch == 0:
+        return f"read the source again from where the stream began, {new}"
+    if before is None:  # Spark keeps the offsets of the newest batches only
+        where = ""
+    else:
+        version = int(before["reservoirVersion"])
+        if int(before.get("index", 0)) < 0 and not before.get("isStartingVersion"):
+            start = f"{new} and startingVersion={version}"
+            return f"read the source again from version {version} on, {start}"
+        where = f", which begins in the middle of version {version}"
+    return (
+        f"read the source again, {new} and into a new table: no version begins with batch {batch}"
+        f"{where}"
+    )
+
+
 def _offset(state: ObjectStore, batch: int) -> dict[str, Any] | None:
     """The offset of the only source of a micro-batch; `None` where it is none of a table."""
     try:
         lines = state.get(f"{spark_checkpoint.OFFSETS}/{batch}").decode().splitlines()
-        found = json.loads(lines[-1])
-    except (ObjectNotFoundError, ValueError, IndexError):
+        _version, _settings, source = lines
+        found = json.loads(source)
+    except (ObjectNotFoundError, ValueError):
         return None
     return found if isinstance(found, dict) and "reservoirVersion" in found else None

@@ -6,22 +6,19 @@ new stream begins with the schema of the version it starts at.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
 from typing import Final
 
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
-from airflow_cloudfiles.engine.delta.read.time_travel import CommitTimes
+from airflow_cloudfiles.engine.delta.read.time_travel import CommitTimes, milliseconds
 from airflow_cloudfiles.engine.delta.stream.commits import TableCommits
-from airflow_cloudfiles.engine.delta.stream.table_state import TableState
+from airflow_cloudfiles.engine.delta.stream.read_state import ReadState
 from airflow_cloudfiles.engine.delta.stream.tracking import TrackedSchema, TrackingLog
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions
 
 LATEST: Final = "latest"
-_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +32,7 @@ class StreamDefinition:
         merged: The entry that is to be written in its place, because changes have followed it.
     """
 
-    state: TableState
+    state: ReadState
     head: int
     tracked: TrackedSchema | None = None
     merged: TrackedSchema | None = None
@@ -58,7 +55,7 @@ def define(target: str, options: TableStreamOptions) -> StreamDefinition:
         StateConflictError: The schema tracking log is of another table.
     """
     log = TableLog(DeltaLocation.to_read(target))
-    head = TableState.of(log.snapshot())
+    head = ReadState.of(log.snapshot())
     if options.schema_tracking_location is None:
         return StreamDefinition(head, head.version)
     tracked = tracking_log(options, head).current()
@@ -69,13 +66,13 @@ def define(target: str, options: TableStreamOptions) -> StreamDefinition:
     return StreamDefinition(state, head.version, tracked, merged)
 
 
-def tracking_log(options: TableStreamOptions, head: TableState) -> TrackingLog:
+def tracking_log(options: TableStreamOptions, head: ReadState) -> TrackingLog:
     """The schema tracking log of a stream."""
     location = str(options.schema_tracking_location)
     return TrackingLog(location, head, options.streaming_source_tracking_id)
 
 
-def folded(commits: TableCommits, state: TableState, last: int) -> TableState:
+def folded(commits: TableCommits, state: ReadState, last: int) -> ReadState:
     """A state with the changes that follow it before any data does.
 
     Args:
@@ -93,7 +90,7 @@ def folded(commits: TableCommits, state: TableState, last: int) -> TableState:
     return found
 
 
-def _merged(log: TableLog, tracked: TrackedSchema, head: TableState) -> TrackedSchema | None:
+def _merged(log: TableLog, tracked: TrackedSchema, head: ReadState) -> TrackedSchema | None:
     """The entry that takes the place of the newest one, if changes have followed that."""
     version = tracked.state.version
     if tracked.previous_number < 0 or version >= head.version:
@@ -110,12 +107,12 @@ def _merged(log: TableLog, tracked: TrackedSchema, head: TableState) -> TrackedS
     )
 
 
-def _at_start(log: TableLog, options: TableStreamOptions, head: TableState) -> TableState:
+def _at_start(log: TableLog, options: TableStreamOptions, head: ReadState) -> ReadState:
     """The state at the version that a new stream starts at."""
     start = starting_version(log, options)
     if not isinstance(start, int) or start >= head.version:
         return head
-    return TableState.of(log.snapshot(start))
+    return ReadState.of(log.snapshot(start))
 
 
 def starting_version(log: TableLog, options: TableStreamOptions) -> int | str | None:
@@ -144,7 +141,7 @@ def starting_version(log: TableLog, options: TableStreamOptions) -> int | str | 
 
 def _version_since(log: TableLog, text: str) -> int:
     """The first version that was committed at or after a time."""
-    moment, listing = _milliseconds(text), log.listing(whole=True)
+    moment, listing = milliseconds("startingTimestamp", text), log.listing(whole=True)
     times = CommitTimes(log, listing)
     versions = sorted(version for version in listing.commits if version >= times.first)
     low, high = 0, len(versions)
@@ -160,19 +157,3 @@ def _version_since(log: TableLog, text: str) -> int:
             f"version {listing.latest}. Set startingVersion to latest to begin with what comes."
         )
     return versions[low]
-
-
-def _milliseconds(text: str) -> int:
-    try:
-        found = datetime.fromisoformat(text.strip())
-    except ValueError as error:
-        raise OptionError(
-            f"startingTimestamp={text} is not valid: give a time such as 2026-01-31T12:00:00Z."
-        ) from error
-    if found.tzinfo is None:
-        what = f"{date.isoformat(found)}T00:00:00Z" if _DATE.fullmatch(text.strip()) else f"{text}Z"
-        raise OptionError(
-            f"startingTimestamp={text} names no time zone, and the session's is not known to a "
-            f"Python data source. Give an offset: {what} for UTC."
-        )
-    return int(found.astimezone(UTC).timestamp() * 1000)

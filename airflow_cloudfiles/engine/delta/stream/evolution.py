@@ -26,7 +26,7 @@ from airflow_cloudfiles.engine.delta.stream.definition import (
     folded,
     tracking_log,
 )
-from airflow_cloudfiles.engine.delta.stream.table_state import TableState
+from airflow_cloudfiles.engine.delta.stream.read_state import ReadState
 from airflow_cloudfiles.engine.delta.stream.tracking import (
     TrackedSchema,
     TrackingLog,
@@ -69,14 +69,14 @@ class UntrackedEvolution:
         self._definition = definition
 
     @property
-    def state(self) -> TableState:
+    def state(self) -> ReadState:
         """What the stream reads with."""
         return self._definition.state
 
     def open(self) -> None:
         """Nothing is opened."""
 
-    def begin(self, state_at: Callable[[int], TableState | None], version: int) -> None:
+    def begin(self, state_at: Callable[[int], ReadState | None], version: int) -> None:
         """Check the version that a process begins with against what the stream reads with.
 
         Args:
@@ -92,7 +92,7 @@ class UntrackedEvolution:
                 self._check(then)
 
     def begin_batch(
-        self, state_at: Callable[[int], TableState | None], commits: TableCommits, first: int,
+        self, state_at: Callable[[int], ReadState | None], commits: TableCommits, first: int,
         last: int,
     ) -> None:  # fmt: skip
         """Check as `begin` does; that of a micro-batch that was planned before."""
@@ -113,7 +113,7 @@ class UntrackedEvolution:
     def pass_change(self, commits: TableCommits, version: int, newest: int) -> None:
         """Go on behind a change at which a stream with tracking has stopped."""
 
-    def _check(self, then: TableState) -> None:
+    def _check(self, then: ReadState) -> None:
         is_past = then.version <= self._definition.head
         old, new = (then, self.state) if is_past else (self.state, then)
         changes = changes_between(old.schema, new.schema)
@@ -156,7 +156,7 @@ class TrackedEvolution:
         self._source_path = ""
 
     @property
-    def state(self) -> TableState:
+    def state(self) -> ReadState:
         """What the stream reads with."""
         return self._definition.state if self._entry is None else self._entry.state
 
@@ -188,7 +188,7 @@ class TrackedEvolution:
                 self._options, place.settings, self._source_path
             ))  # fmt: skip
 
-    def begin(self, state_at: Callable[[int], TableState | None], version: int) -> None:
+    def begin(self, state_at: Callable[[int], ReadState | None], version: int) -> None:
         """Write the first entry of the log, if there is none: the schema at the start.
 
         Raises:
@@ -198,7 +198,7 @@ class TrackedEvolution:
             self._initialise(self._known_at(state_at, version))
 
     def begin_batch(
-        self, state_at: Callable[[int], TableState | None], commits: TableCommits, first: int,
+        self, state_at: Callable[[int], ReadState | None], commits: TableCommits, first: int,
         last: int,
     ) -> None:  # fmt: skip
         """Write the first entry for a micro-batch that was planned before there was a log.
@@ -277,14 +277,14 @@ class TrackedEvolution:
         unblocking.require(changes, before.version, entry.state.version)
 
     def _known_at(
-        self, state_at: Callable[[int], TableState | None], version: int
-    ) -> TableState:  # fmt: skip
+        self, state_at: Callable[[int], ReadState | None], version: int
+    ) -> ReadState:  # fmt: skip
         defined = self._definition
         if version == defined.state.version:
             return defined.state
         return state_at(version) or defined.state
 
-    def _initialise(self, state: TableState) -> None:
+    def _initialise(self, state: ReadState) -> None:
         self._entry = self._log.append(TrackedSchema(0, state, self._source_path))
         if state.differs_from(self._definition.state):
             raise _evolved(state)
@@ -302,7 +302,7 @@ def evolution_of(
     return TrackedEvolution(definition, options, locate)
 
 
-def _evolved(state: TableState) -> TableEvolvedError:
+def _evolved(state: ReadState) -> TableEvolvedError:
     return TableEvolvedError(
         "[DELTA_STREAMING_METADATA_EVOLUTION] The schema, table configuration or protocol of your "
         "Delta table has changed during streaming.\n"
@@ -313,7 +313,7 @@ def _evolved(state: TableState) -> TableEvolvedError:
 
 
 def _refused(
-    stream: TableState, then: TableState, changes: list[ColumnChange]
+    stream: ReadState, then: ReadState, changes: list[ColumnChange]
 ) -> BlockedSchemaChangeError:
     what = describe([each for each in changes if not each.is_additive])
     return BlockedSchemaChangeError(

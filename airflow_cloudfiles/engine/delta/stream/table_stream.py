@@ -38,7 +38,7 @@ from airflow_cloudfiles.engine.delta.stream.offsets import (
     TableOffset,
     check_order,
 )
-from airflow_cloudfiles.engine.delta.stream.table_state import TableState
+from airflow_cloudfiles.engine.delta.stream.read_state import ReadState
 from airflow_cloudfiles.engine.errors import OptionError, TargetCorruptedError, VersionsGoneError
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions
 
@@ -209,12 +209,12 @@ class TableStream:
             self._evolution.begin(self._state_at, version)
             self._has_begun = True
 
-    def _state_at(self, version: int) -> TableState | None:
+    def _state_at(self, version: int) -> ReadState | None:
         """The state at a version; `None` where the log has no more of it than commits."""
         if version == self._definition.state.version:
             return self._definition.state
         try:
-            return TableState.of(self._log.snapshot(version))
+            return ReadState.of(self._log.snapshot(version))
         except (OptionError, TargetCorruptedError) as failure:
             _log.warning("The schema at version %s is not known any more: %s", version, failure)
             return None

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.read.actions import Metadata, Protocol
-from airflow_cloudfiles.engine.delta.stream.table_state import TableState
+from airflow_cloudfiles.engine.delta.stream.read_state import ReadState
 from airflow_cloudfiles.engine.errors import (
     CorruptedStateError,
     IncompatibleStateError,
@@ -62,7 +62,7 @@ class TrackedSchema:
     """
 
     number: int
-    state: TableState
+    state: ReadState
     source_path: str
     previous: int | None = None
 
@@ -101,7 +101,7 @@ class TrackingLog:
         tracking_id: `streamingSourceTrackingId`.
     """
 
-    def __init__(self, location: str, head: TableState, tracking_id: str | None = None) -> None:
+    def __init__(self, location: str, head: ReadState, tracking_id: str | None = None) -> None:
         self._store = open_store(normalize_uri(location))
         self._head = head
         suffix = f"_{tracking_id}" if tracking_id else ""
@@ -201,7 +201,7 @@ class TrackingLog:
             partition_columns=partitions,
             configuration=head.metadata.configuration if settings is None else settings,
         )
-        state = TableState(head.target, found.delta_commit_version, metadata, protocol)
+        state = ReadState(head.target, found.delta_commit_version, metadata, protocol)
         return TrackedSchema(
             number, state, found.source_metadata_path, found.previous_metadata_seq_num
         )

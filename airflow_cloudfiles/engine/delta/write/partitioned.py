@@ -51,7 +51,7 @@ class PartitionedSnapshot(TableSnapshot):
         names = self.partition_columns
         self.schema = pa.schema([each for each in self.schema if each.name not in names])
         snapshot = TableLog(self.location).snapshot(self.table.version())
-        return {each.path: _table_file(each, names) for each in snapshot.files}
+        return {each.path: table_file(each, names) for each in snapshot.files}
 
     @property
     def partition_columns(self) -> Sequence[str]:
@@ -142,7 +142,13 @@ def _remove_action(file: TableFile, now_ms: int) -> dict[str, Any]:
     }
 
 
-def _table_file(file: AddFile, names: Sequence[str]) -> TableFile:
+def table_file(file: AddFile, names: Sequence[str]) -> TableFile:
+    """A file as the log has it.
+
+    Args:
+        file: The file.
+        names: Of its partition values, in the order of the table's partition columns.
+    """
     # The protocol has two ways to say null: an empty text is one, too.
     values = tuple((name, file.partition_values.get(name) or None) for name in names)
     return TableFile(file.path, file.size, None, {}, values)

@@ -14,14 +14,19 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.delta import sink_state
-from airflow_cloudfiles.engine.delta.opening import open_table
+from airflow_cloudfiles.engine.delta.merge.commit import MERGED
+from airflow_cloudfiles.engine.delta.optimize import COMPACTED
 from airflow_cloudfiles.engine.delta.stream.backlog import Backlog, backlog
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SparkServerError
 from airflow_cloudfiles.engine.job.following import follow
+from airflow_cloudfiles.engine.job.target import check_before_run, newest_version, sink_format
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.options.table_stream import table_options
+from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.spark.source import LOCK_PATIENCE_SECONDS
+from airflow_cloudfiles.engine.spark.tables.stream_reader import COUNTS
+from airflow_cloudfiles.engine.spark.tables.stream_writer import NOTES
+from airflow_cloudfiles.engine.state import progress
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 
 if TYPE_CHECKING:
@@ -31,7 +36,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.job.session import SparkStart
     from airflow_cloudfiles.engine.job.spec import JobSpec
 
-_KEPT = "spark.sql.streaming.numRecentProgressUpdates"
 _log = logging.getLogger(__name__)
 
 
@@ -66,57 +70,52 @@ def ingest_table(
     lock = RunLock(state, JOB_KEY)
     lock.acquire(timeout_seconds=LOCK_PATIENCE_SECONDS)
     with lock:
-        sink_state.check_before_run(state, str(spec.target))
+        check_before_run(state, str(spec.target))
         before = backlog(state, spec.source)
         if not before.has_work:
             _log.info("Version %s is the newest and was read: no Spark is started", before.newest)
             report |= _summary(spec, before, before, [])
             return
         spark.begin()
-        progress: list[dict[str, Any]] = []
+        counts = handoff.new_token()
         try:
-            _query(spark, spec, durations, progress)
+            _query(spark, spec, durations, counts)
         finally:
             try:
-                report |= _summary(spec, before, backlog(state, spec.source), progress)
+                report |= _summary(
+                    spec, before, backlog(state, spec.source), handoff.lines_of(counts)
+                )
             except (CloudFilesError, OSError, ValueError) as error:
                 _log.warning("The counts of this run cannot be read: %s", error)
 
 
-def _query(
-    spark: SparkStart,
-    spec: JobSpec,
-    durations: dict[str, float],
-    progress: list[dict[str, Any]],
-) -> None:
+def _query(spark: SparkStart, spec: JobSpec, durations: dict[str, float], counts: str) -> None:
     """Run the query to its end."""
     clock = time.monotonic()
     session = spark.session()
     durations["spark_start_seconds"] = round(time.monotonic() - clock, 3)
     clock = time.monotonic()
     try:
-        query = start(session, spec)
-        try:
-            follow(query, lambda: _log.info("%s", _line(query)))
-        finally:
-            progress += [json.loads(each.json) for each in query.recentProgress]
+        query = start(session, spec, counts)
+        follow(query, lambda: _log.info("%s", _line(query)))
     finally:
         durations["query_seconds"] = round(time.monotonic() - clock, 3)
         spark.stop_session()
 
 
-def start(spark: SparkSession, spec: JobSpec) -> StreamingQuery:
+def start(spark: SparkSession, spec: JobSpec, counts: str) -> StreamingQuery:
     """Start the available-now query of a run.
 
     Args:
         spark: The session, with `deltalake` registered.
         spec: The run.
+        counts: Path of a file that gets what each micro-batch reads.
     """
-    spark.conf.set(_KEPT, "100000")
     checkpoint = normalize_uri(spec.checkpoint_location)
     source = table_options(spec.options, checkpoint, spec.schema_location)
-    reader = spark.readStream.format("deltalake").options(**source)
-    writer = reader.load(spec.source).writeStream.format("deltalake").options(**spec.sink_options())
+    reader = spark.readStream.format("deltalake").options(**source, **{COUNTS: counts})
+    writer = reader.load(spec.source).writeStream.format(sink_format(str(spec.target)))
+    writer = writer.options(**spec.sink_options(), **{NOTES: "true"})
     writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
     return writer.start(str(spec.target))
 
@@ -129,20 +128,47 @@ def _line(query: StreamingQuery) -> str:
 
 
 def _summary(
-    spec: JobSpec, before: Backlog, after: Backlog, progress: list[dict[str, Any]]
+    spec: JobSpec, before: Backlog, after: Backlog, counts: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """What the run did."""
-    rows: Mapping[int, int] = {int(each["batchId"]): int(each["numInputRows"]) for each in progress}
-    table = open_table(str(spec.target))
+    """What the run did.
+
+    Args:
+        spec: The run.
+        before: What was left before it.
+        after: What is left.
+        counts: What each micro-batch reads, as the source has planned it.
+    """
+    batches = range(before.batch + 1, after.batch + 1)
+    done = progress.notes(spec.checkpoint_location, batches)
+    total = progress.total(done)
+    # A micro-batch that is planned once more, and one that was not committed, are left out.
+    planned = {json.dumps(each["end"]): each for each in counts}
+    read = list(planned.values())[: len(batches)]
+    seen = [each for each in read if int(each["start"]["reservoirVersion"]) >= 0]
     return {
         "source": normalize_uri(spec.source),
         "target": normalize_uri(str(spec.target)),
-        "rows": sum(rows.values()),
-        "batches": after.batch - before.batch,
-        "source_version": after.newest,
-        "first_version": before.next_version,
-        "next_version": after.next_version,
+        "files": sum(each["files"] for each in read),
+        "bytes": sum(each["bytes"] for each in read),
+        "rows": total.get("rows", 0),
+        **{name: total[name] for name in (*MERGED, *COMPACTED) if name in total},
+        "batches": len(batches),
+        "batches_recovered": sum(not each.is_new for each in done),
+        "first_version": _first_version(seen[0]["start"]) if seen else None,
+        "last_version": _last_version(seen[-1]["end"]) if seen else None,
         "versions": (after.next_version or 0) - (before.next_version or 0),
-        "target_version": table.version() if table else None,
+        "source_version": after.newest,
+        "next_version": after.next_version,
+        "target_version": newest_version(str(spec.target)),
         "warnings": [],
     }
+
+
+def _first_version(start: Mapping[str, Any]) -> int:
+    """The first version that a micro-batch has read; an initial snapshot has the rows of all."""
+    return 0 if start["isStartingVersion"] else int(start["reservoirVersion"])
+
+
+def _last_version(end: Mapping[str, Any]) -> int:
+    """The last version that a micro-batch has read, at least in part."""
+    return int(end["reservoirVersion"]) - (int(end["index"]) < 0)

@@ -16,7 +16,8 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType  # noqa: TC002 - Spark reads the annotations of none
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.delta.commit import BatchId, Committed, Expected
+from airflow_cloudfiles.engine.delta.commit import BatchId, Committed
+from airflow_cloudfiles.engine.delta.lineage import Expected
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.reading.splits import Split

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType  # noqa: TC002 - Spark reads the annota
 
 from airflow_cloudfiles.engine.delta.read.files import TableColumns
 from airflow_cloudfiles.engine.delta.stream.definition import StreamDefinition
-from airflow_cloudfiles.engine.delta.stream.table_state import TableState
+from airflow_cloudfiles.engine.delta.stream.read_state import ReadState
 from airflow_cloudfiles.engine.errors import OptionError, UnknownOptionError
 from airflow_cloudfiles.engine.options.declared import options_of
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, SinkOptions, TableOptions
@@ -62,7 +62,7 @@ class DeltaLakeDataSource(DataSource):
             self._definition = definition_of(self._path(), options)
             return self._definition.state.public_schema
         snapshot = version_to_read(self._path(), options)
-        self._definition = StreamDefinition(TableState.of(snapshot), snapshot.version)
+        self._definition = StreamDefinition(ReadState.of(snapshot), snapshot.version)
         return TableColumns.of(snapshot).public_schema
 
     def reader(self, schema: StructType) -> DataSourceReader:

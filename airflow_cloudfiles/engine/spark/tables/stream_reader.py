@@ -43,6 +43,8 @@ IS_STREAM = "cloudFiles.internal.tableStream"
 """Option of the source: the read is a stream. Spark does not say so when it asks for columns."""
 TOKEN = "cloudFiles.internal.tableToken"  # noqa: S105 - the name of an option
 """Option of the source: where `start()` says where the state of the query is."""
+COUNTS = "cloudFiles.internal.tableCounts"
+"""Option of the source: a file of this machine to which it appends what each micro-batch reads."""
 _TIME_TRAVEL = ("versionasof", "timestampasof")
 _log = logging.getLogger(__name__)
 
@@ -144,6 +146,10 @@ class DeltaTableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         files = stream.files(stream.read_offset(start), stream.read_offset(end))
         columns: TableColumns = stream.columns
         _log.info("Micro-batch %s to %s: %s files", start, end, len(files))
+        if counts := self._given.get(COUNTS.lower()):
+            size = sum(each.size for each in files)
+            line = {"start": start, "end": end, "files": len(files), "bytes": size}
+            handoff.add_line(counts, line)
         return [TablePart(columns, share) for share in shared_out(files)] if files else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

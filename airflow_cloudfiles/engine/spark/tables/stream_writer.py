@@ -19,7 +19,8 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType  # noqa: TC002 - Spark reads the annotations of none
 
 from airflow_cloudfiles.engine.delta import sink_state
-from airflow_cloudfiles.engine.delta.commit import BatchId, Committed, Expected
+from airflow_cloudfiles.engine.delta.commit import BatchId, Committed
+from airflow_cloudfiles.engine.delta.lineage import Expected
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.files import Offset
@@ -45,6 +46,8 @@ FIRST_BATCH = "cloudFiles.internal.firstBatch"
 """Option of the sink: the number of the batch that Spark calls 0. A job begins with an empty
 checkpoint of Spark's, so Spark counts the batches of the run, and this makes them those of the
 stream."""
+NOTES = "cloudFiles.internal.notes"
+"""Option of the sink: a job runs the query, so what each batch did is noted in the state."""
 _log = logging.getLogger(__name__)
 
 
@@ -93,6 +96,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         self._first_batch = int(options.get(FIRST_BATCH.lower(), 0))
         self._split_token = _split_token(options, schema)
         self._reads_splits = self._split_token is not None
+        self._is_of_job = self._reads_splits or options.get(NOTES.lower()) == "true"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
         """Write this task's rows to data files nobody sees yet."""
@@ -149,10 +153,10 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             counts={**_total(written), **committed.counts},
         )
         _log.info("%s", done.line())
-        if self._reads_splits and self._state:
+        if self._is_of_job and self._state:
             progress.note(self._state, done)
         more = self._care_for()
-        if more and self._reads_splits and self._state:
+        if more and self._is_of_job and self._state:
             progress.note(self._state, replace(done, counts={**done.counts, **more}))
 
     def _commit(self, written: Sequence[TaskWritten], batch: int) -> Committed:

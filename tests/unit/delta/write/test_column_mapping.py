@@ -26,7 +26,7 @@ from airflow_cloudfiles.engine.errors import (
     TargetChangedError,
 )
 from tests.support.delta_tables import read, sorted_rows
-from tests.support.delta_writes import Sink, read_by_all, snapshot_of
+from tests.support.delta_writes import Sink, read_by_all, read_by_another, snapshot_of
 
 INNER = pa.struct([("x", pa.int32()), ("y", pa.string())])
 SCHEMA = pa.schema(
@@ -353,3 +353,29 @@ def test_the_log_after_a_rename_is_the_articles(tmp_path: Path) -> None:
     for file in snapshot_of(target).files:
         assert pq.read_schema(target / file.path).names == ["id", "multiplication_result"]
     assert read_by_all(target).column_names == ["id", "result"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_partition_values_are_under_physical_names_as_the_protocol_has_it(
+    tmp_path: Path, mode: str
+) -> None:
+    target = tmp_path / "t"
+    rows = [{"id": 1, "day": "a"}, {"id": 2, "day": None}]
+    schema = pa.schema([("id", pa.int64()), ("day", pa.string())])
+    Sink(target, partition_by=("day",), delta_columnMapping_mode=mode).write(rows, schema)
+    physical = _fields(target)[1]["metadata"][PHYSICAL_NAME]
+    assert physical != "day"
+    added = [line["add"] for line in _log(target)[-1] if "add" in line]
+    assert [each["partitionValues"] for each in added] == [{physical: "a"}, {physical: None}]
+    assert sorted_rows(read(target)) == sorted_rows(pa.Table.from_pylist(rows, schema))
+    assert sorted_rows(read_by_another(target)) == sorted_rows(read(target))
+
+
+def test_a_partitioned_table_that_becomes_mapped_is_read_by_all(tmp_path: Path) -> None:
+    target = tmp_path / "t"
+    sink = Sink(target, partition_by=("day",))
+    schema = pa.schema([("id", pa.int64()), ("day", pa.string())])
+    sink.write([{"id": 1, "day": "a"}], schema)
+    set_properties(str(target), {"delta.columnMapping.mode": "name"})
+    sink.write([{"id": 2, "day": "b"}], schema)
+    assert read_by_all(target).num_rows == 2

@@ -26,7 +26,7 @@ _TOO_MANY: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class TableState:
+class ReadState:
     """What a version of a table says of how it is read.
 
     Attributes:
@@ -42,13 +42,13 @@ class TableState:
     protocol: Protocol
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> TableState:
+    def of(cls, snapshot: Snapshot) -> ReadState:
         """That of a version."""
         return cls(snapshot.target, snapshot.version, snapshot.metadata, snapshot.protocol)
 
     def after(
         self, version: int, metadata: Metadata | None, protocol: Protocol | None
-    ) -> TableState:
+    ) -> ReadState:
         """The state that a later version leads to, with what it says."""
         return replace(
             self,
@@ -94,7 +94,7 @@ class TableState:
         assert isinstance(found, StructType)  # noqa: S101 - a struct stays one
         return found
 
-    def differs_from(self, other: TableState) -> bool:
+    def differs_from(self, other: ReadState) -> bool:
         """Whether a reader has to know of the difference."""
         return self._compared() != other._compared()
 

@@ -1,0 +1,109 @@
+"""What a run whose source is a Delta table has done is in its report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from airflow_cloudfiles.engine.job.session import SparkStart
+from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.job.table.ingest import ingest_table
+from tests.support.iceberg_tables import LocalCatalog
+from tests.support.table_streams import GrowingTable
+
+pytestmark = pytest.mark.spark
+
+
+class SharedSpark(SparkStart):
+    """The session that tests share, which a run neither starts nor stops."""
+
+    def __init__(self, spec: JobSpec, shared: SparkSession) -> None:
+        super().__init__(spec)
+        self.shared, self.begun = shared, False
+
+    def begin(self) -> None:
+        self.begun = True
+
+    def session(self, *, is_one_batch: bool = False) -> SparkSession:
+        return self.shared
+
+    def stop_session(self) -> None:
+        """It goes on."""
+
+
+class Runs:
+    """Runs from a table into another one."""
+
+    def __init__(self, spark: SparkSession, source: Path, target: str, state: Path) -> None:
+        self.spark, self.source, self.target, self.state = spark, source, target, state
+
+    def run(self, **options: str) -> dict[str, Any]:
+        """Ingest what is new; the report."""
+        spec = JobSpec(
+            kind="ingest",
+            source=str(self.source),
+            format="delta",
+            checkpoint_location=str(self.state),
+            target=self.target,
+            options=options,
+            run_id="r",
+        )
+        report: dict[str, Any] = {}
+        durations: dict[str, float] = {}
+        shared = SharedSpark(spec, self.spark)
+        ingest_table(spec, shared, report, durations)
+        assert bool(durations) == shared.begun
+        return report
+
+
+def test_a_report_counts_what_was_committed(spark: SparkSession, tmp_path: Path) -> None:
+    table = GrowingTable(tmp_path / "bronze", "id", "value")
+    table.append(1)
+    table.append(2)
+    runs = Runs(spark, table.folder, str(tmp_path / "silver"), tmp_path / "state")
+    report = runs.run(maxFilesPerTrigger="1", mergeKeys="id")
+    sizes = [path.stat().st_size for path in table.folder.glob("*.parquet")]
+    wanted = {
+        "files": 2,
+        "bytes": sum(sizes),
+        "rows": 2,
+        "inserted_rows": 2,
+        "updated_rows": 0,
+        "batches": 2,
+        "batches_recovered": 0,
+        "first_version": 0,
+        "last_version": 2,
+        "next_version": 3,
+        "source_version": 2,
+    }
+    assert {name: report[name] for name in wanted} == wanted
+    assert report["target_version"] == DeltaTable(tmp_path / "silver").version()
+    table.append(2)
+    report = runs.run(mergeKeys="id")
+    assert (report["files"], report["inserted_rows"], report["updated_rows"]) == (1, 0, 1)
+    assert (report["first_version"], report["last_version"]) == (3, 3)
+    report = runs.run(mergeKeys="id")
+    assert (report["files"], report["rows"], report["batches"]) == (0, 0, 0)
+    assert (report["first_version"], report["last_version"]) == (None, None)
+
+
+def test_a_table_goes_into_an_iceberg_table(spark: SparkSession, tmp_path: Path) -> None:
+    table = GrowingTable(tmp_path / "bronze", "id", "value")
+    table.append(1)
+    catalog = LocalCatalog(tmp_path)
+    catalog.for_spark()
+    try:
+        runs = Runs(spark, table.folder, catalog.uri("silver"), tmp_path / "state")
+        report = runs.run()
+        assert (report["files"], report["rows"], report["target_version"]) == (1, 1, 1)
+        table.append(2)
+        assert runs.run()["rows"] == 1
+        assert runs.run()["rows"] == 0
+        rows = catalog.rows("silver")
+        assert sorted((row["id"], row["value"]) for row in rows) == [(1, 1), (2, 2)]
+    finally:
+        catalog.close()
