@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
+    from airflow_cloudfiles.engine.intake.cloud_files_state import cloud_files_state
+    from airflow_cloudfiles.engine.intake.metrics import cloud_files_metrics
     from airflow_cloudfiles.engine.schema.history import SchemaHistory
     from airflow_cloudfiles.engine.spark.register import register
     from airflow_cloudfiles.engine.spark.tables.merge_into import merge_into
@@ -43,6 +45,8 @@ __all__ = [
     "CloudFilesVacuumTableOperator",
     "SchemaHistory",
     "UnknownFieldException",
+    "cloud_files_metrics",
+    "cloud_files_state",
     "merge_into",
     "register",
 ]
@@ -60,6 +64,8 @@ _HOMES = {
     "CloudFilesVacuumTableOperator": "airflow_cloudfiles.operators.table",
     "SchemaHistory": "airflow_cloudfiles.engine.schema.history",
     "UnknownFieldException": "airflow_cloudfiles.engine.errors",
+    "cloud_files_metrics": "airflow_cloudfiles.engine.intake.metrics",
+    "cloud_files_state": "airflow_cloudfiles.engine.intake.cloud_files_state",
     "merge_into": "airflow_cloudfiles.engine.spark.tables.merge_into",
     "register": "airflow_cloudfiles.engine.spark.register",
 }

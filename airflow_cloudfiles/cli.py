@@ -110,8 +110,10 @@ def _log_to_stderr(given: argparse.Namespace) -> logging.Handler:
 
 def _write(outcome: Outcome, *, as_json: bool) -> None:
     text = json.dumps(outcome.value, indent=1, ensure_ascii=True) if as_json else outcome.text
+    lines = [text.rstrip("\n")] if outcome.lines is None else outcome.lines
     try:
-        sys.stdout.write(text.rstrip("\n") + "\n")
+        for line in lines:
+            sys.stdout.write(line + "\n")
         sys.stdout.flush()
     except BrokenPipeError:  # `| head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,7 +7,7 @@ cannot tell different stories.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +23,13 @@ class Outcome:
         value: What `--json` writes.
         text: What is written else.
         code: The exit code of the program.
+        lines: What is written instead, line by line as it is read; its command sees to `--json`.
     """
 
     value: object
     text: str
     code: int = 0
+    lines: Iterable[str] | None = None
 
 
 def as_text(value: Mapping[str, Any]) -> str:

@@ -1,4 +1,8 @@
-"""`cloudfiles state`: what a checkpoint location holds. It reads, and nothing else."""
+"""`cloudfiles state`: what a checkpoint location holds. It reads, and nothing else.
+
+`cloudfiles state show`, the same as `cloudfiles state`, sums it up; `cloudfiles state files` lists
+the files (`state_files`).
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,12 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from airflow_cloudfiles.commands import state_files
 from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text
 from airflow_cloudfiles.engine.discovery.listing import state as listing_state
-from airflow_cloudfiles.engine.errors import StateError
-from airflow_cloudfiles.engine.files import START, printable_path
+from airflow_cloudfiles.engine.errors import OptionError, StateError
+from airflow_cloudfiles.engine.files import Offset, printable_path
+from airflow_cloudfiles.engine.intake.metrics import counted
 from airflow_cloudfiles.engine.ledger import snapshots
 from airflow_cloudfiles.engine.locks import run_lock
 from airflow_cloudfiles.engine.state.file_log import FileLog
@@ -31,10 +37,18 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command."""
     help_text = "show what a checkpoint location holds; nothing is changed"
     found = add_command(commands, "state", _state, help=help_text, parents=[shared])
-    found.add_argument("--checkpoint-location", required=True, metavar="URI")
+    # Not required here: it may stand behind the action, too.
+    found.add_argument("--checkpoint-location", metavar="URI")
+    where = argparse.ArgumentParser(add_help=False)
+    where.add_argument("--checkpoint-location", metavar="URI", required=True)
+    actions = found.add_subparsers(title="actions", metavar="action")
+    add_command(actions, "show", _state, help="sum it up (the default)", parents=[shared, where])
+    state_files.add_to(actions, [shared, where])
 
 
 def _state(given: argparse.Namespace) -> Outcome:
+    if given.checkpoint_location is None:
+        raise OptionError("cloudfiles state needs --checkpoint-location.")
     state = open_store(given.checkpoint_location)
     metadata = read_metadata(state)
     if metadata is None:
@@ -64,17 +78,17 @@ def _files(state: ObjectStore) -> dict[str, Any]:
     for entry in entries:
         found_by[entry.found_by] += entry.files
     committed = position(state).end
-    done = committed.index if committed != START else 0
-    done += sum(each.files for each in entries if each.number < committed.entry and _counts(each))
     ingested = sum(entry.files for entry in entries if _counts(entry))
+    left, left_bytes = counted(log, committed, Offset(len(entries), 0))
     return {
         "entries": len(entries),
         "newest_entry": entries[-1].created if entries else None,
         "files": ingested,
         "bytes": sum(entry.bytes for entry in entries if _counts(entry)),
         "found_by": dict(found_by),
-        "committed_files": done,
-        "outstanding_files": ingested - done,
+        "committed_files": ingested - left,
+        "outstanding_files": left,
+        "outstanding_bytes": left_bytes,
     }
 
 

@@ -34,6 +34,7 @@ from airflow_cloudfiles.engine.discovery.queues.notifications import (
 from airflow_cloudfiles.engine.errors import CorruptedStateError, LedgerError
 from airflow_cloudfiles.engine.files import Offset, printable_path
 from airflow_cloudfiles.engine.intake.baseline import Baseline
+from airflow_cloudfiles.engine.intake.metrics import SourceMetrics, counted, source_metrics
 from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder, record_overwritten
 from airflow_cloudfiles.engine.intake.results import Arrivals, Backlog, Discovered
 from airflow_cloudfiles.engine.intake.source_path import locate, name_of
@@ -326,22 +327,17 @@ class Intake:
                 f"{start.to_json()}, but the file log ends at {end.to_json()}. They do not belong "
                 f"together. Restore the checkpoint location as a whole from a backup."
             )
-        files, size = 0, 0
-        for number in range(start.entry, end.entry):
-            if number == start.entry and start.index > 0:
-                rest = self.files.read(number).files[start.index :]
-                files += len(rest)
-                size += sum(file.size for file in rest)
-            else:
-                summary = self.files.summary(number)
-                if summary.is_ingested:
-                    files += summary.files
-                    size += summary.bytes
+        files, size = counted(self.files, start, end)
         if files == 0:
             return Backlog(0, 0, None, None, ())
         first = islice(self.files.slice(start, end), _SAMPLE_FILES)
         sample = tuple(printable_path(file.path) for file in first)
         return Backlog(files, size, start.entry, end.entry - 1, sample)
+
+    def metrics(self, after: Offset, *, with_queue: bool) -> SourceMetrics:
+        """Give Auto Loader's metrics of the source: what is recorded behind a position."""
+        queue = self._open_queue if with_queue and self._drains else None
+        return source_metrics(self.files, after, self.head(), queue)
 
     def has_work(self, *, up_to: Offset | None = None) -> bool:
         """Whether a batch is planned, or something is recorded, and not yet committed.

@@ -23,6 +23,7 @@ from airflow_cloudfiles.engine.delta.optimize import COMPACTED
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.intake.metrics import source_metrics
 from airflow_cloudfiles.engine.intake.opening import opened_at_once
 from airflow_cloudfiles.engine.job.connect.batch_lines import BatchLines
 from airflow_cloudfiles.engine.job.connect.query import run_on_server, start_on_server
@@ -41,9 +42,10 @@ from airflow_cloudfiles.engine.spark.session_zone import zone_warning
 from airflow_cloudfiles.engine.spark.source import AFTER_BATCH, LOCK_PATIENCE_SECONDS
 from airflow_cloudfiles.engine.spark.tables.stream_writer import FIRST_BATCH, STATE
 from airflow_cloudfiles.engine.state import progress
+from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.state.position import position, position_of_a_job
+from airflow_cloudfiles.engine.state.position import Position, position, position_of_a_job
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
@@ -122,7 +124,7 @@ def ingest(
             else:
                 _log.info("Nothing is new: no Spark is started")
         finally:
-            _add_counts(report, spec, before.batch, found)
+            _add_counts(report, spec, before, found)
             noticed = filter(None, (*resolved.warnings, zone))
             report["warnings"] = [*noticed, *report.get("warnings", [])]
 
@@ -276,15 +278,24 @@ def _follow(query: StreamingQuery, spec: JobSpec, lines: BatchLines | None = Non
                 lines.log_new()
 
 
-def _add_counts(report: dict[str, Any], spec: JobSpec, before: int, found: _Found) -> None:
+def _add_counts(report: dict[str, Any], spec: JobSpec, before: Position, found: _Found) -> None:
     """Put what was committed into the report; a run is not failed by its bookkeeping."""
     try:
-        last = position(open_store(spec.checkpoint_location)).batch if found.has_work else before
-        report |= _summary(spec, range(before + 1, last + 1))
+        state = open_store(spec.checkpoint_location)
+        end = position(state) if found.has_work else before
+        report |= _summary(spec, range(before.batch + 1, end.batch + 1))
+        report["metrics"] = _metrics(state, end.end, found)
         report["discovery"] = found.discovered
         report["warnings"] += _discovery_warnings(found.discovered or {})
     except (CloudFilesError, OSError, ValueError) as error:
         _log.warning("The counts of this run cannot be read: %s", error)
+
+
+def _metrics(state: ObjectStore, end: Offset, found: _Found) -> dict[str, str]:
+    """What the run leaves of what it had before it, in Auto Loader's words (B116)."""
+    head = max(end, Offset(found.last_entry + 1, 0))
+    waiting = ((found.discovered or {}).get("notifications") or {}).get("approximate_size_after")
+    return replace(source_metrics(FileLog(state), end, head), queue_size=waiting).to_json()
 
 
 def _discovery_warnings(found: dict[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.job.target import sink_format
 from airflow_cloudfiles.engine.spark import split_rows
+from airflow_cloudfiles.engine.spark.tables.stream_writer import RUN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +35,7 @@ def start_query(
     """
     token = {split_rows.SPLIT_TOKEN: split_rows.new_token()}
     source = {**spec.source_options(), **token, **(of_source or {})}
-    sink = {**spec.sink_options(), **token, **(of_sink or {})}
+    sink = {**spec.sink_options(), **token, RUN: spec.run_id, **(of_sink or {})}
     reader = spark.readStream.format("cloudFiles").options(**source)
     writer = reader.load(spec.source).writeStream
     writer = writer.format(sink_format(str(spec.target))).options(**sink)

@@ -55,6 +55,7 @@ from airflow_cloudfiles.engine.spark.query_errors import as_query_exception
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
 from airflow_cloudfiles.engine.spark.session_zone import zone_warning
 from airflow_cloudfiles.engine.spark.source import CloudFilesDataSource
+from airflow_cloudfiles.engine.spark.state_source import CloudFilesStateDataSource
 from airflow_cloudfiles.engine.spark.tables import queries
 from airflow_cloudfiles.engine.spark.tables.iceberg_sink import IcebergDataSource
 from airflow_cloudfiles.engine.spark.tables.save import wrap_save
@@ -98,6 +99,7 @@ def register(spark: SparkSession) -> None:
     if not remote:
         _use_this_python(spark)
     spark.dataSource.register(CloudFilesDataSource)
+    spark.dataSource.register(CloudFilesStateDataSource)
     spark.dataSource.register(DeltaLakeDataSource)
     spark.dataSource.register(IcebergDataSource)
     if not remote and not _has_delta_jar(spark):

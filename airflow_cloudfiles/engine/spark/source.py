@@ -163,6 +163,7 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._mirror: CheckpointMirror | None = None
         self._checkpoint: HeldCheckpoint | None = None
         self._start = START
+        self._end: Offset | None = None
         # Only over Spark Connect: else the checkpoint was brought to where the jobs are.
         self._may_be_behind = options.client_version is not None and options.after_batch is None
         self._target: Offset | None = None
@@ -203,11 +204,19 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         unlimited = isinstance(limit, ReadAllAvailable)
         read_limit = ReadLimit() if unlimited else self._options.read_limit
         end = intake.plans.plan(intake.files, Offset.from_json(start), read_limit, target)
+        self._end = end
         return end.to_json()
 
-    def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
-        """Where the file log ends; Spark shows it in the progress of the query."""
-        return self._opened().head().to_json()
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Where the file log ends, and what of it the planned batches leave outstanding (B116).
+
+        Spark shows it in the progress of the query. It has no other way for metrics of a source in
+        Python, and no use for this one but to show it.
+        """
+        intake = self._opened()
+        after = intake.committed() if self._end is None else self._end
+        metrics = intake.metrics(after, with_queue=self._options.after_batch is None)
+        return {**intake.known_head().to_json(), **metrics.to_json()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Cut the planned files into splits."""

@@ -22,6 +22,7 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import FileEntry, Offset
 from airflow_cloudfiles.engine.state.numbered_log import LogEntry, NumberedLog
+from airflow_cloudfiles.engine.storage.outage import reaching_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -152,6 +153,19 @@ class FileLog:
                 return self._remember(part)[0]
             found = self._keep(number, self._summary(number, part))
         return found
+
+    def look(self, number: int) -> tuple[EntrySummary, FileBatch | None]:
+        """Read an entry's header, and its files where one small request gives them too.
+
+        Keeps nothing, so several threads may look at entries.
+        """
+        with reaching_state(self._store):
+            part = self._log.peek(number)
+        if not isinstance(part, LogEntry):
+            return self._summary(number, part), None
+        summary = self._summary(number, part.header)
+        files = self._files(part, summary)
+        return summary, FileBatch(files, summary.found_by, summary.position)
 
     def latest(self) -> int:
         """Give the number of the newest entry; -1 when there is none."""

@@ -123,6 +123,17 @@ class PlanLog:
         """
         return self._at(number)
 
+    def with_time(self, number: int) -> tuple[Plan, str]:
+        """Give a plan and when it was written (ISO 8601, UTC).
+
+        Keeps nothing, so several threads may call it.
+
+        Raises:
+            CorruptedStateError: There is none, or it is damaged.
+        """
+        header = self._log.read(number).header
+        return self._plan(number, header), str(header.get("created"))
+
     def id_of(self, number: int) -> str:
         """Give the id of a plan's writing.
 

@@ -10,7 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore, open_store
@@ -41,6 +41,7 @@ class BatchDone:
         counts: rows, rescued_rows, corrupt_records, dropped_records, files, bytes, missing_files,
             changed_files, superseded_files, corrupt_files; of a merge besides inserted_rows,
             updated_rows, deleted_rows, superseded_rows.
+        run_id: The run that committed it; `None` in notes of versions that did not write it.
     """
 
     batch_id: int
@@ -48,6 +49,7 @@ class BatchDone:
     is_new: bool
     schema_version: int | None
     counts: dict[str, int] = field(default_factory=dict)
+    run_id: str | None = None
 
     def line(self) -> str:
         """The batch in one line of a log."""
@@ -57,6 +59,9 @@ class BatchDone:
         before = "" if self.is_new else " (was there already)"
         version = f"table version {self.table_version}{before}"
         return f"Batch {self.batch_id}: {', '.join(counts)}; {version}"
+
+
+_FIELDS = frozenset(each.name for each in fields(BatchDone))
 
 
 def note(state: str, done: BatchDone) -> None:
@@ -70,14 +75,17 @@ def note(state: str, done: BatchDone) -> None:
 def notes(state: str, batch_ids: Iterable[int]) -> list[BatchDone]:
     """Read the notes of some batches; one that was never written is left out."""
     store = open_store(state)
-    found = []
-    for batch_id in batch_ids:
-        try:
-            loaded: dict[str, Any] = json.loads(store.get(f"{PREFIX}/{batch_id}"))
-        except ObjectNotFoundError:
-            continue
-        found.append(BatchDone(**loaded))
-    return found
+    found = (note_of(store, batch_id) for batch_id in batch_ids)
+    return [done for done in found if done is not None]
+
+
+def note_of(store: ObjectStore, batch_id: int) -> BatchDone | None:
+    """Read the note of a batch; `None` when there is none. What it says beyond is passed over."""
+    try:
+        loaded: dict[str, Any] = json.loads(store.get(f"{PREFIX}/{batch_id}"))
+    except ObjectNotFoundError:
+        return None
+    return BatchDone(**{key: value for key, value in loaded.items() if key in _FIELDS})
 
 
 def total(done: Iterable[BatchDone]) -> dict[str, int]:

@@ -15,7 +15,7 @@ counts. An epoch without a record is a decision that was not carried out to its 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, LostBatchesError
@@ -51,6 +51,7 @@ class SinkRecord:
             a `query`, which may have changed them.
         end: Where it ends in the file log; `None` where that is not known. The record of a job's
             batch is what says that the batch is committed (`position`).
+        created: When it was written (ISO 8601, UTC); empty for one that is not yet.
     """
 
     batch: int
@@ -61,6 +62,7 @@ class SinkRecord:
     plan: str = ""
     read_by: RowsFrom = "sink"
     end: Offset | None = None
+    created: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,9 +190,21 @@ class SinkLog:
 
     def decision(self) -> Decision | None:
         """Read the newest decision."""
-        if self.epoch == 0:
-            return None
-        entry = self._decisions.read(self.epoch - 1)
+        return None if self.epoch == 0 else self._decision(self.epoch - 1)
+
+    def given_up(self) -> frozenset[int]:
+        """Give the batches whose loss was accepted and that no later decision replays."""
+        lost: set[int] = set()
+        for number in range(self.epoch):
+            made = self._decision(number)
+            if made.kind == "acceptLoss":
+                lost.update(made.batches)
+            else:
+                lost.difference_update(made.batches)
+        return frozenset(lost)
+
+    def _decision(self, number: int) -> Decision:
+        entry = self._decisions.read(number)
         header = entry.header
         try:
             return Decision(
@@ -273,6 +287,7 @@ def _record(log: NumberedLog, entry: LogEntry) -> SinkRecord:
             plan=str(header["plan"]),
             read_by=header["read_by"],
             end=None if end is None else Offset.from_json(end),
+            created=str(header.get("created", "")),
         )
     except (KeyError, TypeError, ValueError) as failure:
         raise _damaged(log.name(entry.number)) from failure

@@ -34,6 +34,8 @@ _First = TypeVar("_First")
 _Second = TypeVar("_Second")
 SMALL_BYTES = 65536
 """The newest object of a folder is fetched if it is smaller."""
+_AT_ONCE = 16
+"""Requests in flight where there are many to make."""
 
 
 class FetchedAhead:
@@ -143,11 +145,26 @@ def side_by_side(
     store: ObjectStore, first: Callable[[], _First], second: Callable[[], _Second]
 ) -> tuple[_First, _Second]:
     """Make two calls at once where the store is far away."""
-    if isinstance(store, LocalStore | MemoryStore):
+    if is_near(store):
         return first(), second()
     with ThreadPoolExecutor(1, thread_name_prefix="cloudfiles-state") as pool:
         other = pool.submit(second)
         return first(), other.result()
+
+
+def is_near(store: ObjectStore) -> bool:
+    """Whether a request costs too little to make it before it is needed."""
+    return isinstance(store, LocalStore | MemoryStore)
+
+
+def all_at_once(
+    store: ObjectStore, call: Callable[[_First], _Second], given: Sequence[_First]
+) -> list[_Second]:
+    """Make the same call for several values, at once where the store is far away."""
+    if is_near(store) or len(given) < 2:  # noqa: PLR2004 - one after the other
+        return [call(each) for each in given]
+    with ThreadPoolExecutor(min(len(given), _AT_ONCE), "cloudfiles-state") as pool:
+        return list(pool.map(call, given))
 
 
 def _itself(store: ObjectStore) -> ObjectStore:

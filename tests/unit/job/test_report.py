@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,8 +11,10 @@ from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.job import ingest as job
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.state import progress
+from airflow_cloudfiles.engine.state.position import Position
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage import open_store
+from tests.support.written_state import WrittenState
 
 
 @pytest.mark.parametrize(
@@ -53,3 +56,35 @@ def test_what_was_left_out_is_in_the_warnings(
     assert corrupt.startswith("2 damaged files, or parts of large ones, were given up")
     assert changed == "4 files had changed since they were discovered."
     assert last == dropped
+
+
+def test_what_a_run_leaves_is_in_its_report_in_auto_loaders_words(tmp_path: Path) -> None:  # B116
+    written = WrittenState(f"file://{tmp_path}/state")
+    written.discover("a", "bb")
+    written.discover("ccc")
+    spec = JobSpec(
+        kind="ingest",
+        source=str(tmp_path / "in"),
+        format="json",
+        checkpoint_location=written.uri,
+        target=str(tmp_path / "table"),
+        run_id="run",
+    )
+    waiting = {"notifications": {"approximate_size_after": 4}}
+    found = job._Found(1, has_work=True, is_one_batch=False, discovered=waiting)
+    shown = []
+    for _ in range(2):
+        written.plan(2)
+        written.commit()
+        report: dict[str, Any] = {"warnings": []}
+        job._add_counts(report, spec, Position(), found)
+        shown.append(report["metrics"])
+    assert shown == [
+        {
+            "numFilesOutstanding": files,
+            "numBytesOutstanding": size,
+            "isBacklogComputationComplete": "true",
+            "approximateQueueSize": "4",
+        }
+        for files, size in (("1", "3"), ("0", "0"))
+    ]

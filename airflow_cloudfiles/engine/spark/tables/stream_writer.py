@@ -48,6 +48,8 @@ checkpoint of Spark's, so Spark counts the batches of the run, and this makes th
 stream."""
 NOTES = "cloudFiles.internal.notes"
 """Option of the sink: a job runs the query, so what each batch did is noted in the state."""
+RUN = "cloudFiles.internal.runId"
+"""Option of the sink: the run of a job, for the notes on its batches."""
 _log = logging.getLogger(__name__)
 
 
@@ -94,6 +96,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         self._state = options.get(STATE.lower()) or self._options.checkpoint_location
         self._schema = schema
         self._first_batch = int(options.get(FIRST_BATCH.lower(), 0))
+        self._run_id = options.get(RUN.lower())
         self._split_token = _split_token(options, schema)
         self._reads_splits = self._split_token is not None
         self._is_of_job = self._reads_splits or options.get(NOTES.lower()) == "true"
@@ -151,6 +154,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             is_new=committed.is_new,
             schema_version=written[0].schema_version if written else None,
             counts={**_total(written), **committed.counts},
+            run_id=self._run_id,
         )
         _log.info("%s", done.line())
         if self._is_of_job and self._state:

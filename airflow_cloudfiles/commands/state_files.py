@@ -1,0 +1,117 @@
+"""`cloudfiles state files`: was this file ingested, when, and in which batch?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_cloudfiles.commands.outcome import Outcome, add_command
+from airflow_cloudfiles.engine.intake.file_query import STATUSES, FileQuery
+from airflow_cloudfiles.engine.intake.file_state_columns import rows
+from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapshot
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.commands.outcome import Commands
+
+_TIMES = ("discovered_since", "discovered_until", "committed_since", "committed_until")
+_SHOWN = (
+    ("status", 10),
+    ("discovery_time", 19),
+    ("commit_time", 19),
+    ("batch_id", 8),
+    ("size", 12),
+    ("path", 0),
+    ("run_id", 0),
+)
+"""What a person sees of a file, and how wide."""
+_NUMBERS = {"batch_id", "size"}
+
+
+def add_to(actions: Commands, parents: list[argparse.ArgumentParser]) -> None:
+    """Add the action."""
+    text = "list the files that were recorded: how far each is, when, in which batch and run"
+    found = add_command(actions, "files", _files, help=text, parents=parents)
+    found.add_argument(
+        "--path",
+        metavar="PATH",
+        help="a file, a folder or a pattern, relative to the source or with all of its URI; "
+        "a pattern without a slash is one for names",
+    )
+    found.add_argument(
+        "--status", action="append", default=[], choices=STATUSES, help="may be repeated"
+    )
+    found.add_argument("--batch", type=int, metavar="N", help="files of this micro-batch")
+    found.add_argument(
+        "--run", dest="run_id", metavar="ID", help="files that this run has committed"
+    )
+    for name in _TIMES:
+        kind, _, bound = name.partition("_")
+        how = "at this time or later" if bound == "since" else "before this time"
+        found.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=_time,
+            metavar="TIME",
+            help=f"{kind} {how}: 2026-11-23, 2026-11-23T08:00 (UTC), 2026-11-23T09:00+01:00",
+        )
+
+
+def _files(given: argparse.Namespace) -> Outcome:
+    query = FileQuery(
+        path=given.path,
+        status=tuple(given.status),
+        batch_id=given.batch,
+        run_id=given.run_id,
+        **{name: getattr(given, name) for name in _TIMES},
+    )
+    snapshot = StateSnapshot.take(given.checkpoint_location)
+    found = rows(FileStates(snapshot, query).groups())
+    return Outcome(None, "", lines=map(_as_json, found) if given.json else _table(found))
+
+
+def _as_json(row: Mapping[str, Any]) -> str:
+    """Write a row as a line of JSON."""
+    return json.dumps(row, default=datetime.isoformat, ensure_ascii=True)
+
+
+def _table(found: Iterator[Mapping[str, Any]]) -> Iterator[str]:
+    """Write rows as they come, under a line of names; widths are those that are usual."""
+    count = 0
+    for row in found:
+        if count == 0:
+            yield _line({name: name for name, _ in _SHOWN})
+        count += 1
+        yield _line({name: _cell(row[name]) for name, _ in _SHOWN})
+    yield f"{count:,} {'file' if count == 1 else 'files'}"
+
+
+def _line(cells: Mapping[str, str]) -> str:
+    shown = (
+        cells[name].rjust(width) if name in _NUMBERS else cells[name].ljust(width)
+        for name, width in _SHOWN
+    )
+    return "  ".join(shown).rstrip()
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    # A name may hold line breaks and other control characters.
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode()
+        for each in str(value)
+    )
+
+
+def _time(text: str) -> datetime:
+    """Read a time of the command line; without a zone it is one in UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        msg = f"{text!r} is not a time, such as 2026-11-23 or 2026-11-23T08:00"
+        raise argparse.ArgumentTypeError(msg) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -1,0 +1,176 @@
+"""Which columns has the table of files?
+
+First those of Auto Loader's `cloud_files_state`, in its order, then ours. The table is made column
+by column: what all files of a group share is written down once and repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from airflow_cloudfiles.engine.files import printable_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_cloudfiles.engine.intake.file_states import FileGroup
+
+Kind = Literal["STRING", "BIGINT", "INT", "TIMESTAMP"]
+BATCH_ROWS: Final = 10_000
+"""About how many rows a record batch has."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the table.
+
+    Attributes:
+        name: Its name.
+        kind: Its type, as Spark writes it.
+        values: Its values for the files of a group, or the value that they share.
+        is_nullable: Whether it may be null.
+    """
+
+    name: str
+    kind: Kind
+    values: Callable[[FileGroup], Any]
+    is_nullable: bool = True
+
+
+def _paths(group: FileGroup) -> list[str]:
+    root = group.source.rstrip("/") + "/"
+    return [root + printable_path(file.path) for file in group.files]
+
+
+def _created(group: FileGroup) -> list[datetime]:
+    return [_EPOCH + timedelta(microseconds=file.modification_time_us) for file in group.files]
+
+
+def _ingestion_state(group: FileGroup) -> str | None:
+    """Auto Loader's word for it; null where what became of each file is not recorded."""
+    if group.status == "planned":
+        return "PROCESSING"
+    if group.status != "committed" or group.batch is None:
+        return None
+    files, counts = group.batch.plan.files, group.batch.counts
+    if counts.get("missing_files", 0) >= files:
+        return "SKIPPED_MISSING"
+    if files == 1 and counts.get("corrupt_files"):
+        return "SKIPPED_CORRUPTED"
+    skipped = ("missing_files", "corrupt_files", "superseded_files")
+    return None if any(counts.get(name) for name in skipped) else "INGESTED"
+
+
+def _count(name: str) -> Callable[[FileGroup], int | None]:
+    return lambda group: None if group.batch is None else group.batch.counts.get(name)
+
+
+def _of_batch(name: str) -> Callable[[FileGroup], Any]:
+    return lambda group: None if group.batch is None else getattr(group.batch, name)
+
+
+COLUMNS: Final[tuple[Column, ...]] = (
+    Column("path", "STRING", _paths, is_nullable=False),
+    Column("size", "BIGINT", lambda group: [file.size for file in group.files], is_nullable=False),
+    Column("create_time", "TIMESTAMP", _created, is_nullable=False),
+    Column("discovery_time", "TIMESTAMP", lambda group: group.discovered, is_nullable=False),
+    Column("processed_time", "TIMESTAMP", _of_batch("planned")),
+    Column("commit_time", "TIMESTAMP", _of_batch("committed")),
+    Column("archive_time", "TIMESTAMP", lambda _: None),
+    Column("archive_mode", "STRING", lambda _: None),
+    Column("move_location", "STRING", lambda _: None),
+    Column("source_id", "STRING", lambda _: "0", is_nullable=False),
+    Column("flow_name", "STRING", lambda _: None),
+    Column("ingestion_state", "STRING", _ingestion_state),
+    Column("status", "STRING", lambda group: group.status, is_nullable=False),
+    Column("found_by", "STRING", lambda group: group.entry.found_by, is_nullable=False),
+    Column("etag", "STRING", lambda group: [file.etag or None for file in group.files]),
+    Column("entry", "BIGINT", lambda group: group.entry.number, is_nullable=False),
+    Column("index", "INT", lambda group: list(group.indexes), is_nullable=False),
+    Column(
+        "batch_id", "BIGINT", lambda group: None if group.batch is None else group.batch.plan.number
+    ),
+    Column("run_id", "STRING", _of_batch("run_id")),
+    Column("table_version", "BIGINT", _of_batch("table_version")),
+    Column("schema_version", "INT", _of_batch("schema_version")),
+    Column(
+        "batch_files",
+        "BIGINT",
+        lambda group: None if group.batch is None else group.batch.plan.files,
+    ),
+    Column("batch_rows", "BIGINT", _count("rows")),
+    Column("batch_rescued_rows", "BIGINT", _count("rescued_rows")),
+)
+"""In the order of the table."""
+
+DDL: Final = ", ".join(
+    f"`{each.name}` {each.kind}" + ("" if each.is_nullable else " NOT NULL") for each in COLUMNS
+)
+"""The table's columns as Spark writes them."""
+
+
+def chunks(groups: Iterable[FileGroup], rows: int = BATCH_ROWS) -> Iterator[list[list[Any]]]:
+    """Give the columns of so many rows, again and again; the last time of what is left."""
+    found: list[list[Any]] = [[] for _ in COLUMNS]
+    for group in groups:
+        for start in range(0, len(group.files), rows):
+            count = _extend(found, _cut(group, start, start + rows))
+            if count >= rows:
+                yield found
+                found = [[] for _ in COLUMNS]
+    if found[0]:
+        yield found
+
+
+def rows(groups: Iterable[FileGroup]) -> Iterator[dict[str, Any]]:
+    """Give the table row by row."""
+    names = [each.name for each in COLUMNS]
+    for columns in chunks(groups):
+        for values in zip(*columns, strict=True):
+            yield dict(zip(names, values, strict=True))
+
+
+def arrow_schema() -> pa.Schema:
+    """The table's columns as Arrow has them."""
+    import pyarrow as pa
+
+    kinds = {
+        "STRING": pa.string(),
+        "BIGINT": pa.int64(),
+        "INT": pa.int32(),
+        "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    }
+    return pa.schema(
+        [pa.field(each.name, kinds[each.kind], nullable=each.is_nullable) for each in COLUMNS]
+    )
+
+
+def record_batches(groups: Iterable[FileGroup]) -> Iterator[pa.RecordBatch]:
+    """Give the table as record batches."""
+    import pyarrow as pa
+
+    schema = arrow_schema()
+    for columns in chunks(groups):
+        arrays = [
+            pa.array(values, type=field.type) for values, field in zip(columns, schema, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _cut(group: FileGroup, start: int, stop: int) -> FileGroup:
+    """A part of a group."""
+    if start == 0 and stop >= len(group.files):
+        return group
+    return replace(group, files=group.files[start:stop], indexes=group.indexes[start:stop])
+
+
+def _extend(found: Sequence[list[Any]], group: FileGroup) -> int:
+    """Add the files of a group to columns; how many rows these have then."""
+    for column, values in zip(COLUMNS, found, strict=True):
+        given = column.values(group)
+        values.extend(given if isinstance(given, list) else [given] * len(group.files))
+    return len(found[0])

@@ -1,0 +1,291 @@
+"""What became of each file?
+
+The state of a stream as a table with a row for each version of a file that was recorded, in the
+order of the file log. Nothing is written and no lock is taken: how far the stream is committed,
+planned and recorded is read once, in this order, so that each is at most the next, and what lies
+before these positions never changes. A stream that goes on meanwhile is shown as it was.
+
+Files are read entry by entry, and what is known of a micro-batch once for all its files; so the
+memory it takes is that of one entry, however many files there are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal, get_args
+
+from airflow_cloudfiles.engine.discovery.globs import split_pattern
+from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError, StateError
+from airflow_cloudfiles.engine.files import START, FileEntry, Offset, printable_path
+from airflow_cloudfiles.engine.intake.file_query import FileQuery
+from airflow_cloudfiles.engine.ledger.soundness import check_whole
+from airflow_cloudfiles.engine.state.batch_states import (
+    BatchState,
+    BatchStates,
+    parsed_time,
+    spark_commits,
+)
+from airflow_cloudfiles.engine.state.file_log import EntrySummary, FileBatch, FileLog
+from airflow_cloudfiles.engine.state.metadata import read_metadata
+from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
+from airflow_cloudfiles.engine.state.position import Position, position
+from airflow_cloudfiles.engine.state.sink_log import SinkLog
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage.access import Access
+from airflow_cloudfiles.engine.storage.fetched_ahead import all_at_once, is_near
+
+FileStatus = Literal["existing", "discovered", "planned", "committed", "lost"]
+"""How far a file has come. `existing`: there before the first start, and never ingested.
+`discovered`: recorded. `planned`: part of a micro-batch that is not committed. `committed`: its
+micro-batch is committed. `lost`: that was, the table lost it, and the loss was accepted."""
+
+OUTSTANDING: Final = "outstanding"
+"""In a query: `discovered` or `planned`."""
+_LOOK_AHEAD: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroup:
+    """Files of one entry of the file log and one micro-batch.
+
+    Attributes:
+        source: URI of the folder that their paths are relative to.
+        entry: What the entry says of itself.
+        discovered: When it was written.
+        files: The files.
+        indexes: Their places in the entry.
+        status: How far they have come.
+        batch: Their micro-batch; `None` where none is planned.
+    """
+
+    source: str
+    entry: EntrySummary
+    discovered: datetime
+    files: Sequence[FileEntry]
+    indexes: Sequence[int]
+    status: FileStatus
+    batch: BatchState | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSnapshot:
+    """How far a stream was when its state was looked at. It can be sent to other processes.
+
+    Attributes:
+        uri: The checkpoint location.
+        source: URI of the folder that paths are relative to.
+        entries: How many entries the file log had.
+        committed: How far the stream was committed.
+        batches: How many micro-batches were planned.
+        planned: Where the last of them ends.
+        given_up: Batches whose loss was accepted.
+        spark: When Spark committed its batches (`spark_commits`).
+    """
+
+    uri: str
+    source: str
+    entries: int
+    committed: Position
+    batches: int
+    planned: Offset
+    given_up: frozenset[int] = frozenset()
+    spark: Mapping[int, int] | None = None
+
+    @classmethod
+    def take(cls, checkpoint_location: str, access: Access | None = None) -> StateSnapshot:
+        """Look at a state.
+
+        Args:
+            checkpoint_location: Path or URI of the state; Spark's name for its only source,
+                `<state>/sources/0`, means the same.
+            access: How its cloud is reached; `None` for the environment's own chain.
+
+        Raises:
+            StateError: There is no state of files, or it cannot be read.
+            CorruptedStateError: It is damaged, or its parts do not belong together.
+        """
+        state = open_store(checkpoint_location.removesuffix("/sources/0"), access)
+        metadata = read_metadata(state)
+        if metadata is None:
+            raise StateError(
+                f"There is no state in {printable_path(state.uri)}: nothing was discovered with "
+                "it yet. Give the checkpoint location of a cloudFiles stream."
+            )
+        plans, files = PlanLog(state), FileLog(state)
+        committed = position(state, plans)
+        latest = plans.latest()
+        planned = START if latest is None else latest.end
+        if committed.end > planned:
+            raise CorruptedStateError(
+                f"The stream in {printable_path(state.uri)} has committed up to "
+                f"{committed.end.to_json()}, but its plan log ends at {planned.to_json()}. They "
+                "do not belong together. Restore the checkpoint location as a whole from a backup."
+            )
+        check_whole(state, files, plans, committed)
+        return cls(
+            uri=state.uri,
+            source=_root(metadata.source),
+            entries=files.head().entry,
+            committed=committed,
+            batches=0 if latest is None else latest.number + 1,
+            planned=planned,
+            given_up=SinkLog(state).given_up(),
+            spark=spark_commits(state, committed, plans),
+        )
+
+
+class FileStates:
+    """The files of a state, group by group.
+
+    Args:
+        snapshot: How far the state was.
+        query: Which files are wanted; `None` for all.
+        access: How its cloud is reached.
+
+    Raises:
+        OptionError: The query names a path that cannot be in the source.
+        StateError: It names a batch that was not planned.
+    """
+
+    def __init__(
+        self,
+        snapshot: StateSnapshot,
+        query: FileQuery | None = None,
+        access: Access | None = None,
+    ) -> None:
+        self._snapshot = snapshot
+        self._query = query or FileQuery()
+        self._matches = self._query.matcher(snapshot.source)
+        self._state = open_store(snapshot.uri, access)
+        self._files = FileLog(self._state)
+        self._batches = BatchStates(
+            self._state,
+            committed=snapshot.committed,
+            planned=snapshot.batches,
+            ahead=self._matches is None and self._query.batch_id is None,
+            spark=snapshot.spark,
+        )
+        self._wanted = _statuses(self._query.status)
+        self._has_existing = "existing" in self._wanted
+        self._first, self._last = self._bounds()
+
+    def groups(self, entries: range | None = None) -> Iterator[FileGroup]:
+        """Give the files that are wanted; lazy.
+
+        Args:
+            entries: Only those of these entries of the file log; `None` for all.
+
+        Raises:
+            CorruptedStateError: Something of the state is missing or damaged.
+            IncompatibleStateError: A newer version of this package wrote it.
+        """
+        numbers = range(self._snapshot.entries) if entries is None else entries
+        behind = self._last.entry + (self._last.index > 0)
+        numbers = range(max(numbers.start, self._first.entry), min(numbers.stop, behind))
+        step = 1 if is_near(self._state) else _LOOK_AHEAD
+        for start in range(numbers.start, numbers.stop, step):
+            some = range(start, min(start + step, numbers.stop))
+            looked = all_at_once(self._state, self._files.look, some)
+            for summary, batch in looked:
+                yield from self._of_entry(summary, batch)
+
+    def _of_entry(self, entry: EntrySummary, batch: FileBatch | None) -> Iterator[FileGroup]:
+        """Give the files of one entry that are wanted."""
+        discovered = parsed_time(
+            entry.created, f"entry {entry.number} of the file log", self._state
+        )
+        if not self._query.was_discovered(discovered):
+            return
+        if not entry.is_ingested and (self._query.batch_id is not None or not self._has_existing):
+            return
+        files = (batch or self._files.read(entry.number)).files
+        first = self._first.index if entry.number == self._first.entry else 0
+        last = self._last.index if entry.number == self._last.entry else len(files)
+        indexes: Sequence[int] = range(first, min(last, len(files)))
+        matches = self._matches
+        if matches is not None:
+            indexes = [at for at in indexes if matches(printable_path(files[at].path))]
+        for status, plan, part in self._parts(entry, indexes):
+            state = None if plan is None else self._batches.of(plan)
+            if self._query.has_batch(state):
+                group = [files[at] for at in part]
+                yield FileGroup(
+                    self._snapshot.source, entry, discovered, group, part, status, state
+                )
+
+    def _parts(
+        self, entry: EntrySummary, indexes: Sequence[int]
+    ) -> Iterator[tuple[FileStatus, Plan | None, Sequence[int]]]:
+        """Cut the wanted files of an entry by their micro-batches."""
+        at = 0
+        while at < len(indexes):
+            status, plan, end = self._standing(entry, Offset(entry.number, indexes[at]))
+            is_rest = end.entry > entry.number
+            stop = len(indexes) if is_rest else bisect_left(indexes, end.index, at)
+            if status in self._wanted:
+                yield status, plan, indexes[at:stop]
+            at = stop
+
+    def _standing(
+        self, entry: EntrySummary, here: Offset
+    ) -> tuple[FileStatus, Plan | None, Offset]:
+        """How far the file at a position is, its batch, and where the next may begin."""
+        behind = Offset(entry.number + 1, 0)
+        if not entry.is_ingested:
+            return "existing", None, behind
+        if here >= self._snapshot.planned:
+            return "discovered", None, behind
+        plan = self._batches.plan_at(here)
+        if not self._batches.is_committed(plan):
+            return "planned", plan, plan.end
+        is_lost = plan.number in self._snapshot.given_up
+        return "lost" if is_lost else "committed", plan, plan.end
+
+    def _bounds(self) -> tuple[Offset, Offset]:
+        """Between which positions everything that is wanted lies."""
+        snapshot, number = self._snapshot, self._query.batch_id
+        head = Offset(snapshot.entries, 0)
+        if number is not None:
+            if not 0 <= number < snapshot.batches:
+                there = f"there are 0 to {snapshot.batches - 1}" if snapshot.batches else "none is"
+                raise StateError(
+                    f"Batch {number} is not planned in {printable_path(snapshot.uri)}: {there}."
+                )
+            plan = self._batches.plan(number)
+            return plan.start, plan.end
+        if self._has_existing:
+            return START, head
+        ranges = {
+            "committed": (START, snapshot.committed.end),
+            "lost": (START, snapshot.committed.end),
+            "planned": (snapshot.committed.end, snapshot.planned),
+            "discovered": (snapshot.planned, head),
+        }
+        if self._query.needs_batch:
+            ranges.pop("discovered")
+        wanted = [ranges[status] for status in self._wanted if status in ranges]
+        if not wanted:
+            return START, START
+        return min(low for low, _ in wanted), max(high for _, high in wanted)
+
+
+def _root(source: str) -> str:
+    """The folder that paths are relative to."""
+    try:
+        return split_pattern(source)[0]
+    except OptionError:  # the name of a folder, which is no pattern
+        return source
+
+
+def _statuses(given: Sequence[str]) -> frozenset[str]:
+    """The statuses that a query means."""
+    if not given:
+        return frozenset(get_args(FileStatus))
+    return frozenset(
+        status
+        for each in given
+        for status in (("discovered", "planned") if each == OUTSTANDING else (each,))
+    )

@@ -1,0 +1,130 @@
+"""How much is still to be ingested, in Auto Loader's words?
+
+`numFilesOutstanding`, `numBytesOutstanding`, `isBacklogComputationComplete` and, of a queue,
+`approximateQueueSize`, as texts, which Spark's metrics of a source are. What is outstanding is what
+the file log has behind a position; counting it reads headers of entries only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.engine.errors import CloudFilesError, StateError
+from airflow_cloudfiles.engine.files import Offset, printable_path
+from airflow_cloudfiles.engine.state.file_log import FileLog
+from airflow_cloudfiles.engine.state.metadata import read_metadata
+from airflow_cloudfiles.engine.state.position import position
+from airflow_cloudfiles.engine.storage import open_store
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.discovery.queues.base import MessageQueue
+    from airflow_cloudfiles.engine.storage.access import Access
+
+__all__ = ["SourceMetrics", "cloud_files_metrics"]
+
+MOST_ENTRIES = 64
+"""A query that is at work counts the files of so many entries; each may cost a request, once."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMetrics:
+    """What a source has still to give.
+
+    Attributes:
+        files: How many files are outstanding.
+        bytes: Their size.
+        is_complete: Whether all of them were counted.
+        queue_size: About how many messages wait in the queue; `None` without one, or where nobody
+            counts them.
+    """
+
+    files: int
+    bytes: int
+    is_complete: bool = True
+    queue_size: int | None = None
+
+    def to_json(self) -> dict[str, str]:
+        """As Auto Loader shows them in `StreamingQueryProgress`."""
+        queue = {} if self.queue_size is None else {"approximateQueueSize": str(self.queue_size)}
+        return {
+            "numFilesOutstanding": str(self.files),
+            "numBytesOutstanding": str(self.bytes),
+            "isBacklogComputationComplete": "true" if self.is_complete else "false",
+            **queue,
+        }
+
+
+def cloud_files_metrics(
+    checkpoint_location: str, *, access: Access | None = None
+) -> dict[str, str]:
+    """Give the metrics of a stream from its state, whether or not it is at work.
+
+    Nothing is discovered, changed or locked. What is outstanding is what is recorded and not
+    committed.
+
+    Args:
+        checkpoint_location: Path or URI of the state.
+        access: How the clouds are reached; `None` for the environment's own chain.
+
+    Returns:
+        `numFilesOutstanding` and `numBytesOutstanding`, as texts.
+
+    Raises:
+        StateError: There is no state, or it cannot be read.
+    """
+    state = open_store(checkpoint_location, access)
+    if read_metadata(state) is None:
+        raise StateError(
+            f"There is no state in {printable_path(state.uri)}: nothing was discovered with it yet."
+        )
+    start, log = position(state).end, FileLog(state)
+    files, size = counted(log, start, log.head())
+    return SourceMetrics(files, size).to_json()
+
+
+def source_metrics(
+    log: FileLog, start: Offset, end: Offset, queue: Callable[[], MessageQueue] | None = None
+) -> SourceMetrics:
+    """Count what is between two positions, of a few entries at most, and what a queue has."""
+    last = min(end, Offset(start.entry + MOST_ENTRIES, 0))
+    files, size = counted(log, start, last)
+    return SourceMetrics(files, size, last == end, None if queue is None else _waiting(queue))
+
+
+def _waiting(queue: Callable[[], MessageQueue]) -> int | None:
+    """About how many messages wait; a query does not fail for not knowing."""
+    try:
+        return queue().approximate_size()
+    except (CloudFilesError, OSError) as failure:
+        _log.warning("The messages in the queue cannot be counted: %s", failure)
+        return None
+
+
+def counted(log: FileLog, start: Offset, end: Offset) -> tuple[int, int]:
+    """Count the files to ingest from one position to the end of another's entry.
+
+    Args:
+        log: The file log.
+        start: The first file that counts.
+        end: Behind the last one: a position between two entries.
+
+    Returns:
+        How many files, and their size in bytes.
+    """
+    files, size = 0, 0
+    for number in range(start.entry, end.entry):
+        if number == start.entry and start.index > 0:
+            rest = log.read(number).files[start.index :]
+            files += len(rest)
+            size += sum(file.size for file in rest)
+        else:
+            summary = log.summary(number)
+            if summary.is_ingested:
+                files += summary.files
+                size += summary.bytes
+    return files, size

@@ -1,0 +1,88 @@
+"""A state that is written entry by entry, with the package's own logs, as its processes do it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_cloudfiles.engine.files import FileEntry, ReadLimit
+from airflow_cloudfiles.engine.state import progress
+from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog, FoundBy
+from airflow_cloudfiles.engine.state.metadata import open_metadata
+from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
+from airflow_cloudfiles.engine.state.position import position
+from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
+from airflow_cloudfiles.engine.storage import open_store
+
+
+class WrittenState:
+    """The state of a stream.
+
+    Args:
+        uri: Of the checkpoint location.
+        source: What the state knows the source by.
+
+    Attributes:
+        uri: The same.
+        state: Its store.
+        files: Its file log.
+        plans: Its plan log.
+    """
+
+    def __init__(self, uri: str, source: str = "s3://lake/orders") -> None:
+        self.uri = uri
+        self.state = open_store(uri)
+        self.files, self.plans = FileLog(self.state), PlanLog(self.state)
+        open_metadata(self.state, source, "json")
+
+    def discover(self, *paths: str, found_by: FoundBy = "listing", time_us: int = 5) -> int:
+        """Append an entry; the size of a file is the length of its path."""
+        number = self.files.latest() + 1
+        files = tuple(FileEntry(path, len(path), time_us, f"etag-{time_us}") for path in paths)
+        assert self.files.append(number, FileBatch(files, found_by))
+        return number
+
+    def plan(self, max_files: int | None = None) -> Plan | None:
+        """Plan a micro-batch behind the newest; `None` when nothing is left."""
+        latest = self.plans.latest()
+        start = latest.end if latest else position(self.state).end
+        end = self.plans.plan(self.files, start, ReadLimit(max_files=max_files), self.files.head())
+        return None if end == start else self.plans.latest()
+
+    def commit(self, run_id: str | None = "run", **counts: int) -> int:
+        """Commit the batch behind the newest committed one, as a job does."""
+        batch = position(self.state).batch + 1
+        plan = self.plans.at(batch)
+        SinkLog(self.state).add(
+            SinkRecord(batch=batch, table_id="t", version=batch + 10, end=plan.end)
+        )
+        counted = {"files": plan.files, "rows": 10 * plan.files, "rescued_rows": 1, **counts}
+        progress.note(
+            self.uri,
+            progress.BatchDone(
+                batch_id=batch,
+                table_version=batch + 10,
+                is_new=True,
+                schema_version=2,
+                counts=counted,
+                run_id=run_id,
+            ),
+        )
+        return batch
+
+    def commit_in_spark(self, batch: int, plan: int | None = None) -> None:
+        """Write what Spark writes for a committed batch of a plain query."""
+        end = self.plans.at(batch if plan is None else plan).end.to_json()
+        lines = [
+            "v1",
+            '{"batchWatermarkMs":0}',
+            f'{{"entry":{end["entry"]},"index":{end["index"]}}}',
+        ]
+        self.state.put(f"offsets/{batch}", "\n".join(lines).encode())
+        self.state.put(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
+
+    def content(self) -> dict[str, Any]:
+        """Every object of the state, with its time."""
+        return {
+            each.path: (each.modification_time_us, self.state.get(each.path))
+            for each in self.state.list()
+        }
