@@ -5,6 +5,8 @@
 
 BIN  := .venv/bin
 ARGS ?=
+# Processes of `make test`. Some tests wait more than they work: a third may be worth its memory.
+WORKERS ?= 2
 # Tests start hundreds of Python processes; without kept bytecode, each compiles its imports again.
 unexport PYTHONDONTWRITEBYTECODE
 # Find Java (or install a small one into .venv/java), then run a command with it.
@@ -51,6 +53,7 @@ help:
 	@echo '  make clean         remove everything that is not source'
 	@echo
 	@echo 'ARGS are passed on: make test-unit ARGS="-k ledger -x"'
+	@echo 'Laws try a part of their examples, others each time: make test-unit EXAMPLES=all tries all'
 
 setup: .venv/.synced
 
@@ -79,7 +82,7 @@ bench: setup
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks $(ARGS)
 
 test: lint types imports emulators oldest-spark
-	@$(WITH_JAVA) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 quick: lint
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m '$(QUICK)' $(ARGS)

@@ -5,6 +5,7 @@ Fixtures of one package live beside its tests; this file stays under 150 lines.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import shutil
@@ -32,6 +33,7 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
 # Indexes of seen files: in no test the user's.
 _CACHE = os.environ["CLOUDFILES_CACHE_DIR"] = tempfile.mkdtemp(prefix="cloudfiles-tests-cache-")
+_NUMBERS = itertools.count()
 
 # Classes of JVMs: for all tests, and for the next time, since the first two runs make them.
 os.environ.setdefault("CLOUDFILES_JVM_DIR", str(Path(sys.prefix) / "jvm"))
@@ -100,18 +102,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def _own_cache(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep each test's indexes of seen files apart.
 
     Tests of the shared Spark session keep the cache of the run: its workers have the environment
     that the session was started with.
     """
     if "spark" not in request.fixturenames:
-        monkeypatch.setenv("CLOUDFILES_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        # Made by whoever needs it. To number a folder, pytest looks at those of all tests before.
+        monkeypatch.setenv("CLOUDFILES_CACHE_DIR", f"{_CACHE}/{next(_NUMBERS)}")
 
 
 @pytest.fixture(autouse=True)

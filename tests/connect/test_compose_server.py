@@ -11,15 +11,8 @@ import psutil
 import pytest
 
 from airflow_cloudfiles.engine.job.java import find_java
-from tests.support.connect_server import (
-    START_SECONDS,
-    each_once,
-    free_port,
-    ids,
-    is_open,
-    land,
-    until,
-)
+from tests.support.connect_server import each_once, free_port, ids, is_open, land
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -46,7 +39,7 @@ def test_the_server_of_the_compose_file_runs_a_stream_and_writes_nowhere_else(
             ["sh", script], env=environment, cwd=scratch, stdout=written, stderr=written
         )
     try:
-        until(lambda: is_open(port), START_SECONDS, log.read_text)
+        until(lambda: is_open(port), more=log.read_text)
         commands = _commands(server)
         assert "SparkConnectServer" in commands
         assert token not in commands
@@ -56,7 +49,7 @@ def test_the_server_of_the_compose_file_runs_a_stream_and_writes_nowhere_else(
         until(lambda: not list(scratch.glob("cloudfiles-checkpoint-*")))
     finally:
         server.terminate()
-        server.wait(60)
+        server.wait(PATIENCE_SECONDS)
 
 
 def _commands(server: psutil.Process) -> str:

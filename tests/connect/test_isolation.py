@@ -24,11 +24,12 @@ from tests.support.connect_server import (
     ConnectStream,
     each_once,
     free_port,
+    identity,
     ids,
     land,
-    until,
 )
-from tests.support.emulators.aws import REGION, Aws
+from tests.support.emulators.aws import Aws
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -109,14 +110,9 @@ def ui() -> Ui:
 @pytest.fixture(scope="module")
 def server(aws: Aws, ui: Ui, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
     """A server with an identity of its own, and its UI."""
-    identity = {
-        "AWS_ENDPOINT_URL": aws.endpoint,
-        "AWS_REGION": REGION,
-        "AWS_ACCESS_KEY_ID": "server",
-        "AWS_SECRET_ACCESS_KEY": "server-secret",
-    }
     conf = {"spark.ui.enabled": "true", "spark.ui.port": str(ui.port)}
-    with ConnectServer(tmp_path_factory.mktemp("ui"), environment=identity, conf=conf) as running:
+    folder = tmp_path_factory.mktemp("ui")
+    with ConnectServer(folder, environment=identity(aws), conf=conf) as running:
         yield running
 
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ def caught(call):
 """
 
 
-def _run(server: ConnectServer, root: Path, body: str, python: Path | None = None) -> object:
+def _run(server: ConnectServer, root: Path, body: str, python: Path | None = None) -> Any:
     """Run a program of a user; give what it assigns to `found`."""
     # A file, since pyspark-client takes `python -c` for its own doctests.
     program = root.with_name(f"{root.name}.py")
@@ -97,47 +98,40 @@ found = frame.schema.simpleString()
     assert json.loads(row["_rescued_data"])["other"] == 2
 
 
-@pytest.mark.parametrize(
-    ("body", "kind", "message"),
-    [
-        (
-            'reader(**{"cloudFiles.formats": "x"}).load(str(root))',
-            "UnknownOptionError",
-            "cloudFiles.formats",
-        ),
-        ('reader().load(str(root / "nothing"))', "SourceNotFoundError", "nothing"),
-        (
-            (
-                'write(reader().schema("id INT").load(str(root)).union('
-                'reader().schema("id INT").load(str(root))))'
-            ),
-            "OptionError",
-            "several cloudFiles sources",
-        ),
-        (
-            (
-                'reader().schema("id INT").load(str(root)).writeStream.format("deltalake")'
-                '.start(str(root / "t"))'
-            ),
-            "OptionError",
-            "needs .option('checkpointLocation'",
-        ),
-        (
-            (
-                'reader().schema("id INT").load(str(root)).writeStream.format("deltalake")'
-                '.option("checkpointLocation", str(root / "s")).clusterBy("id")'
-                '.start(str(root / "t"))'
-            ),
-            "OptionError",
-            "cannot write clustered",
-        ),
-    ],
-    ids=["option", "source", "sources", "checkpoint", "clusters"],
-)
-def test_an_error_is_ours_by_class_and_message(server, tmp_path, body, kind, message):
-    kinds, text = _run(server, tmp_path, f"found = caught(lambda: {body})")
-    assert kind in kinds
-    assert message in text
+_REFUSED = {
+    'reader(**{"cloudFiles.formats": "x"}).load(str(root))': (
+        "UnknownOptionError",
+        "cloudFiles.formats",
+    ),
+    'reader().load(str(root / "nothing"))': ("SourceNotFoundError", "nothing"),
+    'write(given("id INT").union(given("id INT")))': ("OptionError", "several cloudFiles sources"),
+    'to_table(given("id INT")).start(str(root / "t"))': (
+        "OptionError",
+        "needs .option('checkpointLocation'",
+    ),
+    """to_table(given("id INT")).option("checkpointLocation", str(root / "s"))
+    .clusterBy("id").start(str(root / "t"))""": ("OptionError", "cannot write clustered"),
+}
+"""What a user writes, and the error's class and a part of its message."""
+
+
+def test_an_error_is_ours_by_class_and_message(server, tmp_path):
+    calls = "\n".join(f"found.append(caught(lambda: {body}))" for body in _REFUSED)
+    body = f"""
+def given(schema):
+    return reader().schema(schema).load(str(root))
+
+def to_table(frame):
+    return frame.writeStream.format("deltalake")
+
+found = []
+{calls}
+"""
+    found = _run(server, tmp_path, body)
+    assert len(found) == len(_REFUSED)
+    for (kinds, text), (kind, message) in zip(found, _REFUSED.values(), strict=True):
+        assert kind in kinds, text
+        assert message in text
 
 
 def test_another_version_of_the_package_or_of_python_is_refused_by_name(server, tmp_path):

@@ -22,6 +22,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.job.launch import LocalSpark, launch
 from tests.support.connect_server import (
+    MANY,
     ConnectServer,
     ConnectStream,
     Wire,
@@ -29,9 +30,9 @@ from tests.support.connect_server import (
     free_port,
     ids,
     land,
-    until,
 )
 from tests.support.landing import drop, rows
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -111,7 +112,7 @@ def test_a_new_column_fails_the_run_by_name_and_the_next_has_it(server, stream):
 def test_a_run_that_is_ended_stops_its_query_and_no_other(server, tmp_path):
     one, other = (ConnectStream(tmp_path / name, **SMALL) for name in ("one", "other"))
     for each in (one, other):
-        land(each, 8)
+        land(each, MANY)
     ended, kept = one.begin(server.remote), other.begin(server.remote)
     until(lambda: one.batches() >= 1 and other.batches() >= 1)
     ended.run.kill()
@@ -119,21 +120,23 @@ def test_a_run_that_is_ended_stops_its_query_and_no_other(server, tmp_path):
     assert isinstance(ended.end().error, RunFailedError)
     assert "stopped by signal 15" in ended.error.message
     done = one.batches()
-    assert kept.end().report["rows"] == 24
+    assert kept.end().report["rows"] == 3 * MANY
     assert one.batches() == done, "the query went on without its client"
+    one.take_the_rest_at_once()
     one.run(server.remote)
-    assert ids(one) == ids(other) == each_once(8)
+    assert ids(one) == ids(other) == each_once(MANY)
 
 
 def test_the_query_of_a_killed_client_gives_way_to_the_next_run(server, stream):
-    land(stream, 8)
+    land(stream, MANY)
     begun = stream.begin(server.remote)
     until(lambda: stream.batches() >= 1)
     begun.driver().send_signal(signal.SIGKILL)
     assert "exit code 137" in begun.end().error.message
 
+    stream.take_the_rest_at_once()
     stream.run(server.remote)
-    assert ids(stream) == each_once(8)
+    assert ids(stream) == each_once(MANY)
 
 
 def test_a_run_leaves_no_checkpoint_of_spark_s_behind(server, stream):
@@ -145,7 +148,7 @@ def test_a_run_leaves_no_checkpoint_of_spark_s_behind(server, stream):
 
 
 def test_runs_on_a_server_and_local_ones_take_turns(server, stream):
-    for turn in range(4):
+    for turn in range(3):
         land(stream, 1, first=turn)
         if turn % 2:
             stream.run(server.remote)
@@ -165,7 +168,7 @@ def test_a_second_run_does_not_begin_while_the_first_one_goes_on(server, stream)
 
 
 def test_a_killed_python_worker_of_the_server_loses_nothing(server, stream):
-    land(stream, 8)
+    land(stream, MANY)
     begun = stream.begin(server.remote)
     until(lambda: stream.batches() >= 1)
     pythons = {process.pid for process in server.pythons()}
@@ -177,13 +180,14 @@ def test_a_killed_python_worker_of_the_server_loses_nothing(server, stream):
     begun.end()
     if begun.error is not None:
         assert begun.error.is_retryable
+        stream.take_the_rest_at_once()
         stream.run(server.remote)
 
-    assert ids(stream) == each_once(8)
+    assert ids(stream) == each_once(MANY)
 
 
 def test_a_server_that_is_restarted_fails_the_run_and_a_retry_finishes_it(tmp_path, stream):
-    land(stream, 8)
+    land(stream, MANY)
     server = ConnectServer(tmp_path / "server")
     try:
         server.start()
@@ -195,14 +199,15 @@ def test_a_server_that_is_restarted_fails_the_run_and_a_retry_finishes_it(tmp_pa
         assert begun.error.is_retryable
         assert f"localhost:{server.port}" in begun.error.message
 
+        stream.take_the_rest_at_once()
         stream.run(server.remote)
     finally:
         server.stop()
-    assert ids(stream) == each_once(8)
+    assert ids(stream) == each_once(MANY)
 
 
 def test_a_client_that_loses_its_connection_finds_its_query_again(server, stream):
-    land(stream, 8)
+    land(stream, MANY)
     wire = Wire(server.port)
     try:
         begun = stream.begin(server.at(wire.port))
@@ -210,27 +215,27 @@ def test_a_client_that_loses_its_connection_finds_its_query_again(server, stream
         assert wire.cut() >= 1
         until(lambda: stream.batches() >= 3)  # the query goes on
         wire.mend()
-        assert begun.end().report["rows"] == 24, begun.error
+        assert begun.end().report["rows"] == 3 * MANY, begun.error
     finally:
         wire.close()
-    assert ids(stream) == each_once(8)
+    assert ids(stream) == each_once(MANY)
 
 
 def test_after_many_runs_a_server_has_as_many_processes_as_after_one(tmp_path, stream):
     with ConnectServer(tmp_path / "server") as server:
         counts = []
-        for number in range(8):
+        for number in range(5):
             land(stream, 1, first=number)
             stream.run(server.remote)
             counts.append(len(server.pythons()))
         # Defining a source starts two for its session, which Spark ends when they are idle.
         assert counts[-1] <= counts[0] + 2 * len(counts), counts
-        until(lambda: len(server.pythons()) <= counts[0], 300)
-    assert ids(stream) == each_once(8)
+        until(lambda: len(server.pythons()) <= counts[0])
+    assert ids(stream) == each_once(5)
 
 
 def test_a_token_is_in_no_file_no_log_and_no_command_line(server, stream, tmp_path):
-    land(stream, 4)
+    land(stream, 15)
     begun = stream.begin(server.remote)
     until(lambda: stream.batches() >= 1)
     driver = begun.driver()

@@ -10,38 +10,31 @@ import pytest
 
 from airflow_cloudfiles.engine.errors import SparkUnreachableError, StateLockedError
 from tests.support.connect_server import (
+    MANY,
     ConnectServer,
     ConnectStream,
     each_once,
+    identity,
     ids,
     land,
-    until,
 )
-from tests.support.emulators.aws import REGION, Aws
+from tests.support.emulators.aws import Aws
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def start_server(aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> type:
+def server(aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
     """A server with an identity of its own: a client's credentials are never sent to it."""
-    identity = {
-        "AWS_ENDPOINT_URL": aws.endpoint,
-        "AWS_REGION": REGION,
-        "AWS_ACCESS_KEY_ID": "server",
-        "AWS_SECRET_ACCESS_KEY": "server-secret",
-    }
-
-    class Server(ConnectServer):
-        def __init__(self) -> None:
-            super().__init__(tmp_path_factory.mktemp("server"), environment=identity)
-
-    return Server
+    with ConnectServer(tmp_path_factory.mktemp("server"), environment=identity(aws)) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
-def server(start_server: type[ConnectServer]) -> Iterator[ConnectServer]:
-    with start_server() as running:
+def other_server(aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    """Another one; a test may start it again."""
+    with ConnectServer(tmp_path_factory.mktemp("other"), environment=identity(aws)) as running:
         yield running
 
 
@@ -70,15 +63,16 @@ def test_every_row_arrives_once_and_nothing_of_spark_is_left(server, stream):
 
 
 def test_the_query_of_a_killed_client_gives_way_to_the_next_run(server, stream):
-    land(stream, 60)
+    land(stream, MANY)
     begun = stream.begin(server.remote)
     until(lambda: stream.batches() >= 1)
     begun.driver().send_signal(signal.SIGKILL)
     assert "exit code 137" in begun.end().error.message
 
+    stream.take_the_rest_at_once()
     stream.run(server.remote)
     assert "Stopping existing streaming query" in server.log()
-    assert ids(stream) == each_once(60)
+    assert ids(stream) == each_once(MANY)
     until(lambda: not server.checkpoints())
 
 
@@ -94,36 +88,32 @@ def test_a_query_that_ended_without_its_client_leaves_nothing_to_do(server, stre
     assert ids(stream) == each_once(10)
 
 
-def test_a_query_without_client_keeps_a_run_on_another_server_out(server, start_server, stream):
-    land(stream, 10)
+def test_a_query_without_client_keeps_a_run_on_another_server_out(server, other_server, stream):
+    land(stream, MANY)
     begun = stream.begin(server.remote)
     until(lambda: stream.batches() >= 1)
     begun.driver().send_signal(signal.SIGKILL)
     begun.end()
-    with start_server() as other:
-        for _ in range(20):
-            ended = stream.begin(other.remote).end()
-            if ended.error is None:
-                break
-            assert isinstance(ended.error, StateLockedError), ended.error
-            assert ended.error.is_retryable
-    assert ids(stream) == each_once(10)
+    stream.take_the_rest_at_once()
+    for _ in range(100):
+        ended = stream.begin(other_server.remote).end()
+        if ended.error is None:
+            break
+        assert isinstance(ended.error, StateLockedError), ended.error
+        assert ended.error.is_retryable
+    assert ids(stream) == each_once(MANY)
 
 
-def test_a_killed_server_loses_nothing(start_server, stream):
-    land(stream, 8)
-    server = start_server()
-    try:
-        server.start()
-        begun = stream.begin(server.remote)
-        until(lambda: stream.batches() >= 1)
-        server.kill()
-        server.start()
-        assert isinstance(begun.end().error, SparkUnreachableError), begun.error
-        stream.run(server.remote)
-    finally:
-        server.stop()
-    assert ids(stream) == each_once(8)
+def test_a_killed_server_loses_nothing(other_server, stream):
+    land(stream, MANY)
+    begun = stream.begin(other_server.remote)
+    until(lambda: stream.batches() >= 1)
+    other_server.kill()
+    other_server.start()
+    assert isinstance(begun.end().error, SparkUnreachableError), begun.error
+    stream.take_the_rest_at_once()
+    stream.run(other_server.remote)
+    assert ids(stream) == each_once(MANY)
 
 
 def test_of_two_runs_at_once_one_does_the_work(server, stream):

@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine.errors import OptionError, SchemaInferenceError
 from airflow_cloudfiles.engine.job.start_conf import WARM_AGE, WARM_MEMORY, WARM_RUNS
 from airflow_cloudfiles.engine.job.warm import listing
 from airflow_cloudfiles.engine.job.warm.instances import instances
-from tests.support.connect_server import until
+from tests.support.waiting import until
 from tests.support.warm_spark import KEEP, WarmStream, all_have_ended, folders, only, warm_home
 
 if TYPE_CHECKING:

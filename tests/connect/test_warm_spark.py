@@ -19,15 +19,15 @@ from airflow_cloudfiles.engine.errors import RunFailedError, SparkUnreachableErr
 from airflow_cloudfiles.engine.job.launch import LocalSpark, launch
 from airflow_cloudfiles.engine.job.warm import listing
 from airflow_cloudfiles.engine.job.warm.listing import found
-from tests.support.connect_server import until
+from tests.support.connect_server import MANY
 from tests.support.landing import rows
+from tests.support.waiting import is_there, until
 from tests.support.warm_spark import (
     KEEP,
     WarmStream,
     all_have_ended,
     below,
     folders,
-    is_there,
     only,
     warm_home,
 )
@@ -89,13 +89,13 @@ def test_two_first_runs_at_once_get_one_spark_and_both_have_all_rows(
     assert all(_each_once(stream) for stream in streams)
 
 
-def test_twelve_runs_use_one_jvm_and_leave_as_many_processes_as_four(stream: WarmStream) -> None:
+def test_eight_runs_use_one_jvm_and_leave_as_many_processes_as_four(stream: WarmStream) -> None:
     stream.warm(2)
     before = only()
     processes = []
-    for run in range(2, 13):
+    for run in range(2, 9):
         assert stream.warm(2)["rows"] == 6
-        if run in {4, 12}:
+        if run in {4, 8}:
             # A daemon of a session is asked to end when its run has.
             until(lambda: only()["processes"] <= before["processes"])
             processes.append(only()["processes"])
@@ -103,7 +103,7 @@ def test_twelve_runs_use_one_jvm_and_leave_as_many_processes_as_four(stream: War
 
     after = only()
     assert after["jvm_pid"] == before["jvm_pid"]
-    assert after["runs_ended"] == before["runs_ended"] + 12
+    assert after["runs_ended"] == before["runs_ended"] + 8
     assert processes[0] == processes[1]
     assert _each_once(stream)
     assert not any("one of its own" in line for line in stream.log)
@@ -137,7 +137,7 @@ def test_only_this_user_can_reach_the_token(stream: WarmStream) -> None:
 def test_a_client_that_is_killed_takes_its_driver_along_and_nobody_else(
     small_batches: WarmStream,
 ) -> None:
-    small_batches.land(30)
+    small_batches.land(MANY)
     client = subprocess.Popen(
         [sys.executable, "-c", _MAIN], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
@@ -151,13 +151,14 @@ def test_a_client_that_is_killed_takes_its_driver_along_and_nobody_else(
         client.kill()
     until(lambda: only()["runs_in_progress"] == 0)
 
+    small_batches.take_the_rest_at_once()
     assert small_batches.warm()["rows"] > 0
     assert only()["jvm_pid"] == before["jvm_pid"]
     assert _each_once(small_batches)
 
 
 def test_a_run_that_is_killed_ends_alone(small_batches: WarmStream) -> None:
-    small_batches.land(30)
+    small_batches.land(MANY)
     how = LocalSpark(master="local[2]", keep_warm=KEEP)
     run = launch(small_batches.spec(), how, on_log=small_batches.log.append)
     until(lambda: small_batches.batches() > 0)
@@ -167,6 +168,7 @@ def test_a_run_that_is_killed_ends_alone(small_batches: WarmStream) -> None:
         run.wait()
     until(lambda: only()["runs_in_progress"] == 0)
 
+    small_batches.take_the_rest_at_once()
     assert small_batches.warm()["rows"] > 0
     assert only()["jvm_pid"] == before["jvm_pid"]
     assert _each_once(small_batches)
@@ -181,7 +183,7 @@ def test_a_spark_that_is_killed_fails_its_run_retryably_and_the_retry_starts_ano
     processes = below(status["pid"])
     forked = psutil.Process(status["pid"]).children()
     daemons = [each for each in forked if each.pid != status["jvm_pid"]]
-    run = small_batches.in_background(40)
+    run = small_batches.in_background(MANY)
     until(lambda: small_batches.batches() > 1)
     # Workers that are stuck: they neither read nor end by themselves.
     stuck = 0
@@ -198,6 +200,7 @@ def test_a_spark_that_is_killed_fails_its_run_retryably_and_the_retry_starts_ano
     assert isinstance(error, SparkUnreachableError), error
     assert error.is_retryable
     all_have_ended(processes)
+    small_batches.take_the_rest_at_once()
     assert small_batches.warm()["rows"] > 0
     assert only()["pid"] != status["pid"]
     assert _each_once(small_batches)

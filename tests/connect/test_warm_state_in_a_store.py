@@ -16,8 +16,9 @@ from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.errors import SparkUnreachableError
 from airflow_cloudfiles.engine.job.warm import listing
 from airflow_cloudfiles.engine.storage.access import ENVIRONMENT, to_environment
-from tests.support.connect_server import each_once, until
+from tests.support.connect_server import MANY, each_once
 from tests.support.emulators.aws import Aws
+from tests.support.waiting import until
 from tests.support.warm_spark import WarmStream, all_have_ended, below, only, warm_home
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def test_the_credentials_of_one_run_never_reach_the_spark_of_another(
 
 def test_one_that_is_killed_loses_nothing(stream: WarmStream, aws: Aws) -> None:
     stream.warm(1)
-    run = stream.in_background(20)
+    run = stream.in_background(MANY)
     until(lambda: stream.batches() > 2)
     (used,) = (each for each in listing.found() if each["runs_in_progress"])
     processes = below(used["pid"])
@@ -101,5 +102,6 @@ def test_one_that_is_killed_loses_nothing(stream: WarmStream, aws: Aws) -> None:
     error = run.end().error
     assert isinstance(error, SparkUnreachableError), error
     all_have_ended(processes)
+    stream.take_the_rest_at_once()
     assert stream.warm()["rows"] > 0
-    assert _ids(stream, aws) == each_once(21)
+    assert _ids(stream, aws) == each_once(MANY + 1)

@@ -16,6 +16,7 @@ from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.operators.cloud_files import CloudFilesReconcileOperator
 from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
 from tests.support.aws_landing import bucket_with_queue, connection, put, queue_size
+from tests.support.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +51,7 @@ async def _fired(left: TaskDeferred) -> Any:
     trigger = type(left.trigger)(**arguments)
     trigger._task_instance = object()
     async with aclosing(trigger.run()) as events:
-        return await asyncio.wait_for(anext(events), 60)
+        return await asyncio.wait_for(anext(events), PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("deferrable", [False, True])

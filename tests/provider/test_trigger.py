@@ -15,6 +15,7 @@ from airflow_cloudfiles.engine.errors import UnknownOptionError, UnsupportedOpti
 from airflow_cloudfiles.hooks.arguments import StreamArguments
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.triggers.cloud_files import CloudFilesTrigger
+from tests.support.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -51,7 +52,7 @@ def _discover(root: Path) -> None:
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
     """Run to the end, or fail: a trigger waits for ever."""
-    return asyncio.run(asyncio.wait_for(work, 30))
+    return asyncio.run(asyncio.wait_for(work, PATIENCE_SECONDS))
 
 
 async def _first(events: AsyncIterator[Any]) -> Any:

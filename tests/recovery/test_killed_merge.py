@@ -12,7 +12,6 @@ from tests.support.landing import drop, rows
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 TOUR = (
-    "before-read",
     "after-data-files",
     "before-sink-commit",
     "after-sink-commit",

@@ -23,27 +23,34 @@ from airflow_cloudfiles.engine.processes import descendants
 from tests.support import pyspark_versions
 from tests.support.driver import Driver
 from tests.support.landing import drop, rows
+from tests.support.waiting import PATIENCE_SECONDS, is_there, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-PATIENCE_SECONDS = 600
+MANY = 20
 
 
 class Stream(Driver):
     """One stream, run again and again, as operators do."""
 
     log: list[str]
+    files = 0
+
+    def land(self, count: int) -> None:
+        """Write new files of three rows each."""
+        first, self.files = self.files, self.files + count
+        for name in (f"f{number}" for number in range(first, self.files)):
+            drop(self.source, f"{name}.json", [{"id": f"{name}-{row}"} for row in range(3)])
 
     def launched(self, **conf: str) -> Run:
-        """Start a run for one new file of three rows."""
-        name = f"f{self.runs}"
-        drop(self.source, f"{name}.json", [{"id": f"{name}-{row}"} for row in range(3)])
+        """Start a run, for one more file."""
+        self.land(1)
         spec, self.log = self.spec(spark_conf=conf), []
         return launch(spec, LocalSpark(master="local[2]"), on_log=self.log.append)
 
     def has_every_row_once(self) -> bool:
         found = sorted(row["id"] for row in rows(self.target))
-        return found == sorted(f"f{run}-{row}" for run in range(self.runs) for row in range(3))
+        return found == sorted(f"f{file}-{row}" for file in range(self.files) for row in range(3))
 
 
 @pytest.fixture
@@ -64,9 +71,8 @@ def test_the_second_run_keeps_the_classes_of_its_jvm_and_the_third_uses_them(
     assert "Keeping the classes of this JVM for later runs" in logs[1]
     [archive] = folder.glob("*.jsa")
     run = stream.launched()
-    used = _until(lambda: f"-XX:SharedArchiveFile={archive}" in _commands(run.pid))
+    until(lambda: f"-XX:SharedArchiveFile={archive}" in _commands(run.pid))
     assert run.wait()["rows"] == 3
-    assert used
     # Damaged as no disk should: neither noticed by its size and time, nor by whoever runs.
     content = bytearray(archive.read_bytes())
     status = archive.stat()
@@ -118,6 +124,8 @@ def test_without_forks_and_kept_classes_a_run_does_the_same(stream: Stream) -> N
 
 @pytest.mark.parametrize("killed", ["driver", "java", "fork server"])
 def test_nothing_of_a_killed_run_is_left(stream: Stream, killed: str) -> None:
+    stream.options = {"cloudFiles.maxFilesPerTrigger": "1"}  # batches to be in the midst of
+    stream.land(MANY)
     run = stream.launched()
     outcome: list[Any] = []
 
@@ -127,12 +135,14 @@ def test_nothing_of_a_killed_run_is_left(stream: Stream, killed: str) -> None:
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    assert _until(lambda: sum(map(_is_forked, descendants(run.pid))) > 1)  # itself and a daemon
-    tree = {pid: psutil.Process(pid).cmdline() for pid in descendants(run.pid)}
+    until(lambda: sum(map(_is_forked, descendants(run.pid))) > 1)  # itself and a daemon
+    tree = {pid: _command(pid) for pid in descendants(run.pid)}
     [victim] = [pid for pid, command in tree.items() if _is(killed, pid, command)]
     psutil.Process(victim).send_signal(signal.SIGKILL)
     waiting.join(PATIENCE_SECONDS)
-    assert _until(lambda: not [pid for pid in tree if _is_there(pid)])
+    assert not outcome, "it was killed before its end"
+    until(lambda: not any(map(is_there, tree)))
+    stream.options = {}
     stream.launched().wait()
     assert stream.has_every_row_once()
 
@@ -154,25 +164,13 @@ def _is_forked(pid: int) -> bool:
     return False
 
 
+def _command(pid: int) -> list[str]:
+    """The command line of a process; nothing when it has ended."""
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).cmdline()
+    return []
+
+
 def _commands(root: int) -> str:
     """The command lines of what runs below a process."""
-    lines = []
-    for pid in descendants(root):
-        with contextlib.suppress(psutil.Error):
-            lines.append(" ".join(psutil.Process(pid).cmdline()))
-    return "\n".join(lines)
-
-
-def _is_there(pid: int) -> bool:
-    with contextlib.suppress(psutil.Error):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    return False
-
-
-def _until(condition: Any) -> bool:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
+    return "\n".join(" ".join(_command(pid)) for pid in descendants(root))

@@ -8,10 +8,9 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,10 +22,12 @@ from airflow_cloudfiles.engine.job.launch import JobSpec, Run, SparkConnect, lau
 from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM, DAEMON_MODULE, spark_home
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.access import Access
+from tests.support.emulators.aws import REGION, Aws
 from tests.support.landing import drop, rows
+from tests.support.waiting import PATIENCE_SECONDS, until
 
-START_SECONDS = 300
-RUN_SECONDS = 600
+MANY = 40
+"""Files of a run that a test disturbs: batches enough that it has not ended before."""
 
 
 class ConnectServer:
@@ -136,7 +137,7 @@ class ConnectServer:
                 env=environment,
                 cwd=self._folder,
             )
-        until(lambda: is_open(self.port), START_SECONDS, self.log)
+        until(lambda: is_open(self.port), more=self.log)
 
     def kill(self) -> None:
         """Kill it and its Python processes, as a lost machine would."""
@@ -157,6 +158,16 @@ class ConnectServer:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def identity(aws: Aws) -> dict[str, str]:
+    """The environment of a server that has credentials of its own."""
+    return {
+        "AWS_ENDPOINT_URL": aws.endpoint,
+        "AWS_REGION": REGION,
+        "AWS_ACCESS_KEY_ID": "server",
+        "AWS_SECRET_ACCESS_KEY": "server-secret",
+    }
 
 
 class ConnectStream:
@@ -197,6 +208,10 @@ class ConnectStream:
     def begin(self, remote: str, **more: Any) -> Begun:
         """Start a run, and go on while it runs."""
         return Begun(self._launched(self.spec(**more), remote))
+
+    def take_the_rest_at_once(self) -> None:
+        """Let the next runs have one micro-batch: what they show does not depend on the number."""
+        self.options.pop("cloudFiles.maxFilesPerTrigger", None)
 
     def batches(self) -> int:
         """How many micro-batches the sink has committed."""
@@ -243,7 +258,7 @@ class Begun:
 
     def end(self) -> Self:
         """Wait for the end."""
-        self._thread.join(RUN_SECONDS)
+        self._thread.join(PATIENCE_SECONDS)
         assert not self._thread.is_alive()
         return self
 
@@ -317,11 +332,3 @@ def is_open(port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False
-
-
-def until(is_so: Callable[[], object], seconds: float = 120, more: Callable[[], str] = str) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, more()[-3000:]
-        time.sleep(0.05)

@@ -17,11 +17,11 @@ from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.job.launch import LocalSpark, launch
 from airflow_cloudfiles.engine.job.warm import listing
 from airflow_cloudfiles.engine.job.warm.instances import FOLDER
-from tests.support.connect_server import ConnectStream, until
+from tests.support.connect_server import ConnectStream
 from tests.support.landing import drop
+from tests.support.waiting import PATIENCE_SECONDS, is_there, until
 
 KEEP = timedelta(minutes=10)
-RUN_SECONDS = 600
 
 
 @contextlib.contextmanager
@@ -69,7 +69,7 @@ class InBackground:
 
     def end(self) -> InBackground:
         """Wait for the end."""
-        self._thread.join(RUN_SECONDS)
+        self._thread.join(PATIENCE_SECONDS)
         assert not self._thread.is_alive()
         return self
 
@@ -94,14 +94,7 @@ def below(pid: int) -> list[psutil.Process]:
 
 def all_have_ended(processes: list[psutil.Process]) -> None:
     """Wait until some processes are gone."""
-    until(lambda: not [each for each in processes if is_there(each)], 60, lambda: str(processes))
-
-
-def is_there(process: psutil.Process) -> bool:
-    """Whether a process runs; what nobody has waited for yet does not."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
+    until(lambda: not [each for each in processes if is_there(each)], more=lambda: str(processes))
 
 
 def folders(root: Path) -> list[Path]:

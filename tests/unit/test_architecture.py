@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -132,9 +134,51 @@ def test_an_init_is_empty_or_lazy(path: Path) -> None:
     assert imported <= {*sys.stdlib_module_names, "airflow_cloudfiles"}
 
 
-def _all_of(path: Path) -> list[str] | None:
+def _at_run_time(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those below `if TYPE_CHECKING`, which never run."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            yield from (each for other in node.orelse for each in (other, *ast.walk(other)))
+        else:
+            yield node
+            yield from _at_run_time(node)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What the tests ask of a module.
+
+    Attributes:
+        public: Its `__all__`, if it has one.
+        is_silent: Whether it has code and no docstring.
+        imports: What it imports anywhere.
+        run_time_imports: The same, without what is for type checkers.
+    """
+
+    public: list[str] | None
+    is_silent: bool
+    imports: frozenset[str]
+    run_time_imports: frozenset[str]
+
+
+@cache
+def _sources() -> dict[Path, Source]:
+    """Every module of the package; parsed once, which takes a second."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        found[path] = Source(
+            public=_all_of(tree),
+            is_silent=bool(tree.body) and not ast.get_docstring(tree),
+            imports=frozenset(_imports(ast.walk(tree))),
+            run_time_imports=frozenset(_imports(_at_run_time(tree))),
+        )
+    return found
+
+
+def _all_of(tree: ast.Module) -> list[str] | None:
     """What a module writes in `__all__`, if it has one."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in tree.body:
         if isinstance(node, ast.Assign) and any(
             isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets
         ):
@@ -143,17 +187,15 @@ def _all_of(path: Path) -> list[str] | None:
     return None
 
 
-PUBLIC = {path: names for path in sorted(PACKAGE.rglob("*.py")) if (names := _all_of(path))}
-
-
 @pytest.mark.airflow
-@pytest.mark.parametrize("path", PUBLIC, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_public_names_are_real_and_sorted(path: Path) -> None:
-    dotted = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    module = importlib.import_module(dotted)
-    names = PUBLIC[path]
-    assert names == sorted(set(names))
-    assert [name for name in names if not hasattr(module, name)] == []
+def test_public_names_are_real_and_sorted() -> None:
+    public = {path: source.public for path, source in _sources().items() if source.public}
+    assert public
+    for path, names in public.items():
+        dotted = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        module = importlib.import_module(dotted)
+        assert names == sorted(set(names)), dotted
+        assert [name for name in names if not hasattr(module, name)] == [], dotted
 
 
 def test_every_public_name_of_the_root_is_listed_by_dir() -> None:
@@ -185,8 +227,8 @@ def test_every_third_party_import_is_of_a_declared_dependency() -> None:
     declared = {re.split(r"[^\w.-]", each)[0].replace("_", "-").lower() for each in requirements}
     imported = {
         (name.partition(".")[0], str(path.relative_to(ROOT)))
-        for path in PACKAGE.rglob("*.py")
-        for name in _imports(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        for path, source in _sources().items()
+        for name in source.imports
     }
     providers = importlib.metadata.packages_distributions()
     undeclared = {
@@ -221,10 +263,7 @@ def test_no_test_module_is_longer_than_600_lines_and_no_conftest_than_150() -> N
 
 def test_every_module_has_a_docstring() -> None:
     silent = [
-        str(path.relative_to(ROOT))
-        for path in PACKAGE.rglob("*.py")
-        if (source := path.read_text(encoding="utf-8")).strip()
-        and not ast.get_docstring(ast.parse(source))
+        str(path.relative_to(ROOT)) for path, source in _sources().items() if source.is_silent
     ]
     assert silent == []
 
@@ -257,16 +296,6 @@ def test_every_module_of_the_engine_has_a_layer() -> None:
     assert _contract(["airflow_cloudfiles.engine"]) == modules | packages
 
 
-def _at_run_time(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those below `if TYPE_CHECKING`, which never run."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            yield from (each for other in node.orelse for each in (other, *ast.walk(other)))
-        else:
-            yield node
-            yield from _at_run_time(node)
-
-
 @pytest.mark.parametrize(
     ("library", "packages"),
     [
@@ -282,9 +311,9 @@ def test_a_library_is_imported_only_where_it_belongs(
     """Inside functions, too, which import-linter reads, but reports with the whole module."""
     elsewhere = [
         str(path.relative_to(PACKAGE))
-        for path in sorted(PACKAGE.rglob("*.py"))
+        for path, source in _sources().items()
         if not str(path.relative_to(PACKAGE)).startswith(tuple(f"{each}/" for each in packages))
-        for name in _imports(_at_run_time(ast.parse(path.read_text(encoding="utf-8"))))
+        for name in source.run_time_imports
         if f"{name}.".startswith(f"{library}.")
     ]
     assert elsewhere == []

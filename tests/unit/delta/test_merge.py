@@ -334,6 +334,7 @@ def _killed(target: str, number: int, point: str) -> None:
     _merge(Path(target), number, [_row(1, f"b{number}", number), _row(10 + number, "new")])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "is_there"), [("before-sink-commit", False), ("after-sink-commit", True)]
 )

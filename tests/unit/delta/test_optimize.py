@@ -174,6 +174,7 @@ def _killed(target: str, point: str, z_order: tuple[str, ...]) -> None:
     optimize(target, z_order=z_order)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("z_order", [(), ("a",)])
 @pytest.mark.parametrize("point", OPTIMIZE_POINTS)
 def test_an_optimizer_that_is_killed_changes_no_row(

@@ -43,6 +43,7 @@ def _added(target: str | Path) -> list[Any]:
     return list(TableLog(DeltaLocation.of(str(target))).snapshot().files)
 
 
+@pytest.mark.slow
 def test_files_are_written_together_within_partitions_of_odd_values(tmp_path: Path) -> None:
     target = tmp_path / "t"
     _append(target, 4)
@@ -156,6 +157,7 @@ def _killed(target: str, point: str, z_order: tuple[str, ...]) -> None:
     optimize(target, z_order=z_order)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("z_order", [(), ("id",)])
 @pytest.mark.parametrize("point", OPTIMIZE_POINTS)
 def test_an_optimizer_that_is_killed_changes_no_row(

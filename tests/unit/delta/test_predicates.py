@@ -108,6 +108,7 @@ def test_anything_else_is_refused(text: str, reason: str) -> None:
         parse_predicate("replaceWhere", text, ROWS.schema)
 
 
+@pytest.mark.law
 @given(st.text())
 def test_no_text_gets_out_of_its_literal(text: str) -> None:
     quoted = text.replace("'", "''")

@@ -22,6 +22,7 @@ from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions
 from tests.support.delta_tables import read
 from tests.support.delta_writes import read_by_another
+from tests.support.laws import examples
 
 SCHEMA = pa.schema(
     [("id", pa.int32()), ("day", pa.date32()), ("v", pa.string()), ("x", pa.float64())]
@@ -157,6 +158,7 @@ _NEW = [
 ]
 
 
+@pytest.mark.law
 @example(
     _NEW[0],
     [[(1, date(2024, 1, 1), "a", None), (2, date(2024, 1, 2), "a", None), (3, None, "a", None)]],
@@ -165,7 +167,7 @@ _NEW = [
         (_combined(_compared("id", "=", 1), "OR", _is_null("day")), []),
     ],
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from(_NEW),
     st.lists(_ROWS, min_size=1, max_size=3),
@@ -190,10 +192,11 @@ def test_rows_are_replaced_where_the_predicate_is_true(
         assert _found(DeltaTable(target).to_pyarrow_dataset().to_table()) == _shown(model)
 
 
+@pytest.mark.law
 @example(
     _NEW[0], "id", [[(None, None, None, None)], [(1, None, "a", 0.0)]], [[(1, None, "b", 1.5)]]
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from(_NEW),
     st.sampled_from(["id", "day", "v"]),

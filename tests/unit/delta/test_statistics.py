@@ -25,6 +25,7 @@ from airflow_cloudfiles.engine.delta.data_files import DataFileWriter, FileSetti
 from airflow_cloudfiles.engine.delta.opening import file_settings
 from airflow_cloudfiles.engine.delta.statistics import FileStatistics, IndexedColumns
 from tests.support.delta_tables import duckdb_session
+from tests.support.laws import examples
 
 WHOLE = pa.schema(
     [
@@ -104,7 +105,7 @@ PATHS = [(name,) for name in WHOLE.names if name != "b"] + [("b", "s"), ("b", "c
 
 
 @pytest.mark.law
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(ROWS, min_size=1, max_size=7))
 def test_no_bound_excludes_a_value(rows: list[dict[str, Any]]) -> None:
     told = _statistics(WHOLE, rows)
@@ -227,6 +228,7 @@ def _landed(target: Path) -> list[dict[str, Any]]:
     return values
 
 
+@pytest.mark.slow
 def test_duckdb_finds_with_a_filter_what_it_finds_without(tmp_path: Path) -> None:
     """DuckDB skips files by the log, and then row groups; without a log it reads them all."""
     target, values = tmp_path / "t", _landed(tmp_path / "t")

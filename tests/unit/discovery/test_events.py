@@ -21,6 +21,7 @@ from airflow_cloudfiles.engine.discovery.events.base import (
 )
 from airflow_cloudfiles.engine.discovery.queues.base import Message
 from tests.support.discovery.notified import azure_event, eventbridge_event, s3_event
+from tests.support.laws import examples
 
 PARSERS = [events_aws.parse, events_azure.parse, events_gcp.parse]
 FINALIZE = {"eventType": "OBJECT_FINALIZE", "bucketId": "b", "objectId": "in/x"}
@@ -56,7 +57,7 @@ json_values = st.recursive(
 
 
 @pytest.mark.law
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.binary() | json_values.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_read_without_an_exception(body):
     for parse in PARSERS:
@@ -79,7 +80,7 @@ def damaged(value, path, replacement):
 
 
 @pytest.mark.law
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.sampled_from(
         [
@@ -100,7 +101,7 @@ def test_real_events_with_any_part_replaced_are_read_without_an_exception(event,
         check(parse(Message("id", "receipt", body, FINALIZE)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.dictionaries(st.sampled_from([*FINALIZE, "objectGeneration", "eventTime"]), st.text()))
 def test_any_attributes_are_read_without_an_exception(attributes):
     check(events_gcp.parse(Message("id", "receipt", b"", {**FINALIZE, **attributes})))

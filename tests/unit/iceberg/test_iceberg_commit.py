@@ -124,6 +124,7 @@ def test_committers_of_one_batch_at_once_commit_it_once(lake: LocalCatalog) -> N
     assert len(lake.files()) == 2, "those of the losers are removed"
 
 
+@pytest.mark.slow
 def test_streams_at_once_land_all_their_batches(lake: LocalCatalog) -> None:
     commit(lake, 0)
     names = iter("abc")

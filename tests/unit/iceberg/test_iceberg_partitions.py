@@ -29,6 +29,7 @@ from airflow_cloudfiles.engine.iceberg.data_files import IcebergFileWriter
 from airflow_cloudfiles.engine.iceberg.partitions import Partitioner, new_spec, parse
 from airflow_cloudfiles.engine.iceberg.schema import new_schema
 from tests.support.iceberg_tables import LocalCatalog
+from tests.support.laws import examples
 
 COLUMNS = pa.schema(
     [
@@ -83,7 +84,7 @@ def _as_iceberg(value: Any) -> Any:
 
 @pytest.mark.law
 @given(rows=ROWS, options=st.lists(st.sampled_from(OPTIONS), min_size=1, max_size=3))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_each_row_is_in_the_partition_of_its_own_values(
     rows: list[dict[str, Any]], options: list[str]
 ) -> None:

@@ -8,8 +8,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.processes import descendants
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts
 from airflow_cloudfiles.engine.spark import handoff
+from tests.support.waiting import is_there, until
 from tests.unit.inference.test_workers import _land, _sample
 
 pytestmark = [
@@ -70,21 +70,6 @@ def _workers_of_a_run() -> Iterator[ProcessWorkers]:
         yield found
 
 
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LONG
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return text.rpartition(")")[2].split()[0] != "Z"
-
-
 def _commands() -> list[str]:
     """The command lines of the processes below this one."""
     return [_read(pid, "cmdline") for pid in _below()]
@@ -103,7 +88,7 @@ def _below() -> set[int]:
     return {
         pid
         for pid in descendants(os.getpid())
-        if _alive(pid) and (_read(pid, "comm").strip() == NAME or WORKER in _read(pid, "cmdline"))
+        if is_there(pid) and (_read(pid, "comm").strip() == NAME or WORKER in _read(pid, "cmdline"))
     }
 
 
@@ -128,7 +113,7 @@ def test_forked_processes_give_the_schema_of_one_process(
     found = learn_sample(sample, counts, workers)
     assert found.json() == learn_sample(sample, FetchCounts()).json()
     assert counts.files == 30
-    _until(lambda: len(_below() - before) == 1)  # the server, until the run ends
+    until(lambda: len(_below() - before) == 1)  # the server, until the run ends
 
 
 def _tasks(sample: tasks.Sample) -> list[tasks.SampleTask]:
@@ -155,7 +140,7 @@ def test_a_forked_worker_that_dies_ends_the_inference_and_leaves_no_process(
 
     with pytest.raises(RunFailedError, match=r"has died; its task began with \d+\.json"):
         list(workers.learn(_tasks(_sample(tmp_path)), kill))
-    _until(lambda: len(_below()) == 1)
+    until(lambda: len(_below()) == 1)
 
 
 def _forked() -> list[int]:
@@ -195,8 +180,8 @@ def test_forked_workers_do_not_outlive_a_driver_that_is_killed(tmp_path: Path) -
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"there\n"
         # The server, two forked processes and what waits for these.
-        _until(lambda: len(descendants(owner.pid)) >= 5)
+        until(lambda: len(descendants(owner.pid)) >= 5)
         below = descendants(owner.pid)
         owner.kill()
         owner.wait()
-        _until(lambda: not any(map(_alive, below)))
+        until(lambda: not any(map(is_there, below)))

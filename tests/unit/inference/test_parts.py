@@ -12,6 +12,7 @@ from pyspark.sql.types import NullType, StructField, StructType
 
 from airflow_cloudfiles.engine.formats.json.infer import JsonInference
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
+from tests.support.laws import examples
 
 KNOWN = "a struct<b: bigint, c: array<string>>, d map<string, struct<e: int>>, f string"
 
@@ -53,7 +54,7 @@ def _known(rng: random.Random) -> StructType | None:
 
 
 @pytest.mark.law
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(seed=st.integers(0, 2**32), typed=st.booleans())
 def test_evidence_of_parts_is_the_evidence_of_the_whole(seed: int, typed: bool) -> None:
     rng = random.Random(seed)

@@ -27,6 +27,7 @@ from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.testing import FailingStore, Fault, KilledError, LandingZone
+from tests.support.laws import examples
 
 PACKAGE_FOLDER = str(Path(airflow_cloudfiles.__file__).parents[1])
 SCRIPT = Path(__file__).with_name("discoverer.py")
@@ -97,7 +98,7 @@ histories = st.lists(st.tuples(arrivals, st.integers(0, 1), faults, interruption
 
 
 @pytest.mark.law
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(histories, st.booleans(), st.integers(1, 4))
 def test_any_history_leaves_each_file_in_exactly_one_entry(history, keep_ledgers, entry_files):
     world = World(keep_ledgers)
@@ -188,7 +189,7 @@ def test_kills_at_random_moments_lose_and_repeat_nothing(zone, start, tmp_path):
     for round_ in range(4):
         for number in range(30):
             zone.write(f"{rng.random()}-{round_}-{number}")
-        process = start(rounds=200, files_per_entry=3)
+        process = start(rounds=10**9, files_per_entry=3)  # it goes on until it is killed
         assert process.stdout.read(6) == b"ready\n"
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=rng.uniform(0.0, 0.06))

@@ -14,8 +14,7 @@ import struct
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -28,6 +27,7 @@ from airflow_cloudfiles.engine.job.forked_python import ForkServer
 from airflow_cloudfiles.engine.processes import descendants
 from airflow_cloudfiles.engine.spark.preload import DAEMON, FORKABLE, PRELOADED, WORKERS
 from tests.support import pyspark_versions
+from tests.support.waiting import PATIENCE_SECONDS, is_there, until
 
 pytestmark = [
     pytest.mark.slow,
@@ -38,7 +38,6 @@ WORKER = "pyspark.sql.worker.create_data_source"
 SECRET = "a-secret"
 DAEMON_ENDS_WITH = 1
 """However it ends: PySpark's code, with a fork server or without."""
-LONG = 600
 
 
 @pytest.fixture(params=pyspark_versions.VERSIONS)
@@ -84,7 +83,7 @@ def _port(process: subprocess.Popen[bytes]) -> int:
 @contextlib.contextmanager
 def _worker(port: int, secret: str = SECRET) -> Iterator[tuple[int, bytes]]:
     """Have a daemon fork a worker: its process id, and what it answers to a secret."""
-    with socket.create_connection(("127.0.0.1", port), timeout=LONG) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as connection:
         pid: int = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))[0]
         connection.sendall(struct.pack(">i", len(secret)) + secret.encode())
         length: int = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))[0]
@@ -96,19 +95,6 @@ def _answer(port: int, secret: str = SECRET) -> bytes:
         return answer
 
 
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LONG
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def _is_gone(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    return True
-
-
 def test_a_daemon_is_forked_with_the_streams_and_the_environment_of_its_launcher(
     server: Listening,
 ) -> None:
@@ -117,7 +103,7 @@ def test_a_daemon_is_forked_with_the_streams_and_the_environment_of_its_launcher
     assert _answer(port) == b"ok"
     assert _answer(port, "another") == b"err"
     assert any("fork_server" in _command(pid) for pid in descendants(os.getpid()))
-    output, errors = daemon.communicate(timeout=LONG)  # closes its standard input
+    output, errors = daemon.communicate(timeout=PATIENCE_SECONDS)  # closes its standard input
     assert (daemon.returncode, output, errors) == (DAEMON_ENDS_WITH, b"", b"")
 
 
@@ -134,7 +120,7 @@ def test_the_server_has_one_thread_and_so_has_what_it_forks(server: Listening) -
     assert len(forked) == 2  # itself and the daemon
     for pid in forked:
         assert len(list(Path(f"/proc/{pid}/task").iterdir())) == 1
-    daemon.communicate(timeout=LONG)
+    daemon.communicate(timeout=PATIENCE_SECONDS)
 
 
 def test_a_killed_launcher_takes_its_process_along(server: Listening) -> None:
@@ -146,12 +132,12 @@ def test_a_killed_launcher_takes_its_process_along(server: Listening) -> None:
         assert worker in forked
         assert len(forked) == 3
         daemon.kill()
-        daemon.communicate(timeout=LONG)
-        _until(lambda: sum(map(_is_gone, forked)) == 2)  # all but the server
-        assert _is_gone(worker)
+        daemon.communicate(timeout=PATIENCE_SECONDS)
+        until(lambda: sum(map(is_there, forked)) == 1)  # all but the server
+        assert not is_there(worker)
     second = _start(server, "-m", DAEMON, WORKER)
     assert _answer(_port(second)) == b"ok"
-    second.communicate(timeout=LONG)
+    second.communicate(timeout=PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -161,13 +147,13 @@ def test_a_signal_is_passed_on_and_an_exit_code_comes_back(
     daemon = _start(server, "-m", DAEMON, WORKER)
     _port(daemon)
     daemon.send_signal(number)
-    daemon.communicate(timeout=LONG)
+    daemon.communicate(timeout=PATIENCE_SECONDS)
     assert daemon.returncode != 0
 
 
 def test_a_worker_without_a_daemon_says_why_it_failed(server: Listening) -> None:
     worker = _start(server, "-m", "pyspark.sql.worker.plan_data_source_read")
-    _, errors = worker.communicate(timeout=LONG)
+    _, errors = worker.communicate(timeout=PATIENCE_SECONDS)
     assert worker.returncode == 1
     assert b"Traceback" in errors
     assert b"fork server" not in errors
@@ -207,7 +193,7 @@ def test_a_server_that_idles_ends_with_its_owner(how: str, tmp_path: Path) -> No
         assert len(below) == 1
         owner.kill()
         owner.communicate()
-        _until(lambda: all(map(_is_gone, below)))
+        until(lambda: not any(map(is_there, below)))
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -227,7 +213,7 @@ def test_what_is_forked_has_one_thread_no_pandas_and_no_file_of_the_owner(
             owners = Path(f"/proc/{owner.pid}/fd").iterdir()
             sockets = {str(each.readlink()) for each in owners if each.name != "2"}
             assert not {each for each in held & sockets if each.startswith("socket")}
-        daemon.communicate(timeout=LONG)
+        daemon.communicate(timeout=PATIENCE_SECONDS)
 
 
 def test_a_server_that_is_forked_has_what_its_owner_has_imported(tmp_path: Path) -> None:
@@ -237,7 +223,7 @@ def test_a_server_that_is_forked_has_what_its_owner_has_imported(tmp_path: Path)
         with _worker(_port(daemon)):
             [server] = [pid for pid in descendants(owner.pid) if _parent(pid) == owner.pid]
             assert _memory(server, "Private_Dirty") < _memory(server, "Anonymous") / 2
-        daemon.communicate(timeout=LONG)
+        daemon.communicate(timeout=PATIENCE_SECONDS)
 
 
 def test_with_a_thread_no_server_is_forked() -> None:
@@ -259,7 +245,7 @@ def test_a_server_that_is_not_used_is_closed(
     [server] = [pid for pid in descendants(os.getpid()) if "fork_server" in _command(pid)]
     conf = {"spark.cloudFiles.forkServer": "false"}
     assert forked_python.start(tmp_path, conf, idle) is None
-    assert _is_gone(server)
+    assert not is_there(server)
 
 
 def test_what_is_forked_ends_as_python_does_but_for_its_memory(tmp_path: Path) -> None:
@@ -325,8 +311,8 @@ def test_nothing_outlives_an_owner_that_is_killed(how: str, tmp_path: Path) -> N
             assert worker in below
             owner.kill()
             owner.communicate()
-            _until(lambda: all(map(_is_gone, below)))
-        daemon.communicate(timeout=LONG)
+            until(lambda: not any(map(is_there, below)))
+        daemon.communicate(timeout=PATIENCE_SECONDS)
 
 
 def _launched(launcher: str) -> subprocess.Popen[bytes]:
@@ -358,7 +344,7 @@ def _memory(pid: int, kind: str) -> int:
 
 def test_what_the_server_does_not_know_runs_in_plain_python(server: Listening) -> None:
     plain = _start(server, "-c", "import sys; print(sys.argv[1:], end='')", "a b", "*")
-    output, errors = plain.communicate(timeout=LONG)
+    output, errors = plain.communicate(timeout=PATIENCE_SECONDS)
     assert (plain.returncode, output) == (0, b"['a b', '*']")
     assert errors.startswith(b"Python starts without the fork server (it does not run this): -c ")
 
@@ -366,7 +352,7 @@ def test_what_the_server_does_not_know_runs_in_plain_python(server: Listening) -
 def test_the_version_that_spark_asks_for_needs_no_other_python(server: Listening) -> None:
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
     asked = _start(server, "-c", code)
-    output, errors = asked.communicate(timeout=LONG)
+    output, errors = asked.communicate(timeout=PATIENCE_SECONDS)
     expected = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
     assert (asked.returncode, output, errors) == (0, expected, b"")
 
@@ -375,7 +361,7 @@ def test_without_a_server_plain_python_runs(server: Listening) -> None:
     server.server.close()
     daemon = _start(server, "-m", DAEMON, WORKER)
     assert _answer(_port(daemon)) == b"ok"
-    _, errors = daemon.communicate(timeout=LONG)
+    _, errors = daemon.communicate(timeout=PATIENCE_SECONDS)
     assert daemon.returncode == DAEMON_ENDS_WITH
     assert errors.startswith(b"Python starts without the fork server (")
 
@@ -391,7 +377,7 @@ def test_a_request_that_is_none_is_answered_by_a_line_and_harms_nobody(
             assert connection.recv(1) == b""
         daemon = _start(server, "-m", DAEMON, WORKER)
         assert _answer(_port(daemon)) == b"ok"
-        daemon.communicate(timeout=LONG)
+        daemon.communicate(timeout=PATIENCE_SECONDS)
     assert "The fork server cannot answer: " in capfd.readouterr().err
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE_SECONDS, is_there, until
+
 SUPERVISOR = [sys.executable, "-m", "airflow_cloudfiles.engine.job.supervisor", "--"]
+IMPATIENT = (
+    "import sys\n"
+    "from airflow_cloudfiles.engine.job import supervisor\n"
+    "supervisor.GRACE_SECONDS = 0.5\n"
+    "sys.exit(supervisor.run(sys.argv[1:]))\n"
+)
 STUBBORN = (
     "import os, signal, sys, time, subprocess\n"
     "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -28,19 +34,6 @@ PARENT = (
 )
 
 
-def _gone(pid: int, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-            return True
-        time.sleep(0.05)
-    return False
-
-
 @pytest.mark.parametrize(
     ("text", "code"),
     [
@@ -52,7 +45,7 @@ def _gone(pid: int, seconds: float) -> bool:
 def test_the_exit_code_is_the_commands_as_a_shell_tells_it(text: str, code: int) -> None:
     command = [*SUPERVISOR, sys.executable, "-c", text]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
-        assert process.wait(30) == code
+        assert process.wait(PATIENCE_SECONDS) == code
 
 
 @pytest.mark.slow
@@ -64,7 +57,7 @@ def test_when_the_parent_is_killed_the_whole_tree_goes(tmp_path: Path) -> None:
             sys.executable,
             "-c",
             PARENT,
-            *SUPERVISOR,
+            *(sys.executable, "-c", IMPATIENT),
             sys.executable,
             str(script),
         ],
@@ -76,7 +69,7 @@ def test_when_the_parent_is_killed_the_whole_tree_goes(tmp_path: Path) -> None:
     child, own_session = map(int, parent.stdout.readline().split())
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    assert _gone(child, 300), "ignores SIGTERM, so it is killed after the grace period"
-    assert _gone(own_session, 300), "left the process group, but not the tree"
-    assert _gone(supervisor, 300)
+    until(lambda: not is_there(child))  # ignores SIGTERM: killed after the grace period
+    until(lambda: not is_there(own_session))  # left the process group, but not the tree
+    until(lambda: not is_there(supervisor))
     parent.stdout.close()

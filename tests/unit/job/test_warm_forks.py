@@ -15,6 +15,7 @@ import pytest
 from airflow_cloudfiles.engine.job.warm_server import forks
 from airflow_cloudfiles.engine.job.warm_server.forks import Forks
 from airflow_cloudfiles.engine.processes import memory_bytes
+from tests.support.waiting import is_there, until
 
 _STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
@@ -102,7 +103,7 @@ def test_what_one_leaves_behind_in_its_group_is_killed(children: Children) -> No
     pid = children.start("sh", "-c", "sleep 600 & echo $!")
     left = psutil.Process(int(children.processes[0].stdout.readline()))
     children.reap(pid)
-    left.wait(60)
+    until(lambda: not is_there(left))
 
 
 def test_a_daemon_of_a_session_ends_with_the_last_run_that_it_may_be_for(
@@ -136,7 +137,7 @@ def test_a_process_dies_with_its_parent_even_if_it_is_stopped() -> None:
         child = psutil.Process(int(parent.stdout.readline()))
         child.suspend()
         parent.kill()
-    child.wait(60)
+    until(lambda: not is_there(child))
 
 
 def test_memory_is_that_of_processes_that_are_there() -> None:

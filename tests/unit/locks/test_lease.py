@@ -18,6 +18,7 @@ from airflow_cloudfiles.engine.locks.run_lock import KEY, RunLock
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 from airflow_cloudfiles.engine.testing import FailingStore, Fault
+from tests.support.waiting import until
 
 SHORT = 1.0
 LONG = 60.0
@@ -62,13 +63,6 @@ def elsewhere(monkeypatch):
     monkeypatch.setattr(leases, "machine", lambda: "another one")
 
 
-def wait_for(condition, seconds: float = 300.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def beat(state) -> int:
     return int(json.loads(state.get(KEY))["beat"])
 
@@ -95,7 +89,7 @@ def test_a_holder_that_lives_keeps_the_lock_for_longer_than_a_lease(
     for _ in range(4):
         seen = beat(state)
         assert not waiting.try_acquire()
-        wait_for(lambda seen=seen: beat(state) > seen)
+        until(lambda seen=seen: beat(state) > seen)
         now += 0.9 * SHORT
     monkeypatch.undo()
     with pytest.raises(StateLockedError, match=f"process {holder.pid} "):
@@ -146,7 +140,7 @@ def test_a_lock_of_another_machine_is_not_freed(state, holder, elsewhere):
 def test_a_lost_answer_is_read_back(state, fault):
     lease = Lease(FailingStore(state, {1: fault, 2: fault}), KEY, {}, lease_seconds=0.4)
     assert lease.try_acquire()
-    wait_for(lambda: beat(state) > 3)
+    until(lambda: beat(state) > 3)
     assert lease.is_held
     lease.release()
     assert state.head(KEY) is None
@@ -156,7 +150,7 @@ def test_a_store_out_of_reach_for_a_moment_costs_nothing(state):
     refused = dict.fromkeys(range(2, 5), Fault.REFUSED)
     lease = Lease(FailingStore(state, refused), KEY, {}, lease_seconds=0.4)
     assert lease.try_acquire()
-    wait_for(lambda: beat(state) > 4)
+    until(lambda: beat(state) > 4)
     assert lease.is_held
     lease.release()
 
@@ -166,7 +160,7 @@ def test_who_was_taken_for_dead_learns_that_it_lost_the_lock(state, caplog):
     assert lease.try_acquire()
     with caplog.at_level(logging.ERROR):
         state.put(KEY, b'{"nonce": "another run"}')
-        wait_for(lambda: not lease.is_held)
+        until(lambda: not lease.is_held)
     assert "taken over by another run" in caplog.text
     lease.release()
     assert state.get(KEY) == b'{"nonce": "another run"}'
@@ -175,7 +169,7 @@ def test_who_was_taken_for_dead_learns_that_it_lost_the_lock(state, caplog):
 def test_a_lock_that_was_deleted_by_hand_comes_back(state):
     with RunLock(state, lease_seconds=0.4) as lock:
         state.delete(KEY)
-        wait_for(lambda: state.head(KEY) is not None)
+        until(lambda: state.head(KEY) is not None)
         assert lock.is_held
 
 

@@ -86,7 +86,7 @@ def test_waiting_ends_when_the_other_run_does(tmp_path, holder):
     with pytest.raises(StateLockedError):
         lock.acquire(timeout_seconds=0.2)
     holder.communicate("end\n")
-    lock.acquire(timeout_seconds=30)
+    lock.acquire(timeout_seconds=300)
     lock.release()
 
 

@@ -29,6 +29,7 @@ from airflow_cloudfiles.engine.promotion.columns import with_column
 from airflow_cloudfiles.engine.promotion.values import reading_options
 from airflow_cloudfiles.engine.schema.ddl import parse_columns, parse_schema
 from airflow_cloudfiles.engine.types import to_arrow
+from tests.support.laws import examples
 from tests.support.promoted import Landed, read
 
 PROGRAM = (
@@ -302,7 +303,7 @@ KINDS = [
 
 
 @pytest.mark.law
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_promoting_gives_what_reading_with_the_column_would_have_given(data: st.DataObject) -> None:
     """The law of promotion, over 60,000 records: no value more, none less, none elsewhere."""

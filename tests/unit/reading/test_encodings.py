@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from airflow_cloudfiles.engine.errors import FileUnreadableError, OptionError
 from airflow_cloudfiles.engine.options.formats.charsets import codec_of
 from airflow_cloudfiles.engine.reading.encodings import in_utf8, without_mark
+from tests.support.laws import examples
 
 URI = "file:///in/f.txt"
 MARKED = {
@@ -46,7 +47,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 
 @pytest.mark.law
 @given(text=TEXT, codec=st.sampled_from(sorted(MARKED)), most=st.integers(1, 7))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_a_marked_text_is_read_without_an_option(text: str, codec: str, most: int) -> None:
     data = MARKED[codec] + text.encode(codec)
     if codec == "utf-16-le" and text.startswith("\0"):

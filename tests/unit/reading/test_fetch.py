@@ -45,6 +45,7 @@ def _read(store: ObjectStore, part: FileRange, **options: bool) -> bytes:
     return b"".join(fetch(store, part, FetchCounts(), ignore_missing=ignore))
 
 
+@pytest.mark.law
 @settings(max_examples=150)
 @given(
     lines=st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"")), max_size=40),

@@ -182,6 +182,7 @@ _SCHEMAS = st.lists(st.one_of(_TYPES, _DECIMALS), min_size=3, max_size=3).map(
 
 
 class TestLaws:
+    @pytest.mark.law
     @given(_SCHEMAS, _SCHEMAS)
     def test_widening_twice_changes_nothing_more(
         self, current: StructType, observed: StructType
@@ -190,6 +191,7 @@ class TestLaws:
             widened = widen(current, observed, chosen)
             assert widen(widened, observed, chosen) == widened
 
+    @pytest.mark.law
     @given(_SCHEMAS, _SCHEMAS)
     def test_only_types_change_and_only_to_what_holds_the_column(
         self, current: StructType, observed: StructType

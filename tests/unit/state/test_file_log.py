@@ -70,6 +70,7 @@ def test_odd_names_come_back_unchanged(store):
     assert store.get(FIRST).count(b"\n") == 2 + len(ODD)
 
 
+@pytest.mark.law
 @given(
     st.lists(
         st.builds(

@@ -19,6 +19,7 @@ from airflow_cloudfiles.engine.state.numbered_log import encode_entry
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.testing import FailingStore, Fault, KilledError
+from tests.support.laws import examples
 
 GIB = 2**30
 
@@ -203,7 +204,7 @@ steps = st.tuples(
 
 
 @pytest.mark.law
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=5), min_size=1, max_size=4),
     st.lists(steps, max_size=25),

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,6 +85,7 @@ def driven(query: Query, step: str) -> None:
     query.stream = None
 
 
+@pytest.mark.law
 @given(steps=st.lists(STEPS, max_size=25), options=OPTIONS, track=st.booleans())
 @settings(max_examples=60)
 def test_each_row_is_read_once(steps: list[str], options: dict[str, Any], *, track: bool) -> None:

@@ -155,6 +155,7 @@ def test_a_table_can_be_given_type_widening_later(tmp_path: Path) -> None:
     assert sorted(read_by_all(target, deltalake=False)["a"].to_pylist()) == [1, 2**40]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["none", "name", "id"])
 def test_streams_that_add_columns_at_once_all_land(tmp_path: Path, mode: str) -> None:
     target = tmp_path / "t"

@@ -177,6 +177,7 @@ def test_several_columns_in_the_middle_and_nothing_is_lost(tmp_path: Path) -> No
     assert snapshot_of(target).metadata.partition_columns == ["who", "day"]
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_however_many_partitions_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

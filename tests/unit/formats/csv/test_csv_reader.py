@@ -299,6 +299,7 @@ def test_a_quote_that_is_not_escaped_can_be_an_error(read: Read) -> None:
 
 
 @pytest.mark.law
+@pytest.mark.law
 @pytest.mark.parametrize("multi_line", [False, True])
 def test_ranges_of_a_file_give_each_row_once(tmp_path: Path, multi_line: bool) -> None:
     text = "# one\r\n\r\n" + "id,text\r\n" + "".join(f"{n},{'é' * n}\r\n" for n in range(60))

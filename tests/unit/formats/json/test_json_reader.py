@@ -356,6 +356,7 @@ def test_a_field_nested_too_deeply_for_a_column_is_rescued_not_new():
     assert row["_rescued_data"].startswith('{"a":1,')
 
 
+@pytest.mark.slow
 def test_a_line_of_twenty_megabytes_and_a_number_of_many_digits_are_read():
     text, digits = "x" * 20_000_000, "7" * 10_000
     data = json.dumps({"a": text}) + f'\n{{"a":{digits},"b":{digits}}}\n'

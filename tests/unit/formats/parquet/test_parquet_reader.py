@@ -219,6 +219,7 @@ def test_old_timestamps_of_another_zone_are_refused() -> None:
 # Row groups -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_large_row_group_is_read_in_batches() -> None:
     table = pa.table({"t": [f"{number:>1000}" for number in range(60_000)]})
     file = parquet(table, compression="none", use_dictionary=False)

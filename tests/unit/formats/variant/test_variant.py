@@ -38,6 +38,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.law
 @settings(max_examples=60)
 @given(value=VALUES)
 def test_what_is_encoded_says_what_the_source_said(value):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.formats.xml.rows import RowScanner
 from tests.support.formats.xml_files import reader, rows_of, table_of, written
+from tests.support.laws import examples
 
 NUMBERS = [
     "7", "-7", "+7", "007", "-0", "0x1F", "0X1f", "-0x1", "1_000", "٣", "127", "128", "32768",
@@ -68,6 +69,7 @@ def test_quotes_spaces_and_what_xml_has_not_are_the_same_in_blocks(tmp_path, row
 
 
 @pytest.mark.law
+@pytest.mark.law
 @given(parts=st.lists(st.sampled_from(FRAGMENTS), max_size=12), ignore_namespace=st.booleans())
 @example(parts=["<row/>", "</row>"], ignore_namespace=False)
 @example(parts=["<row a='1'/>", "x", "</row>"], ignore_namespace=False)
@@ -75,7 +77,7 @@ def test_quotes_spaces_and_what_xml_has_not_are_the_same_in_blocks(tmp_path, row
 @example(parts=["</row >", "<row>", "</row>"], ignore_namespace=False)
 @example(parts=["<x:row>", "</x:row>", "<row>", "</row>"], ignore_namespace=True)
 @example(parts=["<x:row>", "</x:row>", "<x:row/>", "</x:row>"], ignore_namespace=True)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_rows_are_those_that_a_search_tag_by_tag_finds(tmp_path_factory, parts, ignore_namespace):
     """Where there is a comment, tags are looked for one by one."""
     folder = tmp_path_factory.mktemp("rows", numbered=True)
@@ -91,6 +93,7 @@ def test_rows_are_those_that_a_search_tag_by_tag_finds(tmp_path_factory, parts, 
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.law
 def test_start_tags_without_an_end_take_no_quadratic_time(tmp_path):
     file = written(tmp_path, "<r>" + "<row a" * 50_000)

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from tests.support.formats.xml_files import inferred, reader, rows_of, table_of, written
+from tests.support.laws import examples
 from tests.unit.formats.xml.test_xml_law import SCHEMA, document
 
 PIECES = [
@@ -39,7 +40,7 @@ def _damaged(generator: random.Random, data: bytes) -> bytes:
 
 @pytest.mark.law
 @given(seed=st.integers(0, 2**40))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_damaged_files_give_rows_or_an_error_of_ours(tmp_path_factory, seed):
     folder = tmp_path_factory.mktemp("fuzz", numbered=True)
     generator = random.Random(seed)
@@ -59,7 +60,7 @@ def test_damaged_files_give_rows_or_an_error_of_ours(tmp_path_factory, seed):
 
 @pytest.mark.law
 @given(seed=st.integers(0, 2**40))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_rows_that_are_not_touched_are_not_lost(tmp_path_factory, seed):
     """One row is damaged inside; all others are read as ever."""
     folder = tmp_path_factory.mktemp("one", numbered=True)

@@ -15,6 +15,7 @@ from airflow_cloudfiles.engine.formats.xml import columns, source
 from airflow_cloudfiles.engine.formats.xml.explain import XmlExplainer
 from airflow_cloudfiles.engine.formats.xml.layouts import MOST_PIECES
 from tests.support.formats.xml_files import reader, table_of, written
+from tests.support.laws import examples
 from tests.unit.formats.xml.test_xml_law import ATTRIBUTES, NAMES, SCHEMA, TEXTS
 
 RAW = [
@@ -54,7 +55,7 @@ def filled(generator: random.Random, layout: str, raw: float) -> str:
 
 @pytest.mark.law
 @given(seed=st.integers(0, 2**40))
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_rows_of_few_layouts_are_those_that_are_explained(tmp_path_factory, seed):
     folder = tmp_path_factory.mktemp("layouts", numbered=True)
     generator = random.Random(seed)

@@ -441,6 +441,7 @@ def test_what_is_no_xml_is_a_corrupt_record(tmp_path):
     assert read(tmp_path, "<r><other/></r>", "a STRING")[0] == []
 
 
+@pytest.mark.law
 def test_however_a_file_is_cut_into_pieces_its_rows_are_the_same(tmp_path, monkeypatch):
     content = BROKEN + "</row><row k='1'/><!-- <row> --><row><a>8</a>\r\n</row></r>"
     content += "<row><a>é" * 3 + "</a></row>"

@@ -1,0 +1,32 @@
+"""How does a test wait until something is so, or a process is gone?"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+import psutil
+
+PATIENCE_SECONDS = 600
+"""Ends a wait that hangs; on a busy machine the start of a JVM alone takes minutes."""
+
+
+def until(
+    is_so: Callable[[], object],
+    seconds: float = PATIENCE_SECONDS,
+    more: Callable[[], str] = str,
+) -> None:
+    """Wait until something is so; when it is not in time, fail with the end of what `more` says."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, more()[-3000:]
+        time.sleep(0.02)
+
+
+def is_there(process: psutil.Process | int) -> bool:
+    """Whether a process runs; what nobody has waited for yet does not."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        found = psutil.Process(process) if isinstance(process, int) else process
+        return found.is_running() and found.status() != psutil.STATUS_ZOMBIE
+    return False
