@@ -2,7 +2,8 @@
 
 Airflow reads the signature of every `__init__` on the way to its base operator: for `default_args`,
 for `partial()`, for required arguments. So a stream's arguments are written out once, here, and a
-subclass declares only those it adds and passes the rest on as `**kwargs`.
+subclass declares only those it adds and passes the rest on as `**kwargs`. Our own defaults of
+Airflow's arguments, such as `retries`, are read there too, for a mapped task (Airflow 3.3).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.common.compat.sdk import BaseOperator
 
 from airflow_cloudfiles.hooks.arguments import StreamArguments, check_at_parse
-from airflow_cloudfiles.hooks.task import set_retry_defaults
+from airflow_cloudfiles.hooks.task import DEFAULT_RETRIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,8 +33,9 @@ class StreamTask(BaseOperator):
             refused. (templated)
         conn_id: Connection of AWS, Azure or Google Cloud, or of type *File (path)*: relative
             locations are below its path.
-        kwargs: Airflow's own arguments of an operator. `retries` defaults to 3. A mapped task needs
-            `retries` in `partial()` or `default_args`: Airflow does not run `__init__` for it.
+        retries: As of every Airflow task, but 3 unless the task or `default_args` says otherwise. A
+            mapped task needs it in `partial()` or `default_args` below Airflow 3.3.
+        kwargs: Airflow's own arguments of an operator.
     """
 
     template_fields: Sequence[str] = (
@@ -45,8 +47,6 @@ class StreamTask(BaseOperator):
     )
     template_fields_renderers = {"options": "json"}  # noqa: RUF012 - Airflow declares it so
 
-    heals_schema_changes: ClassVar[bool] = False
-    """Whether a retry of this task heals a schema change."""
     reads_tables: ClassVar[bool] = False
     """Whether the source of this task may be a Delta table."""
 
@@ -60,13 +60,13 @@ class StreamTask(BaseOperator):
         target: str | None = None,
         options: Mapping[str, object] | None = None,
         conn_id: str | None = None,
+        retries: int = DEFAULT_RETRIES,
         **kwargs: Any,
     ) -> None:
         check_at_parse(
             source=source, format=format, options=options, reads_tables=self.reads_tables
         )
-        set_retry_defaults(kwargs, heals=self.heals_schema_changes)
-        super().__init__(**kwargs)
+        super().__init__(retries=retries, **kwargs)
         self.source = source
         self.format = format
         self.checkpoint_location = checkpoint_location

@@ -17,7 +17,9 @@ from airflow_cloudfiles.engine.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, MutableMapping
+    from collections.abc import Iterator, Mapping
+
+    from airflow.providers.common.compat.sdk import RetryPolicy
 
 try:  # retry policies exist from Airflow 3.3 (AIP-105)
     from airflow.providers.common.compat.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
@@ -44,23 +46,27 @@ FALLBACK_RETRY_DELAY = timedelta(seconds=10)
 _LONGEST_RUN_ID = 160
 
 
-def set_retry_defaults(kwargs: MutableMapping[str, Any], *, heals: bool) -> None:
-    """Give a task our retry defaults wherever its author says nothing.
+def healing_arguments(
+    retry_policy: RetryPolicy | None, given: Mapping[str, Any]
+) -> dict[str, object]:
+    """Have a schema change retried soon, wherever a task's author says nothing else.
 
-    The author's word is an argument of the task or an entry of `default_args`; the latter reach an
-    operator's `__init__` apart from its other arguments, so both are looked at.
+    The defaults themselves belong in the signatures of `__init__`: Airflow 3.3 reads them there for
+    a mapped task, which it hands every argument of its base operator explicitly.
 
     Args:
-        kwargs: The arguments on their way to Airflow's base operator.
-        heals: Whether a retry of this task heals a schema change.
+        retry_policy: Of the task; from Airflow 3.3.
+        given: The arguments on their way to Airflow's base operator. `default_args` reach an
+            operator's `__init__` apart from its other arguments, so both are looked at.
+
+    Returns:
+        Further arguments for the base operator.
     """
-    given = {**(kwargs.get("default_args") or {}), **kwargs}
-    defaults: dict[str, object] = {"retries": DEFAULT_RETRIES}
-    if heals and HEALING_POLICY is not None:
-        defaults["retry_policy"] = HEALING_POLICY
-    elif heals:
-        defaults["retry_delay"] = FALLBACK_RETRY_DELAY
-    kwargs.update({name: value for name, value in defaults.items() if name not in given})
+    if HEALING_POLICY is not None or retry_policy is not None:
+        return {"retry_policy": retry_policy}
+    if "retry_delay" in {**(given.get("default_args") or {}), **given}:
+        return {}
+    return {"retry_delay": FALLBACK_RETRY_DELAY}
 
 
 @contextmanager

@@ -8,14 +8,14 @@ from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.hooks.arguments import check_batch
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.spark import SparkArguments
-from airflow_cloudfiles.hooks.task import run_id_of, task_errors
+from airflow_cloudfiles.hooks.task import HEALING_POLICY, healing_arguments, run_id_of, task_errors
 from airflow_cloudfiles.operators.job import JobTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
-    from airflow.providers.common.compat.sdk import Context
+    from airflow.providers.common.compat.sdk import Context, RetryPolicy
 
 
 class CloudFilesSparkJobOperator(JobTask):
@@ -37,11 +37,12 @@ class CloudFilesSparkJobOperator(JobTask):
         packages: Maven coordinates of jars.
         files: Files for the working directory of each executor.
         py_files: Python files and archives for the executors' path.
-        kwargs: The arguments of `StreamTask`. A schema change is retried at once.
+        retry_policy: As of every task of Airflow 3.3; by default a schema change is retried at
+            once, and every other error after the task's `retry_delay`.
+        kwargs: The arguments of `StreamTask`.
     """
 
     ui_color = "#f7e6c9"
-    heals_schema_changes = True
 
     def __init__(  # noqa: PLR0913 - a task's arguments are its interface
         self,
@@ -56,9 +57,10 @@ class CloudFilesSparkJobOperator(JobTask):
         packages: Sequence[str] = (),
         files: Sequence[str] = (),
         py_files: Sequence[str] = (),
+        retry_policy: RetryPolicy | None = HEALING_POLICY,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**kwargs, **healing_arguments(retry_policy, kwargs))
         self.spark = SparkArguments(
             master=master,
             deploy_mode=deploy_mode,

@@ -9,7 +9,7 @@ from airflow.providers.common.compat.sdk import BaseOperator
 from airflow_cloudfiles.engine.job.table.run import TableRun
 from airflow_cloudfiles.engine.options.values import size
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-from airflow_cloudfiles.hooks.task import set_retry_defaults, task_errors
+from airflow_cloudfiles.hooks.task import DEFAULT_RETRIES, task_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,8 @@ class CloudFilesOptimizeTableOperator(BaseOperator):
             or else 256 MiB on a disk and 64 MiB in a cloud. (templated)
         conn_id: Connection of AWS, Azure or Google Cloud, or of type *File (path)*: a relative
             target is below its path.
-        kwargs: Airflow's own arguments of an operator. `retries` defaults to 3.
+        retries: As of every Airflow task, but 3 by default.
+        kwargs: Airflow's own arguments of an operator.
 
     Returns:
         XCom: `version`, `target_bytes`, `removed_files`, `removed_bytes`, `added_files`,
@@ -53,10 +54,10 @@ class CloudFilesOptimizeTableOperator(BaseOperator):
         z_order: Sequence[str] = (),
         target_size: str | None = None,
         conn_id: str | None = None,
+        retries: int = DEFAULT_RETRIES,
         **kwargs: Any,
     ) -> None:
-        set_retry_defaults(kwargs, heals=False)
-        super().__init__(**kwargs)
+        super().__init__(retries=retries, **kwargs)
         self.target = target
         self.z_order = z_order
         self.target_size = target_size
@@ -97,7 +98,8 @@ class CloudFilesVacuumTableOperator(BaseOperator):
             older versions and running tasks can lose their files then. Default: `False`.
         conn_id: Connection of AWS, Azure or Google Cloud, or of type *File (path)*: a relative
             target is below its path.
-        kwargs: Airflow's own arguments of an operator. `retries` defaults to 3.
+        retries: As of every Airflow task, but 3 by default.
+        kwargs: Airflow's own arguments of an operator.
 
     Returns:
         XCom: `version`, `retention_hours`, `removed`, `files`, `bytes`, `data_files`,
@@ -108,7 +110,7 @@ class CloudFilesVacuumTableOperator(BaseOperator):
     template_fields: Sequence[str] = ("target",)
     ui_color = "#e3e0f2"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a task's arguments are its interface
         self,
         *,
         target: str,
@@ -116,10 +118,10 @@ class CloudFilesVacuumTableOperator(BaseOperator):
         delete: bool = False,
         allow_short_retention: bool = False,
         conn_id: str | None = None,
+        retries: int = DEFAULT_RETRIES,
         **kwargs: Any,
     ) -> None:
-        set_retry_defaults(kwargs, heals=False)
-        super().__init__(**kwargs)
+        super().__init__(retries=retries, **kwargs)
         self.target = target
         self.retention = retention
         self.delete = delete

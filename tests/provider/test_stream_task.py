@@ -48,7 +48,7 @@ def test_the_declarations_of_a_streams_arguments_agree_with_each_other_and_with_
     declared = [
         name for name in inspect.signature(StreamTask.__init__).parameters if name != "self"
     ]
-    assert declared == [*NAMES, "conn_id", "kwargs"]
+    assert declared == [*NAMES, "conn_id", "retries", "kwargs"]
     assert [each.name for each in fields(StreamArguments)] == list(NAMES)
     table = PAGE.read_text(encoding="utf-8").partition("## Arguments they share")[2]
     table = table.partition("\n## ")[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
@@ -22,7 +23,15 @@ from airflow_cloudfiles.hooks.task import (
     task_errors,
 )
 from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
+from airflow_cloudfiles.operators.table import (
+    CloudFilesOptimizeTableOperator,
+    CloudFilesVacuumTableOperator,
+)
 from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+    from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 pytestmark = pytest.mark.airflow
 
@@ -67,6 +76,35 @@ def test_without_retry_policies_a_schema_change_is_retried_soon() -> None:
 @pytest.mark.skipif(HEALING_POLICY is None, reason="retry policies exist from Airflow 3.3")
 def test_the_author_has_the_last_word_about_the_policy() -> None:
     assert _ingest(retry_policy=None).retry_policy is None
+
+
+def _mapped(**defaults: Any) -> MappedOperator:
+    with DAG("d", schedule=None, default_args=defaults):
+        return CloudFilesIngestOperator.partial(
+            task_id="ingest", format="json", target="/table"
+        ).expand(source=["/a", "/b"], checkpoint_location=["/state/a", "/state/b"])
+
+
+@pytest.mark.skipif(HEALING_POLICY is None, reason="Airflow 3.3 reads defaults from signatures")
+def test_a_mapped_task_retries_a_schema_change_at_once() -> None:
+    mapped = _mapped()
+    made = mapped.unmap({"source": "/a", "checkpoint_location": "/state/a"})
+    for task in (mapped, made):  # the scheduler counts retries by the first, the worker runs both
+        assert (task.retries, task.retry_policy) == (3, HEALING_POLICY)
+
+
+@pytest.mark.skipif(HEALING_POLICY is None, reason="Airflow 3.3 reads defaults from signatures")
+@pytest.mark.parametrize("task", [CloudFilesOptimizeTableOperator, CloudFilesVacuumTableOperator])
+def test_a_mapped_task_without_a_stream_retries(task: type[BaseOperator]) -> None:
+    with DAG("d", schedule=None):
+        assert task.partial(task_id="t").expand(target=["/a", "/b"]).retries == 3
+
+
+def test_the_author_has_the_last_word_about_a_mapped_task() -> None:
+    mapped = _mapped(retries=1, retry_delay=timedelta(7))
+    made = mapped.unmap({"source": "/a", "checkpoint_location": "/state/a"})
+    for task in (mapped, made):
+        assert (task.retries, task.retry_delay) == (1, timedelta(7))
 
 
 def test_an_error_that_a_retry_heals_keeps_its_class() -> None:
