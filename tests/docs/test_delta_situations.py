@@ -7,6 +7,8 @@ import re
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs/reference/delta-situations.md"
+UNITS = ("commit", "merge_schema", "merge_tables", "optimize", "replace_where", "vacuum")
+WRITING = ("column_mapping", "enforcement", "evolution")
 FILES = {
     "table_stream": "tests/unit/delta/stream/test_table_stream.py",
     "tracked": "tests/unit/delta/stream/test_tracked_evolution.py",
@@ -14,6 +16,10 @@ FILES = {
     "rows_changed": "tests/unit/delta/stream/test_rows_changed.py",
     "offsets": "tests/unit/delta/stream/test_offsets.py",
     "spark": "tests/spark/test_table_streams_spark.py",
+    "of_others": "tests/unit/delta/stream/test_tables_of_others.py",
+    "batch_writer": "tests/unit/spark/test_batch_writer.py",
+    **{name: f"tests/unit/delta/test_{name}.py" for name in UNITS},
+    **{name: f"tests/unit/delta/write/test_{name}.py" for name in WRITING},
     "killed": "tests/recovery/test_table_stream_killed.py",
 }
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from deltalake import write_deltalake
@@ -97,18 +97,20 @@ class BatchWrite:
             SchemaMismatchError: The table does not take the columns.
             SinkError: It has rules for its rows that are not checked here.
         """
-        replaces = overwrites and options.overwrite_schema
-        state = (
-            table_state(target)
-            if replaces
-            else check_target(
+        new = NewTable.of(options)
+        state = table_state(target) if overwrites and options.overwrite_schema else None
+        if state is None:
+            # A table that is not there yet has no columns to be overwritten.
+            options = replace(options, overwrite_schema=False)
+            state = check_target(
                 target,
                 schema,
                 merge_schema=options.merge_schema is True,
                 widening=widening_rule(options, default=False),
-                new=NewTable.of(options),
+                new=new,
             )
-        )
+        else:
+            new.check(state)
         if state is not None and options.merge_keys:
             refuse_change(state, "merged into")
         if state is not None and overwrites:

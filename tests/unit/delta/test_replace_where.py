@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from airflow_cloudfiles.engine.delta.batch_write import BatchWrite
 from airflow_cloudfiles.engine.delta.write.creation import NewTable, create_table
 from airflow_cloudfiles.engine.delta.write.rows import write_rows
-from airflow_cloudfiles.engine.errors import SinkError
+from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions
 from tests.support.delta_tables import read
 from tests.support.delta_writes import read_by_another
@@ -240,6 +240,26 @@ def test_columns_in_another_case_fit_and_missing_ones_are_null(
     write.commit(files, schema, layout)
     expected = _shown([(1, None, "b", None), (2, day, "a", 0.5)])
     assert _found(read(target)) == _found(read_by_another(target)) == expected
+
+
+@pytest.mark.parametrize("new", _NEW)
+def test_a_part_is_replaced_with_rows_of_a_new_column(tmp_path: Path, new: NewTable) -> None:
+    target = tmp_path / "t"
+    create_table(str(target), SCHEMA, new)
+    day = date(2024, 1, 1)
+    _write(target, [[(1, day, "a", 0.5), (2, day, "a", 0.5)]])
+    schema = SCHEMA.append(pa.field("more", pa.int64()))
+    rows = pa.RecordBatch.from_pylist([{**_named((1, day, "b", None)), "more": 7}], schema)
+    options = {"replacewhere": "id = 1"}
+    with pytest.raises(SchemaMismatchError, match="mergeSchema"):
+        BatchWrite.begin(str(target), BatchWriteOptions.read(options), schema, overwrites=True)
+    merging = BatchWriteOptions.read({**options, "mergeschema": "true"})
+    write = BatchWrite.begin(str(target), merging, schema, overwrites=True)
+    layout = write.how.layout(schema)
+    files = write_rows(str(target), schema, [rows], layout, write.how.settings)
+    write.commit(files, schema, layout)
+    found = sorted((row["id"], row["v"], row["more"]) for row in read(target).to_pylist())
+    assert found == [(1, "b", 7), (2, "a", None)]
 
 
 @pytest.mark.parametrize("options", [{"replacewhere": "id = 1"}, {"mergekeys": "id"}])

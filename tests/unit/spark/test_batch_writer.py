@@ -145,3 +145,22 @@ def test_options_that_do_not_go_together_are_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         _writer(tmp_path / "t", options, overwrite=overwrite)
+
+
+def test_a_new_table_is_partitioned_whatever_becomes_of_columns(tmp_path: Path) -> None:
+    target = tmp_path / "t"
+    options = {"overwriteSchema": "true", "partitionBy": "v"}
+    _write(target, [(1, "a")], "overwrite", **options)
+    assert DeltaTable(target).metadata().partition_columns == ["v"]
+    assert _rows(target) == [(1, "a")]
+    with pytest.raises(SinkError, match=r"cannot replace the columns of .* partition columns"):
+        _write(target, [(2, "b")], "overwrite", **options)
+
+
+def test_the_partitioning_of_a_table_is_not_overwritten(tmp_path: Path) -> None:
+    target = tmp_path / "t"
+    _write(target, [(1, "a")], "append")
+    for options in ({"partitionBy": "v"}, {"delta.columnMapping.mode": "name"}):
+        with pytest.raises(SchemaMismatchError, match=r"choose another target|set-property"):
+            _write(target, [(2, "b")], "overwrite", overwriteSchema="true", **options)
+    assert _rows(target) == [(1, "a")]

@@ -81,7 +81,7 @@ class NewTable:
             raise SchemaMismatchError(
                 f"{state.target} is partitioned by {have}, and partitionBy asks for "
                 f"{', '.join(self.partition_by)}. The partitioning of a table does not change when "
-                "rows are appended: leave partitionBy out, or choose another target."
+                "rows are written: leave partitionBy out, or choose another target."
             )
         mode = self.properties.get(MODE, state.mode)
         if mode != state.mode:
