@@ -15,10 +15,11 @@ from tests.support.table_streams import GrowingTable
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-# Of the sink's own steps, those are left to test_killed_between_steps.py that change nothing here.
 TOUR = (
     "after-spark-offset",
     "before-read",
+    "after-data-files",
+    "before-sink-commit",
     "after-sink-commit",
     "after-sink-record",
     "after-spark-commit",

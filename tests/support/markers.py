@@ -42,13 +42,22 @@ FIXTURES = {
 """A test that asks for one of these fixtures has the marker, whether it says so or not."""
 
 LONGEST = (
+    "provider/test_real_airflow.py",
     "connect/test_runs_over_connect.py",
     "recovery/test_killed_between_steps.py",
-    "provider/test_real_airflow.py",
+    "connect/test_plain_pyspark_over_connect.py",
+    "connect/test_state_in_a_store.py",
+    "spark/test_start_of_spark.py",
     "spark/test_plain_pyspark.py",
+    "connect/test_warm_spark.py",
+    "recovery/test_table_stream_killed.py",
     "cluster/test_submit_to_a_cluster.py",
+    "connect/test_declarative_pipelines.py",
+    "connect/test_warm_state_in_a_store.py",
     "docs/test_docs.py",
     "spark/test_bad_input.py",
+    "recovery/test_iceberg_killed.py",
+    "recovery/test_killed_merge.py",
     "provider/test_operators.py",
     "spark/test_promotion_spark.py",
     "spark/test_every_format_spark.py",
