@@ -49,7 +49,10 @@ def get_provider_info() -> dict[str, object]:
         "triggers": [
             {
                 "integration-name": integration,
-                "python-modules": ["airflow_cloudfiles.triggers.cloud_files"],
+                "python-modules": [
+                    "airflow_cloudfiles.triggers.cloud_files",
+                    "airflow_cloudfiles.triggers.spark_connect",
+                ],
             }
         ],
     }

@@ -15,6 +15,7 @@ from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.results import Arrivals
+from airflow_cloudfiles.engine.job.connect.left_runs import read_run
 from airflow_cloudfiles.engine.job.launch import (
     JobSpec,
     LocalPython,
@@ -199,6 +200,11 @@ class CloudFilesHook(BaseHook):
         if not isinstance(how, SparkSubmit):  # whose goes to its command, not into the state
             spec = replace(spec, spark_conf=dict(spark.conf))
         return launch(spec, how, on_log=on_log, access=self.access)
+
+    def left_query(self, stream: StreamArguments, run_id: str) -> dict[str, str] | None:
+        """Say which query a run has left on a Spark Connect server; `None` if it has left none."""
+        run = read_run(open_store(self.locate(stream).checkpoint_location, self.access), run_id)
+        return run.query.to_json() if run is not None and run.query is not None else None
 
     def promote(
         self,

@@ -11,6 +11,7 @@ from airflow_cloudfiles.hooks.arguments import merge_options
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.stream_task import StreamTask
 from airflow_cloudfiles.hooks.task import task_errors
+from airflow_cloudfiles.operators.deferrable import DeferrableSparkJobOperator
 from airflow_cloudfiles.operators.spark_job import CloudFilesSparkJobOperator
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class CloudFilesInferSchemaOperator(CloudFilesSparkJobOperator):
         return text == "true"
 
 
-class CloudFilesIngestOperator(CloudFilesSparkJobOperator):
+class CloudFilesIngestOperator(DeferrableSparkJobOperator):
     """Land the files that arrived in a Delta table, each exactly once.
 
     A record with a field that the schema lacks fails the task with `UnknownFieldException` after
@@ -118,7 +119,7 @@ class CloudFilesIngestOperator(CloudFilesSparkJobOperator):
         delete_when: To merge: a predicate such as `op = 'D'`; rows for which it is true delete.
         partition_by: Columns that a new table is partitioned by; a table that is there must be
             partitioned by them already. The option `partitionBy` is the same.
-        kwargs: The arguments of `CloudFilesSparkJobOperator`; `target` is required.
+        kwargs: The arguments of `DeferrableSparkJobOperator`; `target` is required.
 
     Returns:
         XCom: the report of the run (files, bytes, rows, rescued rows, batches, schema version,
@@ -161,7 +162,11 @@ class CloudFilesIngestOperator(CloudFilesSparkJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ingest and return the report."""
-        report = self.run_job(context, "ingest", batch=self.batch)
+        return self.run_or_come_back(context)
+
+    def run_or_come_back(self, context: Context) -> dict[str, Any]:
+        """Ingest, unless the task defers, and return the report."""
+        report = self.run_or_defer(context, "ingest", batch=self.batch)
         if "versions" in report:
             self.log.info(
                 "%s rows of %s versions, up to %s, in %s batches: table version %s.",

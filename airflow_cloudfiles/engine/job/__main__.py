@@ -1,6 +1,6 @@
 """`python -m airflow_cloudfiles.engine.job <state> <run id>`: carry out one run.
 
-The same file is what `spark-submit` submits. It exits with 0 when the run succeeded, else with 1;
+The same file is what `spark-submit` submits. It exits with 1 when the run failed, else with 0;
 either way the report is beside the state.
 """
 
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
     state, run_id = arguments[1:]
     spec = JobSpec.from_json(open_store(state).get(f"{RUNS_PREFIX}/{run_id}.json"))
     report = job.run(spec, python)
-    return 0 if report["outcome"] == "succeeded" else 1
+    return 1 if report["outcome"] == "failed" else 0
 
 
 if __name__ == "__main__":

@@ -11,27 +11,31 @@
 from __future__ import annotations
 
 import logging
+import signal
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.delta.merge.commit import MERGED
-from airflow_cloudfiles.engine.delta.optimize import COMPACTED
-from airflow_cloudfiles.engine.errors import CloudFilesError
+from airflow_cloudfiles.engine.errors import RunFailedError
 from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.intake.metrics import source_metrics
 from airflow_cloudfiles.engine.intake.opening import opened_at_once
+from airflow_cloudfiles.engine.job.connect import left_runs
 from airflow_cloudfiles.engine.job.connect.batch_lines import BatchLines
+from airflow_cloudfiles.engine.job.connect.coming_back import Leaving, come_back, has_to_wait
+from airflow_cloudfiles.engine.job.connect.left_runs import LeftRun
 from airflow_cloudfiles.engine.job.connect.query import run_on_server, start_on_server
-from airflow_cloudfiles.engine.job.following import follow
+from airflow_cloudfiles.engine.job.counts import add_counts
 from airflow_cloudfiles.engine.job.query import start_query
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.job.target import check_before_run, check_target, newest_version
+from airflow_cloudfiles.engine.job.target import check_before_run, check_target
 from airflow_cloudfiles.engine.locks import run_lock
 from airflow_cloudfiles.engine.locks.lease import free_left_behind
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
@@ -42,10 +46,9 @@ from airflow_cloudfiles.engine.spark.session_zone import zone_warning
 from airflow_cloudfiles.engine.spark.source import AFTER_BATCH, LOCK_PATIENCE_SECONDS
 from airflow_cloudfiles.engine.spark.tables.stream_writer import FIRST_BATCH, STATE
 from airflow_cloudfiles.engine.state import progress
-from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.state.position import Position, position, position_of_a_job
+from airflow_cloudfiles.engine.state.position import position_of_a_job
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.stream.definition import ResolvedSchema
 
+PROGRESS_SECONDS = 10
 _END_SECONDS = 5.0
 _FEW_ENTRIES = 8
 """Up to so many entries of the file log are counted: each may cost a request."""
@@ -88,11 +92,46 @@ def ingest(
     Raises:
         CloudFilesError: What stopped it.
     """
-    options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
     state = open_store(spec.checkpoint_location)
-    lock = RunLock(state, JOB_KEY)
-    lock.acquire(timeout_seconds=LOCK_PATIENCE_SECONDS)
-    with lock, ExitStack() as reads:
+    server, earlier = spark.keeps_queries_on, None
+    if server is not None:
+        back = come_back(spec, server, report, durations)
+        if back.is_settled:
+            return
+        earlier = back.run
+        if earlier is not None:
+            spec = replace(spec, batch={"last_entry": earlier.last_entry})
+            report["started"] = earlier.started
+    try:
+        lock = RunLock(state, JOB_KEY)
+        lock.acquire(timeout_seconds=LOCK_PATIENCE_SECONDS)
+        with lock:
+            if server is None or not has_to_wait(spec, server, state, report):
+                _ingest(
+                    spec,
+                    spark,
+                    report=report,
+                    durations=durations,
+                    workers=workers,
+                    earlier=earlier,
+                )
+    finally:
+        if earlier is not None and "query" not in report:
+            left_runs.delete_run(state, spec.run_id)
+
+
+def _ingest(  # noqa: PLR0913 - as `ingest`
+    spec: JobSpec,
+    spark: SparkStart,
+    *,
+    report: dict[str, Any],
+    durations: dict[str, float],
+    workers: Workers | None,
+    earlier: LeftRun | None,
+) -> None:
+    """Ingest, under the lock of jobs; what remains of an earlier part of the same run."""
+    options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
+    with ExitStack() as reads:
         end_reads = reads.enter_context(opened_at_once(spec.checkpoint_location, under_lock=True))
         state = open_store(spec.checkpoint_location)
         before = position_of_a_job(state, PlanLog(state))
@@ -118,15 +157,49 @@ def ingest(
         zone = zone_warning(columns, options, spec.spark_conf.get(SESSION_ZONE))
         check_target(spec, to_arrow(columns))
         end_reads()
-        try:
-            if found.has_work:
-                _query(spark, spec, durations, before.batch, is_one_batch=found.is_one_batch)
-            else:
-                _log.info("Nothing is new: no Spark is started")
-        finally:
-            _add_counts(report, spec, before, found)
-            noticed = filter(None, (*resolved.warnings, zone))
-            report["warnings"] = [*noticed, *report.get("warnings", [])]
+        known = {
+            "schema_version": resolved.version,
+            "warnings": [*filter(None, (*resolved.warnings, zone))],
+        }
+        run = replace(earlier or _as_run(spec, before.batch, found), report=known)
+        leaving = Leaving(run, spark.identify, spec)
+        _run_query(spark, found, leaving, before=before.batch, report=report, durations=durations)
+
+
+def _as_run(spec: JobSpec, before: int, found: _Found) -> LeftRun:
+    """What there is to say of a run, should it leave its query."""
+    return LeftRun(
+        run_id=spec.run_id,
+        before=before,
+        last_entry=found.last_entry,
+        started=datetime.now(tz=UTC).isoformat(),
+        discovered=found.discovered,
+    )
+
+
+def _run_query(  # noqa: PLR0913 - the parts of a run
+    spark: SparkStart,
+    found: _Found,
+    leaving: Leaving,
+    *,
+    before: int,
+    report: dict[str, Any],
+    durations: dict[str, float],
+) -> None:
+    """Run the query, if there is work for one, and count what was committed unless it goes on."""
+    try:
+        if found.has_work:
+            _query(spark, durations, before, leaving, is_one_batch=found.is_one_batch)
+        else:
+            _log.info("Nothing is new: no Spark is started")
+    finally:
+        run = leaving.run
+        if leaving.query is not None:
+            leaving.reported(report)
+        else:
+            has_work = found.has_work or run.before < before
+            add_counts(report, leaving.spec, run.before, run.discovered, has_work=has_work)
+            report["warnings"] = [*run.report["warnings"], *report.get("warnings", [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,31 +261,42 @@ def _is_one_batch(intake: Intake, options: CloudFilesOptions, end: Offset) -> bo
 
 def _query(
     spark: SparkStart,
-    spec: JobSpec,
     durations: dict[str, float],
     before: int,
+    leaving: Leaving,
     *,
     is_one_batch: bool,
 ) -> None:
-    """Run the query to its end; `before` is the last committed batch."""
+    """Run the query to its end, or leave it; `before` is the last committed batch."""
+    spec = leaving.spec
     clock = time.monotonic()
     session = spark.session(is_one_batch=is_one_batch)
     durations["spark_start_seconds"] = round(time.monotonic() - clock, 3)
     clock = time.monotonic()
     try:
         if spark.is_elsewhere:
+            lines = BatchLines(spec, before + 1)
+
+            def begin(after_batch: int) -> StreamingQuery:
+                leaving.started(after_batch)
+                return start_on_server(session, spec, spark.temporary, after_batch)
+
+            leave = partial(leaving.leave, durations=durations)
             run_on_server(
-                partial(start_on_server, session, spec, spark.temporary),
-                partial(_follow, spec=spec, lines=BatchLines(spec, before + 1)),
-                spec,
-                before,
+                begin, partial(_follow, spec=spec, lines=lines, leave=leave), spec, before
             )
         else:
             _follow(start(session, spec, after_batch=before), spec)
+    except BaseException:
+        leaving.query = None
+        raise
     finally:
         durations["query_seconds"] = round(time.monotonic() - clock, 3)
-        spark.stop_session()
-        _free_run_lock(open_store(spec.checkpoint_location))
+        if leaving.query is not None:
+            spark.leave_session()
+        else:
+            spark.stop_session()
+            _free_run_lock(open_store(spec.checkpoint_location))
 
 
 def _free_run_lock(state: ObjectStore) -> None:
@@ -256,99 +340,42 @@ def start(spark: SparkSession, spec: JobSpec, *, after_batch: int = -1) -> Strea
     )
 
 
-def _follow(query: StreamingQuery, spec: JobSpec, lines: BatchLines | None = None) -> None:
+def _follow(
+    query: StreamingQuery,
+    spec: JobSpec,
+    lines: BatchLines | None = None,
+    leave: Callable[[StreamingQuery, int], None] | None = None,
+) -> None:
     """Wait for the end, saying how far it is; a termination signal stops the query cleanly."""
+    stopped: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        stopped.append(number)
+        # Not here: the handler interrupts this thread in the middle of a call to the JVM.
+        threading.Thread(target=query.stop, daemon=True).start()
+
+    signal.signal(signal.SIGTERM, stop)
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
-    with ExitStack() as opened:
-        intake: Intake | None = None
-
-        def say() -> None:
-            nonlocal intake
-            if intake is None:  # a short query needs none
-                intake = opened.enter_context(closing(_opened(spec, options)))
-            if lines is not None:
-                lines.log_new()
-            left = intake.outstanding()
-            _log.info("Still to ingest: %s files, %s bytes", left.files, left.bytes)
-
-        try:
-            follow(query, say)
-        finally:
-            if lines is not None:
-                lines.log_new()
-
-
-def _add_counts(report: dict[str, Any], spec: JobSpec, before: Position, found: _Found) -> None:
-    """Put what was committed into the report; a run is not failed by its bookkeeping."""
     try:
-        state = open_store(spec.checkpoint_location)
-        end = position(state) if found.has_work else before
-        report |= _summary(spec, range(before.batch + 1, end.batch + 1))
-        report["metrics"] = _metrics(state, end.end, found)
-        report["discovery"] = found.discovered
-        report["warnings"] += _discovery_warnings(found.discovered or {})
-    except (CloudFilesError, OSError, ValueError) as error:
-        _log.warning("The counts of this run cannot be read: %s", error)
-
-
-def _metrics(state: ObjectStore, end: Offset, found: _Found) -> dict[str, str]:
-    """What the run leaves of what it had before it, in Auto Loader's words (B116)."""
-    head = max(end, Offset(found.last_entry + 1, 0))
-    waiting = ((found.discovered or {}).get("notifications") or {}).get("approximate_size_after")
-    return replace(source_metrics(FileLog(state), end, head), queue_size=waiting).to_json()
-
-
-def _discovery_warnings(found: dict[str, Any]) -> list[str]:
-    """What a person should know of a discovery."""
-    listing, queue = found.get("listing") or {}, found.get("notifications") or {}
-    warnings = []
-    if missed := listing.get("missed_by_incremental"):
-        warnings.append(
-            f"{missed} new files lie where an incremental listing does not list, such as "
-            f"{listing['missed_sample'][0]}."
-        )
-    if lost := found.get("found_by", {}).get("backfill"):
-        warnings.append(f"{lost} files were found by a full listing only.")
-    if poison := queue.get("poison"):
-        warnings.append(f"{poison} messages were not understood and are still in the queue.")
-    if failed := queue.get("failed_deletes"):
-        warnings.append(f"{failed} messages could not be deleted; they come back, harmlessly.")
-    return warnings
-
-
-def _summary(spec: JobSpec, batches: range) -> dict[str, Any]:
-    """Add up what the micro-batches of this run noted."""
-    done = progress.notes(spec.checkpoint_location, batches)
-    total = progress.total(done)
-    return {
-        "source": normalize_uri(spec.source),
-        "target": normalize_uri(str(spec.target)),
-        "files": total.get("files", 0),
-        "bytes": total.get("bytes", 0),
-        "rows": total.get("rows", 0),
-        "rescued_rows": total.get("rescued_rows", 0),
-        "corrupt_records": total.get("corrupt_records", 0),
-        "dropped_records": total.get("dropped_records", 0),
-        **{name: total[name] for name in (*MERGED, *COMPACTED) if name in total},
-        "batches": len(done),
-        "batches_recovered": sum(not batch.is_new for batch in done),
-        "target_version": newest_version(str(spec.target)),
-        "warnings": _batch_warnings(spec, total),
-    }
-
-
-def _batch_warnings(spec: JobSpec, total: dict[str, int]) -> list[str]:
-    """What of the input is not in the table, or is not what was discovered."""
-    apart = "badrecordspath" in {name.lower() for name in spec.options}
-    sentences = {
-        "missing_files": "files were gone and were skipped.",
-        "corrupt_files": "damaged files, or parts of large ones, were given up where the damage "
-        "begins (ignoreCorruptFiles); the task's log names them.",
-        "changed_files": "files had changed since they were discovered.",
-        "superseded_files": "files had been overwritten before they were read (allowOverwrites): "
-        "the newer versions are ingested as files of their own, those before are gone.",
-        "dropped_records": "invalid records are in badRecordsPath."
-        if apart
-        else "invalid records were dropped (DROPMALFORMED).",
-    }
-    return [f"{total[key]} {what}" for key, what in sentences.items() if total.get(key)]
+        wait: Any = query.awaitTermination  # Spark takes fractions of a second, too
+        if wait(spec.leave_after_seconds or PROGRESS_SECONDS):
+            return
+        if leave is not None and lines is not None and spec.leave_after_seconds is not None:
+            lines.log_new()
+            leave(query, lines.next_batch)
+            lines = None
+            return
+        with closing(_opened(spec, options)) as intake:
+            while not query.awaitTermination(PROGRESS_SECONDS):
+                if lines is not None:
+                    lines.log_new()
+                left = intake.outstanding()
+                _log.info("Still to ingest: %s files, %s bytes", left.files, left.bytes)
+    finally:
+        if lines is not None:
+            lines.log_new()
+        if stopped:
+            raise RunFailedError(
+                f"The run was stopped by signal {stopped[0]}. What was committed stays; run again "
+                "for the rest."
+            )

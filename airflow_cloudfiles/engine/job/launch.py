@@ -17,6 +17,7 @@ from typing import IO, Any, Protocol, Self
 
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
+    OptionError,
     RunError,
     RunFailedError,
     from_record,
@@ -126,6 +127,9 @@ class Run:
     def wait(self) -> dict[str, Any]:
         """Pass on the driver's lines until it ends, and return its report.
 
+        The `outcome` in it is `succeeded`; or `left`, when the run was allowed to leave its query
+        on a server (`JobSpec.leave_after_seconds`), which `query` then names.
+
         Raises:
             CloudFilesError: What the run failed with; `RunFailedError` with the last lines when
                 it left no report.
@@ -146,7 +150,7 @@ class Run:
                 f"The Spark driver {how} before it wrote a report. Nothing is lost: run again. "
                 f"Its last lines were:\n{tail}"
             )
-        if report.get("outcome") != "succeeded":
+        if report.get("outcome") not in {"succeeded", "left"}:
             raise from_record(report.get("error", {}))
         return report
 
@@ -181,9 +185,12 @@ def launch(
     Raises:
         StateUnreachableError: The store of the checkpoint location does not answer.
         StateError: The checkpoint location cannot be written.
+        OptionError: The run is to leave its query where no server keeps it.
         JavaNotFoundError: There is no Java 17 or newer for a local Spark.
         RunError: PySpark is missing or damaged, or the command cannot be started.
     """
+    if spec.leave_after_seconds is not None and not isinstance(how, SparkConnect):
+        raise OptionError("Only a run on a Spark Connect server can leave its query there.")
     store = open_store(spec.checkpoint_location, access)
     command = how.command(normalize_uri(spec.checkpoint_location), spec.run_id)
     environment = {**os.environ, **how.environment(), "PYTHONUNBUFFERED": "1"}

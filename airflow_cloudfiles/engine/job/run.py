@@ -53,7 +53,8 @@ def run(spec: JobSpec, python: ForkServer | None = None) -> dict[str, Any]:
         python: What forks the Python processes of a local run, when it is there already.
 
     Returns:
-        The report; `outcome` is `succeeded` or `failed`, and then `error` says why.
+        The report; `outcome` is `succeeded`, or `failed`, and then `error` says why, or `left`, and
+        then `query` says which query was left on a server.
     """
     started = datetime.now(tz=UTC)
     clock = time.monotonic()
@@ -63,17 +64,19 @@ def run(spec: JobSpec, python: ForkServer | None = None) -> dict[str, Any]:
         try:
             spark.check()
             _carry_out(spec, spark, report, durations)
-            report["outcome"] = "succeeded"
+            report["outcome"] = "left" if "query" in report else "succeeded"
         except Exception as error:  # noqa: BLE001 - the report has it, whatever it was
             ours = _as_ours(error, spark)
             trace = ours is not error and error
             _log.log(logging.ERROR, "%s: %s", type(ours).__name__, ours, exc_info=trace)
             report |= {"outcome": "failed", "error": errors.to_record(ours)}
-        durations["total_seconds"] = round(time.monotonic() - clock, 3)
+        began = datetime.fromisoformat(report.pop("started", started.isoformat()))
+        before = max(0.0, (started - began).total_seconds())  # of a run that came back
+        durations["total_seconds"] = round(before + time.monotonic() - clock, 3)
         store = open_store(spec.checkpoint_location)
         report |= {
             "durations": durations,
-            "started": started.isoformat(),
+            "started": began.isoformat(),
             "ended": datetime.now(tz=UTC).isoformat(),
             "report_uri": store.child_uri(spec.report_key),
         }

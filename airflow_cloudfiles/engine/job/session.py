@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from airflow_cloudfiles.engine.errors import CloudFilesError
     from airflow_cloudfiles.engine.inference.workers import ProcessWorkers
+    from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
+    from airflow_cloudfiles.engine.job.connect.server import SparkConnect
     from airflow_cloudfiles.engine.job.forked_python import ForkServer
     from airflow_cloudfiles.engine.job.spec import JobSpec
 
@@ -50,6 +53,11 @@ class SparkStart:
     """Whether the lines that Spark's Python processes write are on another machine."""
     temporary = ""
     """There: the temporary directory of that machine, once there is a session."""
+
+    @property
+    def keeps_queries_on(self) -> SparkConnect | None:
+        """The server on which a query goes on when its driver leaves; `None` where none does."""
+        return None
 
     def check(self) -> None:
         """Refuse a run that this Spark cannot do, before anything is done."""
@@ -113,6 +121,14 @@ class SparkStart:
             self._session = _session(self._spec, {**reuse, **self._conf})
             register(self._session)
         return self._session
+
+    def identify(self, query: StreamingQuery) -> LeftQuery:
+        """Name a query for who comes back to it, where `keeps_queries_on` is a server."""
+        raise NotImplementedError
+
+    def leave_session(self) -> None:
+        """Go without stopping the session, where `keeps_queries_on` is a server."""
+        raise NotImplementedError
 
     def stop_session(self) -> None:
         """Stop the session; harmless when there is none."""

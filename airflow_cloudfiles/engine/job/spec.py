@@ -51,6 +51,8 @@ class JobSpec:
         promote: Of `promote`: dotted paths of fields, each with a type in DDL or `None`.
         replay: Of `replay`: which batches, and what to do with them (`engine.stream.replay`).
         infer_again: Of `infer`: also where there is a schema; what differs is a new version.
+        leave_after_seconds: Of `ingest`, on a Spark Connect server: a query that lasts longer is
+            left there, and a run of the same `run_id` comes back to it (`connect.coming_back`).
     """
 
     kind: Literal["ingest", "infer", "promote", "replay"]
@@ -66,6 +68,7 @@ class JobSpec:
     promote: Mapping[str, str | None] = field(default_factory=dict)
     replay: Mapping[str, Any] = field(default_factory=dict)
     infer_again: bool = False
+    leave_after_seconds: float | None = None
 
     def __post_init__(self) -> None:
         if not _RUN_ID.fullmatch(self.run_id):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_cloudfiles.engine.files import Offset
-from airflow_cloudfiles.engine.job import ingest as job
+from airflow_cloudfiles.engine.job.counts import summary
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.state import progress
 from airflow_cloudfiles.engine.state.position import Position
@@ -49,7 +49,7 @@ def test_what_was_left_out_is_in_the_warnings(
         SinkLog(open_store(spec.checkpoint_location)).add(
             SinkRecord(batch=batch, end=Offset(batch + 1, 0))
         )
-    report = job._summary(spec, range(2))
+    report = summary(spec, range(2))
     assert (report["files"], report["rows"], report["batches"]) == (6, 10, 2)
     missing, corrupt, changed, last = report["warnings"]
     assert missing == "2 files were gone and were skipped."

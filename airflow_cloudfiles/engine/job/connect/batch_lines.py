@@ -26,6 +26,11 @@ class BatchLines:
         self._state = spec.checkpoint_location
         self._next = first
 
+    @property
+    def next_batch(self) -> int:
+        """Number of the first micro-batch that is not in the log."""
+        return self._next
+
     def log_new(self) -> None:
         """Log what was committed since the last call; that it cannot be read stops no run."""
         try:

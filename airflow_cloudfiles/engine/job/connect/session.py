@@ -8,10 +8,12 @@ the run still has going on the server ends with it.
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
@@ -19,12 +21,15 @@ from airflow_cloudfiles.engine.errors import (
     SparkServerError,
     SparkUnreachableError,
 )
-from airflow_cloudfiles.engine.job.connect.server import SparkConnect, server_of_driver
+from airflow_cloudfiles.engine.job.connect import left_query
+from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
+from airflow_cloudfiles.engine.job.connect.server import USER_ID, SparkConnect, server_of_driver
 from airflow_cloudfiles.engine.job.connect.tls import refusal
 from airflow_cloudfiles.engine.job.session import SparkStart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from airflow_cloudfiles.engine.job.spec import JobSpec
 
@@ -72,6 +77,11 @@ class ConnectStart(SparkStart):
         self._starting: Future[SparkSession] | None = None
         self.temporary = _TEMPORARY
 
+    @property
+    def keeps_queries_on(self) -> SparkConnect | None:
+        """The server."""
+        return self._server
+
     def check(self) -> None:
         """Refuse what a server cannot do.
 
@@ -109,6 +119,28 @@ class ConnectStart(SparkStart):
             # Not with all its retries: the server ends a session that nobody uses by itself.
             session.client.set_retry_policies([])
             session.stop()
+
+    def identify(self, query: StreamingQuery) -> LeftQuery:
+        """Name a query of this session, for who comes back to it.
+
+        Raises:
+            SparkUnreachableError: The server does not answer.
+        """
+        session: Any = self.session()
+        return left_query.identify(
+            self._server,
+            user_id=_user_of(self._server),
+            session_id=session.session_id,
+            query_id=str(query.id),
+            run_id=str(query.runId),
+        )
+
+    def leave_session(self) -> None:
+        """Go without releasing the session: what it has going on the server goes on."""
+        starting, self._starting = self._starting, None
+        if starting is not None and starting.exception() is None:
+            session: Any = starting.result()
+            session.client.close()
 
     def close(self) -> None:
         """Release the session."""
@@ -197,6 +229,13 @@ def _create(server: SparkConnect) -> SparkSession:
     made.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES)])
     session: SparkSession = made
     return session
+
+
+def _user_of(server: SparkConnect) -> str:
+    """The user of a session, whom PySpark takes from the address or else from the environment."""
+    given = re.search(rf";{USER_ID}=([^;]*)", server.remote)
+    named = os.environ.get("SPARK_USER", os.environ.get("USER", ""))
+    return unquote(given[1]) if given else named
 
 
 def _wait(ready: Callable[[float], object], timeout: type[Exception], server: SparkConnect) -> None:

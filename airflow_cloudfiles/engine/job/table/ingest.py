@@ -18,7 +18,7 @@ from airflow_cloudfiles.engine.delta.merge.commit import MERGED
 from airflow_cloudfiles.engine.delta.optimize import COMPACTED
 from airflow_cloudfiles.engine.delta.stream.backlog import Backlog, backlog
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SparkServerError
-from airflow_cloudfiles.engine.job.following import follow
+from airflow_cloudfiles.engine.job.query import follow
 from airflow_cloudfiles.engine.job.target import check_before_run, newest_version, sink_format
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.options.table_stream import table_options

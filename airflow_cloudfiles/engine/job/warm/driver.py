@@ -42,6 +42,11 @@ class WarmStart(ConnectStart):
         super().__init__(replace(spec, spark_conf=conf))
         self._instance = Instance(Path(os.environ.pop(wire.FOLDER)))
 
+    @property
+    def keeps_queries_on(self) -> SparkConnect | None:
+        """None: it ends when nobody uses it."""
+        return None
+
     def as_ours(self, error: Exception) -> CloudFilesError | None:
         """As of any server; one that was lost takes no more runs, so that a retry starts anew."""
         found = super().as_ours(error)
