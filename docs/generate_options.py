@@ -137,6 +137,8 @@ start sooner; may be deleted at any time |
 [warm Sparks](../how-to/warm-spark.md) |
 | `CLOUDFILES_ACCESS` | unset | set by the operators for the Spark they start: what the Airflow \
 connection says; never set it yourself |
+| `CLOUDFILES_RUN_FOLDER` | unset | set for a driver by whoever starts it: the folder of its \
+specification and report; never set it yourself |
 | `CLOUDFILES_LOG_LEVEL` | `INFO` | how much this package's own processes log |
 | `CLOUDFILES_SPARK_LOG_LEVEL` | `FATAL` | how much Spark logs in a job that a task started |
 | `CLOUDFILES_CRASH_AT` | unset | kill the process at a named point, to rehearse a failure \

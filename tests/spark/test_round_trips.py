@@ -15,11 +15,12 @@ from tests.support.round_trips import RoundTrips, round_trips
 
 pytestmark = [pytest.mark.spark]
 
-LOCK = 3
-"""A lock that nobody else has: created; looked at, and deleted."""
-NOTHING_NEW = 12 - LOCK
-NEW_FILES = 45
-"""Without its two locks. It was 36; a slow query asks every ten seconds what is left, too."""
+NOTHING_NEW = 5
+NEW_FILES = 11
+"""Exactly, without the two locks, of which one is made beside the first reads, and both are freed
+beside the last ones (decision 93)."""
+SPARE = 1
+"""Two threads of a busy machine may begin so late that their requests do not overlap."""
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def test_a_run_waits_for_few_requests(aws: Aws, far: RoundTrips, tmp_path: Path)
     state = f"{aws.bucket()}/state"
     source, target = tmp_path / "in", tmp_path / "table"
 
-    def run() -> int:
+    def run() -> list[str]:
         spec = JobSpec(
             kind="ingest",
             source=str(source),
@@ -44,7 +45,7 @@ def test_a_run_waits_for_few_requests(aws: Aws, far: RoundTrips, tmp_path: Path)
         far.requests.clear()
         how = LocalSpark(master="local[2]")
         launch(spec, how, on_log=print, access=aws.access_through(far.endpoint)).wait()
-        return len(far.chain(of="state/"))
+        return [f"{each.method} {each.key}" for each in far.chain(of="state/")]
 
     drop(source, "0.json", [{"id": 0}])
     run()
@@ -52,5 +53,5 @@ def test_a_run_waits_for_few_requests(aws: Aws, far: RoundTrips, tmp_path: Path)
     with_files = run()
     nothing_new = run()
     assert sorted(row["id"] for row in rows(target)) == ["0", "1"]
-    assert nothing_new <= NOTHING_NEW
-    assert with_files <= NEW_FILES
+    assert len(nothing_new) <= NOTHING_NEW + SPARE, nothing_new
+    assert len(with_files) <= NEW_FILES + SPARE, with_files

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-LATENCY_SECONDS = 0.1
+LATENCY_SECONDS = 0.2
 """More than what two threads that begin together are apart, on a busy machine."""
 _NOT_PASSED_ON = {"transfer-encoding", "connection", "keep-alive"}
 
@@ -80,9 +80,17 @@ def round_trips(upstream: str) -> Iterator[RoundTrips]:
             time.sleep(LATENCY_SECONDS)
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             connection = http.client.HTTPConnection(str(target.hostname), target.port)
-            connection.request(self.command, self.path, body, dict(self.headers))
-            answer = connection.getresponse()
-            content = answer.read()
+            with contextlib.closing(connection):
+                connection.request(self.command, self.path, body, dict(self.headers))
+                answer = connection.getresponse()
+                content = answer.read()
+            with contextlib.suppress(ConnectionError):  # who asked may have been killed since
+                self._answer(answer, content)
+            lists = self.command == "GET" and "list-type=" in self.path
+            method = "LIST" if lists else self.command
+            found.requests.append(Request(method, unquote(self.path), began, time.monotonic()))
+
+        def _answer(self, answer: http.client.HTTPResponse, content: bytes) -> None:
             self.send_response(answer.status)
             for name, value in answer.getheaders():
                 if name.lower() not in _NOT_PASSED_ON | {"content-length"}:
@@ -92,10 +100,6 @@ def round_trips(upstream: str) -> Iterator[RoundTrips]:
                 self.send_header("Content-Length", length or str(len(content)))
             self.end_headers()
             self.wfile.write(content)
-            connection.close()
-            lists = self.command == "GET" and "list-type=" in self.path
-            method = "LIST" if lists else self.command
-            found.requests.append(Request(method, unquote(self.path), began, time.monotonic()))
 
         do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = _pass_on  # noqa: N815
 

@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Final, Literal, get_args
 
 from airflow_cloudfiles.engine.discovery.globs import split_pattern
@@ -35,7 +36,7 @@ from airflow_cloudfiles.engine.state.position import Position, position
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import Access
-from airflow_cloudfiles.engine.storage.fetched_ahead import all_at_once, is_near
+from airflow_cloudfiles.engine.storage.fetched_ahead import at_once, is_near
 
 FileStatus = Literal["existing", "discovered", "planned", "committed", "lost"]
 """How far a file has come. `existing`: there before the first start, and never ingested.
@@ -188,7 +189,7 @@ class FileStates:
         step = 1 if is_near(self._state) else _LOOK_AHEAD
         for start in range(numbers.start, numbers.stop, step):
             some = range(start, min(start + step, numbers.stop))
-            looked = all_at_once(self._state, self._files.look, some)
+            looked = at_once(self._state, [partial(self._files.look, each) for each in some])
             for summary, batch in looked:
                 yield from self._of_entry(summary, batch)
 

@@ -132,7 +132,7 @@ class LedgerRecorder:
                 number = self._ledger.caught_up + 1
                 batch = FileBatch((), "existing", file_log.COMPLETE)
                 if self._files.append(number, batch):
-                    catch_up(self._ledger, self._files)
+                    self._catch_up()
 
     def _append(self, batch: list[FileEntry], found_by: FoundBy) -> int:
         """Append one entry, or two; while others are faster, read again and try again."""
@@ -149,7 +149,7 @@ class LedgerRecorder:
             number = self._ledger.caught_up + 1
             entry = FileBatch(tuple(existing or batch), "existing" if existing else found_by)
             if self._files.append(number, entry):
-                catch_up(self._ledger, self._files)
+                self._catch_up()
                 crash_point("after-ledger-record")
                 self.recorded.add(number, entry)
                 if not existing:
@@ -158,9 +158,14 @@ class LedgerRecorder:
                 if baseline and not existing:
                     baseline.note_new(batch)
 
+    def _catch_up(self) -> None:
+        """Index what is known of the log: the number that others took meanwhile is refused."""
+        latest = self._files.known(at_least=self._ledger.caught_up)
+        catch_up(self._ledger, self._files, latest=latest)
+
     def _is_baseline(self) -> bool:
         """Catch up; then decide whether files found now were there before the first start."""
-        catch_up(self._ledger, self._files)
+        self._catch_up()
         return self._baseline is not None and not self._files.baseline_complete()
 
 

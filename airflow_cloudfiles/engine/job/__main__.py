@@ -7,6 +7,7 @@ either way the report is beside the state.
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import os
 import sys
@@ -32,7 +33,13 @@ def main(arguments: list[str]) -> int:
     from airflow_cloudfiles.engine import crashpoints  # noqa: PLC0415
     from airflow_cloudfiles.engine.job import forked_python  # noqa: PLC0415
     from airflow_cloudfiles.engine.job import run as job  # noqa: PLC0415
-    from airflow_cloudfiles.engine.job.spec import RUNS_PREFIX, JobSpec  # noqa: PLC0415
+    from airflow_cloudfiles.engine.job.spec import (  # noqa: PLC0415
+        BESIDE,
+        RUNS_PREFIX,
+        SPEC,
+        JobSpec,
+    )
+    from airflow_cloudfiles.engine.spark import handoff  # noqa: PLC0415
     from airflow_cloudfiles.engine.storage import open_store  # noqa: PLC0415
 
     gc.freeze()  # pages that the collector does not touch stay shared
@@ -46,8 +53,11 @@ def main(arguments: list[str]) -> int:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     crashpoints.be_the_driver()
     state, run_id = arguments[1:]
-    spec = JobSpec.from_json(open_store(state).get(f"{RUNS_PREFIX}/{run_id}.json"))
-    report = job.run(spec, python)
+    handed = handoff.take(f"{os.environ[BESIDE]}/{SPEC}") if BESIDE in os.environ else None
+    content = (
+        json.dumps(handed) if handed else open_store(state).get(f"{RUNS_PREFIX}/{run_id}.json")
+    )
+    report = job.run(JobSpec.from_json(content), python)
     return 1 if report["outcome"] == "failed" else 0
 
 

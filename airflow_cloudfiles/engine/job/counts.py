@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.delta.merge.commit import MERGED
 from airflow_cloudfiles.engine.delta.optimize import COMPACTED
 from airflow_cloudfiles.engine.errors import CloudFilesError
+from airflow_cloudfiles.engine.files import Offset
+from airflow_cloudfiles.engine.intake.metrics import source_metrics
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.job.target import newest_version
 from airflow_cloudfiles.engine.state import progress
+from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.position import position
+from airflow_cloudfiles.engine.state.sink_log import newest_batch
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
+from airflow_cloudfiles.engine.storage.fetched_ahead import side_by_side
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.storage import ObjectStore
 
 _log = logging.getLogger(__name__)
 
 
-def add_counts(
+def add_counts(  # noqa: PLR0913 - what a run knows of itself
     report: dict[str, Any],
     spec: JobSpec,
     before: int,
+    last_entry: int,
     discovered: Mapping[str, Any] | None,
     *,
     has_work: bool = True,
+    is_complete: bool = False,
 ) -> None:
     """Put what was committed into the report; a run is not failed by its bookkeeping.
 
@@ -32,16 +44,36 @@ def add_counts(
         report: Gets the counts.
         spec: The run.
         before: The last batch that was committed when the run began; -1 for none.
+        last_entry: The last entry of the file log that it was to ingest.
         discovered: What its discovery did; `None` where it made none.
         has_work: Whether there was anything to ingest.
+        is_complete: Whether all of it is known to be ingested.
     """
     try:
-        last = position(open_store(spec.checkpoint_location)).batch if has_work else before
-        report |= summary(spec, range(before + 1, last + 1))
+        state = open_store(spec.checkpoint_location)
+        report |= summary(spec, _done(spec, state, before) if has_work else [])
+        end = Offset(last_entry + 1, 0) if is_complete else position(state).end
+        report["metrics"] = _metrics(state, end, last_entry, discovered)
         report["discovery"] = discovered
         report["warnings"] += _discovery_warnings(discovered or {})
     except (CloudFilesError, OSError, ValueError) as error:
         _log.warning("The counts of this run cannot be read: %s", error)
+
+
+def _done(spec: JobSpec, state: ObjectStore, before: int) -> list[progress.BatchDone]:
+    """What the batches since the run began have noted; of one batch, in one round trip."""
+    noted = partial(progress.notes, spec.checkpoint_location)
+    first, last = side_by_side(state, lambda: noted((before + 1,)), lambda: newest_batch(state))
+    return [*first, *noted(range(before + 2, last + 1))] if last > before else []
+
+
+def _metrics(
+    state: ObjectStore, end: Offset, last_entry: int, discovered: Mapping[str, Any] | None
+) -> dict[str, str]:
+    """What the run leaves of what it had before it, in Auto Loader's words (B116)."""
+    head = max(end, Offset(last_entry + 1, 0))
+    waiting = ((discovered or {}).get("notifications") or {}).get("approximate_size_after")
+    return replace(source_metrics(FileLog(state), end, head), queue_size=waiting).to_json()
 
 
 def _discovery_warnings(found: Mapping[str, Any]) -> list[str]:
@@ -62,14 +94,10 @@ def _discovery_warnings(found: Mapping[str, Any]) -> list[str]:
     return warnings
 
 
-def summary(spec: JobSpec, batches: range) -> dict[str, Any]:
+def summary(spec: JobSpec, noted: Sequence[progress.BatchDone]) -> dict[str, Any]:
     """Add up what the micro-batches of this run noted; another run counts its own."""
-    noted = progress.notes(spec.checkpoint_location, batches)
     done = [each for each in noted if each.run_id in {None, spec.run_id}]
-    total: dict[str, int] = {}
-    for batch in done:
-        for key, value in batch.counts.items():
-            total[key] = total.get(key, 0) + value
+    total = progress.total(done)
     return {
         "source": normalize_uri(spec.source),
         "target": normalize_uri(str(spec.target)),

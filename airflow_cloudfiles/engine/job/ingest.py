@@ -11,9 +11,7 @@
 from __future__ import annotations
 
 import logging
-import signal
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -22,17 +20,16 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.errors import RunFailedError
 from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.intake.opening import opened_at_once
+from airflow_cloudfiles.engine.intake.opening import Opened, opened_under
 from airflow_cloudfiles.engine.job.connect import left_runs
 from airflow_cloudfiles.engine.job.connect.batch_lines import BatchLines
 from airflow_cloudfiles.engine.job.connect.coming_back import Leaving, come_back, has_to_wait
 from airflow_cloudfiles.engine.job.connect.left_runs import LeftRun
 from airflow_cloudfiles.engine.job.connect.query import run_on_server, start_on_server
 from airflow_cloudfiles.engine.job.counts import add_counts
-from airflow_cloudfiles.engine.job.query import start_query
+from airflow_cloudfiles.engine.job.query import follow, start_query
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.job.target import check_before_run, check_target
@@ -43,13 +40,14 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
 from airflow_cloudfiles.engine.spark.session_zone import zone_warning
-from airflow_cloudfiles.engine.spark.source import AFTER_BATCH, LOCK_PATIENCE_SECONDS
+from airflow_cloudfiles.engine.spark.source import AFTER_BATCH, LOCK_PATIENCE_SECONDS, OPENED
 from airflow_cloudfiles.engine.spark.tables.stream_writer import FIRST_BATCH, STATE
 from airflow_cloudfiles.engine.state import progress
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.position import position_of_a_job
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
+from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.stream import definition, evolve_ahead
@@ -60,10 +58,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from airflow_cloudfiles.engine.inference.tasks import Workers
+    from airflow_cloudfiles.engine.intake.results import Backlog
     from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.stream.definition import ResolvedSchema
 
-PROGRESS_SECONDS = 10
 _END_SECONDS = 5.0
 _FEW_ENTRIES = 8
 """Up to so many entries of the file log are counted: each may cost a request."""
@@ -92,7 +90,8 @@ def ingest(
     Raises:
         CloudFilesError: What stopped it.
     """
-    state = open_store(spec.checkpoint_location)
+    location = spec.checkpoint_location
+    state = open_store(location)
     server, earlier = spark.keeps_queries_on, None
     if server is not None:
         back = come_back(spec, server, report, durations)
@@ -104,12 +103,12 @@ def ingest(
             report["started"] = earlier.started
     try:
         lock = RunLock(state, JOB_KEY)
-        lock.acquire(timeout_seconds=LOCK_PATIENCE_SECONDS)
-        with lock:
+        with opened_under(lock, location, timeout_seconds=LOCK_PATIENCE_SECONDS) as opened:
             if server is None or not has_to_wait(spec, server, state, report):
                 _ingest(
                     spec,
                     spark,
+                    opened,
                     report=report,
                     durations=durations,
                     workers=workers,
@@ -123,6 +122,7 @@ def ingest(
 def _ingest(  # noqa: PLR0913 - as `ingest`
     spec: JobSpec,
     spark: SparkStart,
+    opened: Opened,
     *,
     report: dict[str, Any],
     durations: dict[str, float],
@@ -131,46 +131,44 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
 ) -> None:
     """Ingest, under the lock of jobs; what remains of an earlier part of the same run."""
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
-    with ExitStack() as reads:
-        end_reads = reads.enter_context(opened_at_once(spec.checkpoint_location, under_lock=True))
-        state = open_store(spec.checkpoint_location)
-        before = position_of_a_job(state, PlanLog(state))
-        check_before_run(state, str(spec.target))
-        resolved: ResolvedSchema | None = None
-        if read_metadata(state) is None:
-            # A source that does not exist, or has nothing to infer from, binds no state.
-            # Spark starts while the schema is inferred, for the files that it is inferred from.
-            begin = spark.begin if options.discovery.include_existing_files else None
-            resolved = definition.resolve_schema(options, workers=workers, on_found=begin)
-        with closing(_opened(spec, options)) as intake:
-            intake.begin_at(before)
-            found = _look(intake, options, spark)
-            resolved = resolved or definition.resolve_schema(options, workers=workers)
-            if found.has_work:
-                resolved = (
-                    evolve_ahead.evolve_ahead(options, intake, resolved, spark.local_workers())
-                    or resolved
-                )
-        spec = replace(spec, batch={"last_entry": found.last_entry})
-        report["schema_version"] = resolved.version
-        columns = resolved.full_schema(options.rescued_data_column)
-        zone = zone_warning(columns, options, spec.spark_conf.get(SESSION_ZONE))
-        check_target(spec, to_arrow(columns))
-        end_reads()
-        known = {
-            "schema_version": resolved.version,
-            "warnings": [*filter(None, (*resolved.warnings, zone))],
-        }
-        run = replace(earlier or _as_run(spec, before.batch, found), report=known)
-        leaving = Leaving(run, spark.identify, spec)
-        _run_query(spark, found, leaving, before=before.batch, report=report, durations=durations)
+    state = open_store(spec.checkpoint_location)
+    before = position_of_a_job(state, PlanLog(state))
+    check_before_run(state, str(spec.target))
+    resolved: ResolvedSchema | None = None
+    if read_metadata(state) is None:
+        # A source that does not exist, or has nothing to infer from, binds no state.
+        # Spark starts while the schema is inferred, for the files that it is inferred from.
+        begin = spark.begin if options.discovery.include_existing_files else None
+        resolved = definition.resolve_schema(options, workers=workers, on_found=begin)
+    with closing(_opened(spec, options)) as intake:
+        intake.begin_at(before)
+        found = _look(intake, options, spark, before.batch)
+        resolved = resolved or definition.resolve_schema(options, workers=workers)
+        if found.has_work:
+            resolved = (
+                evolve_ahead.evolve_ahead(options, intake, resolved, spark.local_workers())
+                or resolved
+            )
+    spec = replace(spec, batch={"last_entry": found.last_entry})
+    report["schema_version"] = resolved.version
+    columns = resolved.full_schema(options.rescued_data_column)
+    zone = zone_warning(columns, options, spec.spark_conf.get(SESSION_ZONE))
+    check_target(spec, to_arrow(columns))
+    opened.end_reads()
+    known = {
+        "schema_version": resolved.version,
+        "warnings": [*filter(None, (*resolved.warnings, zone))],
+    }
+    run = replace(earlier or _as_run(spec, found), report=known)
+    leaving = Leaving(run, spark.identify, spec)
+    _run_query(spark, found, leaving, opened, report=report, durations=durations)
 
 
-def _as_run(spec: JobSpec, before: int, found: _Found) -> LeftRun:
+def _as_run(spec: JobSpec, found: _Found) -> LeftRun:
     """What there is to say of a run, should it leave its query."""
     return LeftRun(
         run_id=spec.run_id,
-        before=before,
+        before=found.before,
         last_entry=found.last_entry,
         started=datetime.now(tz=UTC).isoformat(),
         discovered=found.discovered,
@@ -181,25 +179,24 @@ def _run_query(  # noqa: PLR0913 - the parts of a run
     spark: SparkStart,
     found: _Found,
     leaving: Leaving,
+    opened: Opened,
     *,
-    before: int,
     report: dict[str, Any],
     durations: dict[str, float],
 ) -> None:
     """Run the query, if there is work for one, and count what was committed unless it goes on."""
+    is_complete = False
     try:
         if found.has_work:
-            _query(spark, durations, before, leaving, is_one_batch=found.is_one_batch)
+            _query(spark, durations, found, leaving, opened)
         else:
             _log.info("Nothing is new: no Spark is started")
+        is_complete = True
     finally:
-        run = leaving.run
         if leaving.query is not None:
             leaving.reported(report)
         else:
-            has_work = found.has_work or run.before < before
-            add_counts(report, leaving.spec, run.before, run.discovered, has_work=has_work)
-            report["warnings"] = [*run.report["warnings"], *report.get("warnings", [])]
+            _end(report, leaving, found, is_complete=is_complete)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,15 +204,17 @@ class _Found:
     """What a run has before it.
 
     Attributes:
+        before: Last committed batch; -1 for none.
         last_entry: Last entry of the file log that it ingests; -1 for none.
         has_work: Whether there is anything to ingest, or a planned batch to finish.
-        is_one_batch: Whether it is little enough for one micro-batch.
+        one_batch: What there is, if it is little enough for one micro-batch.
         discovered: What its discovery did (`Discovered.to_json`); `None` where it made none.
     """
 
+    before: int
     last_entry: int
     has_work: bool
-    is_one_batch: bool
+    one_batch: Backlog | None
     discovered: dict[str, Any] | None = None
 
 
@@ -230,8 +229,11 @@ def _opened(spec: JobSpec, options: CloudFilesOptions) -> Intake:
     )
 
 
-def _look(intake: Intake, options: CloudFilesOptions, spark: SparkStart) -> _Found:
-    """Discover, unless the run was given what to ingest; start Spark as soon as there is work."""
+def _look(intake: Intake, options: CloudFilesOptions, spark: SparkStart, before: int) -> _Found:
+    """Discover, unless the run was given what to ingest; start Spark as soon as there is work.
+
+    `before` is the last committed batch.
+    """
     intake.check()
     given = options.up_to_entry
     known = intake.known_head() if given is None else Offset(given + 1, 0)
@@ -241,36 +243,37 @@ def _look(intake: Intake, options: CloudFilesOptions, spark: SparkStart) -> _Fou
     if has_work:
         spark.begin()
     if given is not None:
-        return _Found(given, has_work, has_work and _is_one_batch(intake, options, known))
+        one_batch = _one_batch(intake, options, known) if has_work else None
+        return _Found(before, given, has_work, one_batch)
     found = intake.discover(on_recorded=spark.begin).to_json()
     progress.note_discovery(intake.state, found)
     head = intake.known_head()
     has_work = has_work or (head > known and intake.has_work(up_to=head))
-    is_one_batch = has_work and _is_one_batch(intake, options, head)
-    return _Found(head.entry - 1, has_work, is_one_batch, found)
+    one_batch = _one_batch(intake, options, head) if has_work else None
+    return _Found(before, head.entry - 1, has_work, one_batch, found)
 
 
-def _is_one_batch(intake: Intake, options: CloudFilesOptions, end: Offset) -> bool:
-    """Whether the read limits let one micro-batch have everything that is recorded up to here."""
+def _one_batch(intake: Intake, options: CloudFilesOptions, end: Offset) -> Backlog | None:
+    """What is recorded up to here, if the read limits let one micro-batch have all of it."""
     if end.entry - intake.committed().entry > _FEW_ENTRIES:
-        return False
+        return None
     left, limit = intake.outstanding(up_to=end), options.read_limit
     most_bytes = left.bytes if limit.max_bytes is None else limit.max_bytes
-    return left.files <= (limit.max_files or left.files) and left.bytes <= most_bytes
+    is_one = left.files <= (limit.max_files or left.files) and left.bytes <= most_bytes
+    return left if is_one else None
 
 
 def _query(
     spark: SparkStart,
     durations: dict[str, float],
-    before: int,
+    found: _Found,
     leaving: Leaving,
-    *,
-    is_one_batch: bool,
+    opened: Opened,
 ) -> None:
-    """Run the query to its end, or leave it; `before` is the last committed batch."""
-    spec = leaving.spec
+    """Run the query to its end, or leave it."""
+    spec, before, one_batch = leaving.spec, found.before, found.one_batch
     clock = time.monotonic()
-    session = spark.session(is_one_batch=is_one_batch)
+    session = spark.session(is_one_batch=one_batch is not None)
     durations["spark_start_seconds"] = round(time.monotonic() - clock, 3)
     clock = time.monotonic()
     try:
@@ -283,10 +286,13 @@ def _query(
 
             leave = partial(leaving.leave, durations=durations)
             run_on_server(
-                begin, partial(_follow, spec=spec, lines=lines, leave=leave), spec, before
+                begin,
+                partial(_follow, spec=spec, left=one_batch, lines=lines, leave=leave),
+                spec,
+                before,
             )
         else:
-            _follow(start(session, spec, after_batch=before), spec)
+            _follow(start(session, spec, after_batch=before, opened=opened), spec, one_batch)
     except BaseException:
         leaving.query = None
         raise
@@ -296,7 +302,6 @@ def _query(
             spark.leave_session()
         else:
             spark.stop_session()
-            _free_run_lock(open_store(spec.checkpoint_location))
 
 
 def _free_run_lock(state: ObjectStore) -> None:
@@ -313,7 +318,9 @@ def _free_run_lock(state: ObjectStore) -> None:
         _log.warning("The run lock was not released, and expires by itself: %s", failure)
 
 
-def start(spark: SparkSession, spec: JobSpec, *, after_batch: int = -1) -> StreamingQuery:
+def start(
+    spark: SparkSession, spec: JobSpec, *, after_batch: int = -1, opened: Opened | None = None
+) -> StreamingQuery:
     """Start the available-now query of a run; its rows never enter the JVM.
 
     Spark keeps its checkpoint of the query in an empty folder of this process, which is removed at
@@ -323,16 +330,22 @@ def start(spark: SparkSession, spec: JobSpec, *, after_batch: int = -1) -> Strea
         spark: The session, with `cloudFiles` registered.
         spec: The run.
         after_batch: The last committed batch of the stream; -1 for none.
+        opened: The state; the planning process gets what was read of it.
     """
     # A cluster's configuration may name a class that writes to its object store only.
     spark.conf.unset(_CHECKPOINT_FILES)
     checkpoint = tempfile.mkdtemp(prefix="checkpoint-", dir=handoff.process_folder())
+    of_source = {AFTER_BATCH: str(after_batch)}
+    known = None if opened is None else opened.to_hand_over()
+    if known is not None:
+        of_source[OPENED] = handoff.new_token()
+        handoff.put(of_source[OPENED], known)
     return start_query(
         spark,
         spec,
         # With its scheme, whatever file system is Hadoop's default.
         f"file:{checkpoint}",
-        of_source={AFTER_BATCH: str(after_batch)},
+        of_source=of_source,
         of_sink={
             STATE: normalize_uri(spec.checkpoint_location),
             FIRST_BATCH: str(after_batch + 1),
@@ -343,39 +356,62 @@ def start(spark: SparkSession, spec: JobSpec, *, after_batch: int = -1) -> Strea
 def _follow(
     query: StreamingQuery,
     spec: JobSpec,
+    left: Backlog | None,
     lines: BatchLines | None = None,
     leave: Callable[[StreamingQuery, int], None] | None = None,
 ) -> None:
-    """Wait for the end, saying how far it is; a termination signal stops the query cleanly."""
-    stopped: list[int] = []
+    """Wait for the end, saying how far it is, or leave the query.
 
-    def stop(number: int, _frame: object) -> None:
-        stopped.append(number)
-        # Not here: the handler interrupts this thread in the middle of a call to the JVM.
-        threading.Thread(target=query.stop, daemon=True).start()
-
-    signal.signal(signal.SIGTERM, stop)
+    `left` is what there is to ingest, if it is one micro-batch: then nobody is asked meanwhile.
+    """
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
-    try:
-        wait: Any = query.awaitTermination  # Spark takes fractions of a second, too
-        if wait(spec.leave_after_seconds or PROGRESS_SECONDS):
-            return
-        if leave is not None and lines is not None and spec.leave_after_seconds is not None:
-            lines.log_new()
-            leave(query, lines.next_batch)
-            lines = None
-            return
-        with closing(_opened(spec, options)) as intake:
-            while not query.awaitTermination(PROGRESS_SECONDS):
-                if lines is not None:
-                    lines.log_new()
-                left = intake.outstanding()
-                _log.info("Still to ingest: %s files, %s bytes", left.files, left.bytes)
-    finally:
-        if lines is not None:
-            lines.log_new()
-        if stopped:
-            raise RunFailedError(
-                f"The run was stopped by signal {stopped[0]}. What was committed stays; run again "
-                "for the rest."
-            )
+    with ExitStack() as opened:
+        intake: Intake | None = None
+
+        def say() -> None:
+            nonlocal intake
+            if intake is None and left is None:  # a short query needs none
+                intake = opened.enter_context(closing(_opened(spec, options)))
+            if lines is not None:
+                lines.log_new()
+            now = left if intake is None else intake.outstanding()
+            if now is not None:
+                _log.info("Still to ingest: %s files, %s bytes", now.files, now.bytes)
+
+        try:
+            if lines is None or leave is None or spec.leave_after_seconds is None:
+                follow(query, say)
+            else:
+                go = partial(_leave, query, lines, leave)
+                follow(query, say, leave=go, leave_after_seconds=spec.leave_after_seconds)
+        finally:
+            if lines is not None:
+                lines.log_new()
+
+
+def _leave(
+    query: StreamingQuery, lines: BatchLines, leave: Callable[[StreamingQuery, int], None]
+) -> None:
+    lines.log_new()
+    leave(query, lines.next_batch)
+
+
+def _end(report: dict[str, Any], leaving: Leaving, found: _Found, *, is_complete: bool) -> None:
+    """Free what a query has left behind, and meanwhile read what it did."""
+    run, spec = leaving.run, leaving.spec
+    counts = partial(
+        add_counts,
+        report,
+        spec,
+        run.before,
+        run.last_entry,
+        run.discovered,
+        has_work=found.has_work or run.before < found.before,
+        is_complete=is_complete,
+    )
+    if found.has_work:
+        state = open_store(spec.checkpoint_location)
+        at_once(state, [counts, partial(_free_run_lock, state)])
+    else:
+        counts()
+    report["warnings"] = [*run.report["warnings"], *report.get("warnings", [])]

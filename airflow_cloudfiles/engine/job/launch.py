@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, Protocol, Self
@@ -30,7 +33,8 @@ from airflow_cloudfiles.engine.job.spark_command import (
     LocalSpark,
     SparkSubmit,
 )
-from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.job.spec import BESIDE, REPORT, SPEC, JobSpec
+from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.storage import (
     ObjectNotFoundError,
     ObjectStore,
@@ -111,7 +115,10 @@ class Run:
         process: _Driver,
         on_log: Callable[[str], None],
         state: ObjectStore,
+        folder: str,
     ) -> None:
+        self._folder = folder
+        self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._spec = spec
         self._state = state
         self._process = process
@@ -139,7 +146,8 @@ class Run:
                 self._tail.append(line.rstrip("\n"))
                 self._on_log(line.rstrip("\n"))
         code = self._process.returncode
-        report = self._report()
+        report = handoff.take(f"{self._folder}/{REPORT}") or self._report()
+        self._remove()
         if report is None:
             lost = None if self._killed else self._process.lost()
             if lost is not None:
@@ -203,8 +211,15 @@ def launch(
             lambda: store.delete(spec.report_key),
             lambda: store.put(spec.spec_key, spec.to_json().encode()),
         )
-    driver = _warm(spec, how, command, environment, on_log) or _supervised(command, environment)
-    return Run(spec, driver, on_log, store)
+    folder = tempfile.mkdtemp(prefix="airflow-cloudfiles-")
+    try:
+        handoff.put(f"{folder}/{SPEC}", json.loads(spec.to_json()))
+        environment[BESIDE] = folder
+        driver = _warm(spec, how, command, environment, on_log) or _supervised(command, environment)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return Run(spec, driver, on_log, store, folder)
 
 
 def _warm(

@@ -1,7 +1,7 @@
 """What is the query of a run, and how does the run wait for it?
 
-It goes from the source to the sink, and no row enters the JVM. The run says how far it is, and stops
-cleanly at a signal.
+It goes from the source to the sink, and no row enters the JVM. The run says how far it is, and
+stops cleanly at a signal.
 """
 
 from __future__ import annotations

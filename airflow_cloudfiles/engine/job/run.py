@@ -24,19 +24,23 @@ from airflow_cloudfiles.engine.job.ingest import ingest
 from airflow_cloudfiles.engine.job.replay import replay
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spark_command import LAUNCHED
-from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.job.spec import BESIDE, REPORT, JobSpec
 from airflow_cloudfiles.engine.job.table.ingest import ingest_table
 from airflow_cloudfiles.engine.job.warm.driver import WarmStart
 from airflow_cloudfiles.engine.job.warm.wire import WARM
+from airflow_cloudfiles.engine.locks.run_lock import end_releases
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.engine.promotion.promote import Promotion, promote
+from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.stream import definition
 from airflow_cloudfiles.engine.types import simple_ddl
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_cloudfiles.engine.inference.tasks import Workers
     from airflow_cloudfiles.engine.job.forked_python import ForkServer
 
@@ -80,9 +84,24 @@ def run(spec: JobSpec, python: ForkServer | None = None) -> dict[str, Any]:
             "ended": datetime.now(tz=UTC).isoformat(),
             "report_uri": store.child_uri(spec.report_key),
         }
-        with reaching_state(store):
-            store.put(spec.report_key, json.dumps(report, indent=1).encode())
+        try:
+            with reaching_state(store):
+                store.put(spec.report_key, json.dumps(report, indent=1).encode())
+        finally:
+            end_releases()
+        _hand_back(report)
     return report
+
+
+def _hand_back(report: Mapping[str, Any]) -> None:
+    """Give whoever started this driver the report, which the state has; else they read it there."""
+    folder = os.environ.get(BESIDE)
+    if folder is None:
+        return
+    try:
+        handoff.put(f"{folder}/{REPORT}", report)
+    except OSError as failure:
+        _log.info("The report was not handed back, and is read from the state: %s", failure)
 
 
 def _carry_out(

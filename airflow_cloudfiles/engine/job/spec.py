@@ -2,7 +2,9 @@
 
 A job specification travels from whoever asks (an operator, a test) to the Spark driver as JSON in
 the state (`_runs/<run id>.json`), so that it reaches a driver on another machine and never passes
-a command line. It holds no credentials.
+a command line. It holds no credentials. A driver on the same machine finds it, too, in a folder
+that only this user can enter, and leaves its report there when the state has it: neither then waits
+for the store.
 """
 
 from __future__ import annotations
@@ -19,6 +21,10 @@ from airflow_cloudfiles.engine.options.sink import OF_SINK, TableOptions
 from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.engine.storage.uri import refuse_iceberg
 
+BESIDE = "CLOUDFILES_RUN_FOLDER"
+"""Environment variable of a driver: the folder in which whoever started it hands it the
+specification, and gets the report."""
+SPEC, REPORT = "spec.json", "report.json"
 RUNS_PREFIX = "_runs"
 REPORTS_PREFIX = "_reports"
 SPEC_VERSION = 1

@@ -109,7 +109,7 @@ def _open_in(slot: Path, lock: FileLock, files: FileLog) -> Ledger:
     from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger  # noqa: PLC0415 - heavy
 
     database, directory = _open_build(slot)
-    latest = files.latest()
+    latest = files.known(at_least=-1 if database is None else database.caught_up)
     if database is not None:
         try:
             require_fit(database, files, latest=latest)

@@ -24,6 +24,7 @@ from airflow_cloudfiles.engine.files import START, Offset, printable_path
 from airflow_cloudfiles.engine.ledger import snapshots
 from airflow_cloudfiles.engine.state.position import position
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
+from airflow_cloudfiles.engine.storage.fetched_ahead import aside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,12 +78,15 @@ def mark_head(state: ObjectStore, files: FileLog) -> None:
         state: The checkpoint location.
         files: Its file log.
     """
-    try:
-        state.put(
-            HEAD, json.dumps({"version": 1, "entries": files.known_head().entry}).encode("ascii")
-        )
-    except OSError as failure:
-        _log.warning("The mark of the length of the file log could not be written: %s", failure)
+    content = json.dumps({"version": 1, "entries": files.known_head().entry}).encode("ascii")
+
+    def write() -> None:
+        try:
+            state.put(HEAD, content)
+        except OSError as failure:
+            _log.warning("The mark of the length of the file log could not be written: %s", failure)
+
+    aside(state, HEAD, write)
 
 
 def _known_ends(

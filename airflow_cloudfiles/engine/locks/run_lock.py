@@ -40,6 +40,7 @@ never sees two queries begin on one checkpoint."""
 
 _POLL_SECONDS = 0.1
 _POLL_LEASE_SECONDS = 1.0
+_releases: list[threading.Thread] = []
 _LEASE_PATIENCE = 1.5
 """How many times the length of a lease a run waits that may wait at all."""
 
@@ -79,12 +80,15 @@ class RunLock:
         """Whether this run has the lock; a lease can be lost."""
         return self._is_held and (self._lease is None or self._lease.is_held)
 
-    def acquire(self, timeout_seconds: float = 0.0) -> None:
+    def acquire(self, timeout_seconds: float = 0.0) -> bool:
         """Take the lock, waiting for the run that has it.
 
         Args:
             timeout_seconds: How long to wait. In an object store, who waits at all waits long
                 enough to see that a killed run is gone.
+
+        Returns:
+            Whether the first try got it; if not, another run has ended meanwhile.
 
         Raises:
             StateLockedError: Another run still has it; names it.
@@ -96,10 +100,13 @@ class RunLock:
             timeout_seconds = max(timeout_seconds, self._lease_seconds * _LEASE_PATIENCE)
             poll_seconds = min(_POLL_LEASE_SECONDS, self._lease_seconds / 10)
         deadline = time.monotonic() + timeout_seconds
+        tries = 1
         while not self._try_acquire():
+            tries += 1
             if time.monotonic() >= deadline:
                 raise self._locked()
             time.sleep(poll_seconds)
+        return tries == 1
 
     def release(self) -> None:
         """Free the lock; freeing it twice does nothing."""
@@ -113,6 +120,15 @@ class RunLock:
         else:
             with self._memory_guard:
                 self._held_in_memory.discard(self._name)
+
+    def release_aside(self) -> None:
+        """Begin to free the lock, and go on where that takes requests; `end_releases` waits."""
+        if self._lease is None:
+            self.release()
+            return
+        thread = threading.Thread(target=self.release, name="run-lock-release")
+        thread.start()
+        _releases.append(thread)
 
     def __enter__(self) -> Self:
         """Take the lock unless `acquire` did."""
@@ -154,6 +170,12 @@ class RunLock:
             f"Another run is working on the checkpoint location {printable_path(self._state.uri)}: "
             f"{holder}. Wait until it has ended, or stop it. The lock is then free."
         )
+
+
+def end_releases() -> None:
+    """Wait until the locks are free that this process has begun to free."""
+    while _releases:
+        _releases.pop().join()
 
 
 def _note() -> dict[str, Any]:

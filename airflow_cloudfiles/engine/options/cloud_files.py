@@ -225,6 +225,8 @@ class CloudFilesOptions(OptionGroup):
         "cloudFiles.internal.checkpointFolder", text, default=None
     )
     """Over Spark Connect: where on the server's disk Spark keeps its checkpoint of a job."""
+    opened: str | None = option("cloudFiles.internal.opened", text, default=None)
+    """The file in which the driver of a job hands over what it has read of the state."""
     query_id: str | None = option("cloudFiles.internal.queryId", text, default=None)
     """The id of the query with that checkpoint."""
 

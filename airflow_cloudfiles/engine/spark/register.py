@@ -264,7 +264,9 @@ def _load(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs
             self.option(option, value)
     self.option("cloudFiles.internal.parallelism", self._spark.sparkContext.defaultParallelism)
     self.option(CASE_SENSITIVE, self._spark.conf.get("spark.sql.caseSensitive", "false"))
-    if schema is None and (options.schema_location or options.checkpoint_location):
+    is_job = options.split_token is not None  # which has resolved the schema
+    location = options.schema_location or options.checkpoint_location
+    if schema is None and location is not None and not is_job:
         _resolve_first(self, given, options.path)
     self.option(STATE_HANDOFF, handoff.new_token())
     frame = _defined(original, self, call, options)

@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 
 AFTER_BATCH = "cloudFiles.internal.afterBatch"
 """Option of the source: the last committed batch, behind which a job begins; -1 for none."""
+OPENED = "cloudFiles.internal.opened"
+"""Option of the source: where the driver of a job hands over what it has read of the state."""
 LOCK_PATIENCE_SECONDS = 20.0
 """How long a query waits for the planning process of its predecessor to go away."""
 _log = logging.getLogger(__name__)
@@ -296,7 +298,8 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             locations = self._locations()
             if locations.mirror is not None:
                 self._mirror = CheckpointMirror(Path(locations.mirror))
-            with opened_at_once(locations.checkpoint, under_lock=False):
+            opened = handoff.take(self._options.opened) if self._options.opened else None
+            with opened_at_once(locations.checkpoint, opened):
                 self._resolved = self._bound(locations.checkpoint)
                 self._intake, self._lock = definition.open_intake(
                     self._options, locations, LOCK_PATIENCE_SECONDS

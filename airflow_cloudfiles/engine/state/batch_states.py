@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError
@@ -19,7 +20,7 @@ from airflow_cloudfiles.engine.files import Offset, printable_path
 from airflow_cloudfiles.engine.state import progress, spark_checkpoint
 from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
-from airflow_cloudfiles.engine.storage.fetched_ahead import all_at_once, is_near
+from airflow_cloudfiles.engine.storage.fetched_ahead import at_once, is_near
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class BatchStates:
         """Read what is known of a batch."""
         if plan.number not in self._known:
             numbers = range(plan.number, min(plan.number + self._step, self._planned))
-            found = all_at_once(self._state, self._batch, numbers)
+            found = at_once(self._state, [partial(self._batch, each) for each in numbers])
             self._known = {batch.plan.number: batch for batch in found}
         return self._known[plan.number]
 
@@ -177,7 +178,7 @@ class BatchStates:
         found = self._read.get(number)
         if found is None:
             numbers = range(number, min(number + self._step, self._planned))
-            plans = all_at_once(self._state, self._with_time, numbers)
+            plans = at_once(self._state, [partial(self._with_time, each) for each in numbers])
             self._read = dict(zip(numbers, plans, strict=True))
             found = plans[0]
         return found

@@ -133,6 +133,8 @@ class FileLog:
         won = self._log.append(number, header, body)
         if won:
             crash_point("after-file-log-append")
+        if won and self._log.written is not None:
+            self._remember(self._log.written)
         return won
 
     def read(self, number: int) -> FileBatch:
@@ -170,6 +172,15 @@ class FileLog:
     def latest(self) -> int:
         """Give the number of the newest entry; -1 when there is none."""
         return self._log.latest()
+
+    def known(self, at_least: int = -1) -> int:
+        """The newest entry that this object has met; asks if it has met none, or too few.
+
+        Args:
+            at_least: The newest entry that the caller has met.
+        """
+        found = self._log.known()
+        return found if found >= at_least else self.latest()
 
     def known_head(self) -> Offset:
         """Give the position behind what this object knows to be recorded; asks nobody."""

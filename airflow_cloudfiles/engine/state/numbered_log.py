@@ -87,6 +87,9 @@ class NumberedLog:
         format_version: The version written, and the newest that is understood.
         width: Numbers are padded with zeros to this width; 0 for plain numbers.
         has_all: Whether every entry from 0 to the newest must be there, which `latest` sees to.
+
+    Attributes:
+        written: The entry that this object appended last, if its store has said so at once.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class NumberedLog:
         self._width = width
         self._has_all = has_all
         self._known_latest = -1
+        self.written: LogEntry | None = None
 
     @_reaching
     def append(self, number: int, header: Mapping[str, Any], body: bytes = b"") -> bool:
@@ -124,13 +128,15 @@ class NumberedLog:
         """
         writing = uuid.uuid4().hex
         stamp = {"id": writing, "created": datetime.now(UTC).isoformat(timespec="microseconds")}
-        content = encode_entry({**stamp, **header}, body, format_version=self._format_version)
+        header = {**stamp, **header}
+        content = encode_entry(header, body, format_version=self._format_version)
         try:
             created = self._store.put_if_absent(self._key(number), content)
         except Exception:
             if not self._exists(number):
                 raise
             created = False
+        self.written = LogEntry(number, header, body) if created else None
         if not created:
             self._sync_names()
         won = created or self.read(number).id == writing
@@ -222,6 +228,10 @@ class NumberedLog:
     def known_latest(self) -> int:
         """The newest number that `latest` or `append` has met; -1 for none."""
         return self._known_latest
+
+    def known(self) -> int:
+        """The newest number that this object has met; asks only if it has met none."""
+        return self._known_latest if self._known_latest >= 0 else self.latest()
 
     @_reaching
     def numbers(self, after: int = -1) -> list[int]:

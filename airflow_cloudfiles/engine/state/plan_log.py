@@ -81,14 +81,18 @@ class PlanLog:
             CorruptedStateError: No planned batch begins or ends at `start`.
         """
         while True:
-            latest = self.latest()
+            # A number that others took meanwhile is refused, and then known.
+            latest = self.known()
             known = self._find(start, latest)
+            if known is None and start != (START if latest is None else latest.end):
+                latest = self.latest()
+                known = self._find(start, latest)
             if known is not None:
                 return known.end
             self._check_chain(start, latest)
             taken = _take(files, start, limit, up_to)
             if taken.files == 0:
-                self._check_head(start, files.head())
+                self._check_head(start, files)
                 return start
             crash_point("before-plan-append")
             number = 0 if latest is None else latest.number + 1
@@ -149,8 +153,8 @@ class PlanLog:
 
     def known(self) -> Plan | None:
         """Give the newest plan that this object has met; it asks only if it has met none."""
-        number = self._log.known_latest
-        return self.latest() if number < 0 else self._at(number)
+        number = self._log.known()
+        return None if number < 0 else self._at(number)
 
     def _at(self, number: int) -> Plan:
         """Read a plan; plans never change."""
@@ -183,8 +187,9 @@ class PlanLog:
         )
         raise CorruptedStateError(msg)
 
-    def _check_head(self, start: Offset, head: Offset) -> None:
+    def _check_head(self, start: Offset, files: FileLog) -> None:
         """Refuse to wait for files behind a file log that has lost its end."""
+        head = files.known_head() if start <= files.known_head() else files.head()
         if start <= head:
             return
         msg = (

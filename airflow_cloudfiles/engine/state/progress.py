@@ -11,9 +11,11 @@ import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from typing import Any
 
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore, open_store
+from airflow_cloudfiles.engine.storage.fetched_ahead import aside, at_once
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 
 PREFIX = "_source/batches"
@@ -75,7 +77,7 @@ def note(state: str, done: BatchDone) -> None:
 def notes(state: str, batch_ids: Iterable[int]) -> list[BatchDone]:
     """Read the notes of some batches; one that was never written is left out."""
     store = open_store(state)
-    found = (note_of(store, batch_id) for batch_id in batch_ids)
+    found = at_once(store, [partial(note_of, store, batch_id) for batch_id in batch_ids])
     return [done for done in found if done is not None]
 
 
@@ -104,9 +106,15 @@ def note_discovery(store: ObjectStore, found: Mapping[str, Any]) -> None:
         store: The state.
         found: `Discovered.to_json()`.
     """
-    try:
-        store.put(DISCOVERY, json.dumps({"at": time.time(), **found}, indent=1).encode())
-    except OSError as failure:
-        _log.warning(
-            "The progress of the discovery could not be written, which loses nothing: %s", failure
-        )
+    content = json.dumps({"at": time.time(), **found}, indent=1).encode()
+
+    def write() -> None:
+        try:
+            store.put(DISCOVERY, content)
+        except OSError as failure:
+            _log.warning(
+                "The progress of the discovery could not be written, which loses nothing: %s",
+                failure,
+            )
+
+    aside(store, DISCOVERY, write)

@@ -25,6 +25,8 @@ from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.spark_offsets import last_committed_batch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 PREFIX = "_source/sink"
@@ -260,18 +262,36 @@ def newest_of_a_job(state: ObjectStore) -> SinkRecord | None:
     After a plain query it is Spark's checkpoint that says how far the stream is, and it covers what
     jobs had committed before.
     """
-    names = (entry.path.removeprefix(f"{PREFIX}/").split("/") for entry in state.list(f"{PREFIX}/"))
-    numbers = [
-        (int(name[1]), int(name[0]))
-        for name in names
-        if len(name) == 2 and all(each.isascii() and each.isdigit() for each in name)  # noqa: PLR2004
-    ]
-    if not numbers:
+    newest = _newest(entry.path for entry in state.list(f"{PREFIX}/"))
+    if newest is None:
         return None
-    batch, epoch = max(numbers)
+    batch, epoch = newest
     log = NumberedLog(state, f"{PREFIX}/{epoch}", format_version=FORMAT_VERSION)
     record = _record(log, log.read(batch))
     return record if record.read_by == "sink" else None
+
+
+def newest_batch(state: ObjectStore) -> int:
+    """Give the number of the newest batch that has a record, in any epoch; -1 for none."""
+    newest = _newest(entry.path for entry in state.list(f"{PREFIX}/"))
+    return -1 if newest is None else newest[0]
+
+
+def newest_key(keys: Iterable[str]) -> str | None:
+    """Of the keys below `PREFIX`, that of the newest batch; `None` for none."""
+    newest = _newest(keys)
+    return None if newest is None else f"{PREFIX}/{newest[1]}/{newest[0]:020}"
+
+
+def _newest(keys: Iterable[str]) -> tuple[int, int] | None:
+    """The newest batch that has a record, and the epoch of that."""
+    names = (key.removeprefix(f"{PREFIX}/").split("/") for key in keys)
+    numbers = (
+        (int(name[1]), int(name[0]))
+        for name in names
+        if len(name) == 2 and all(each.isascii() and each.isdigit() for each in name)  # noqa: PLR2004
+    )
+    return max(numbers, default=None)
 
 
 def _record(log: NumberedLog, entry: LogEntry) -> SinkRecord:

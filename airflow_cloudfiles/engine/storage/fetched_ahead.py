@@ -4,30 +4,37 @@ What a run reads of its state when it opens it is known before: some objects, so
 newest object of each. So all of that is requested at once, and the code that opens the state, piece
 by piece, finds the answers here:
 
-- an object that is created once, as often as it is asked for, until this process writes it;
+- an object that is created once, as often as it is asked for, also one that this process creates;
 - an object that others may replace, and a listing, once. Who asks again wants to know what has
   changed.
 
 Numbered logs are listed once and then asked for their next number, and a number that another
 process took meanwhile is refused by put-if-absent, so an answer that is a moment old is harmless.
+That is why another process of the same run may be given these answers, too (`to_hand_over`).
+
+What is written and orders against nothing else is written aside: nobody waits for it before the
+end (`aside`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from airflow_cloudfiles.engine import storage
+from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.uri import normalize_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
 
-    from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.storage.base import ObjectStore
 
 _First = TypeVar("_First")
@@ -36,6 +43,8 @@ SMALL_BYTES = 65536
 """The newest object of a folder is fetched if it is smaller."""
 _AT_ONCE = 16
 """Requests in flight where there are many to make."""
+_ASIDE = 4
+"""How many objects are written aside at once."""
 
 
 class FetchedAhead:
@@ -50,6 +59,12 @@ class FetchedAhead:
         self._objects: dict[str, bytes | None] = {}
         self._folders: dict[str, list[FileEntry]] = {}
         self._once: set[str] = set()
+        self._etags: dict[str, str | None] = {}
+        self._names: dict[str, list[str]] = {}
+        self._marks: dict[str, bytes] = {}
+        self._pool: ThreadPoolExecutor | None = None
+        self._aside: dict[str, Future[None]] = {}
+        self._writing = threading.local()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # asked of an object that is just being made
@@ -60,26 +75,125 @@ class FetchedAhead:
         """Another process gets the store as it is."""
         return _itself, (self._store,)
 
-    def fetch(self, keys: Sequence[str], folders: Sequence[str], once: Sequence[str] = ()) -> None:
-        """Ask for objects and folders at once; what fails is asked for again when it is needed."""
+    def fetch(
+        self,
+        keys: Sequence[str] = (),
+        folders: Sequence[str] = (),
+        once: Sequence[str] = (),
+        *,
+        versions: Sequence[str] = (),
+    ) -> None:
+        """Ask for objects and folders at once; what fails is asked for again when it is needed.
+
+        Args:
+            keys: Objects that are created once.
+            folders: Prefixes to list.
+            once: Objects that others may replace.
+            versions: Objects of which the version is asked for, to be fetched by a later call
+                (`put_if_unchanged`).
+        """
         self._once |= set(once)
-        keys = (*keys, *once)
-        at_once = len(keys) + len(folders)
-        with ThreadPoolExecutor(at_once, thread_name_prefix="cloudfiles-state") as pool:
-            asked = [pool.submit(self._fetch, key) for key in keys]
-            asked += [pool.submit(self._list, folder) for folder in folders]
-            for each in asked:
+        calls = [partial(self._fetch, key) for key in (*keys, *once)]
+        calls += [partial(self._list, folder) for folder in folders]
+        calls += [partial(self._head, key) for key in versions]
+        if not calls:
+            return
+        with ThreadPoolExecutor(len(calls), thread_name_prefix="cloudfiles-state") as pool:
+            for each in [pool.submit(call) for call in calls]:
                 with contextlib.suppress(OSError):
                     each.result()
 
+    @contextlib.contextmanager
+    def meanwhile(self, fetch: Callable[[], None]) -> Iterator[None]:
+        """Fetch in another thread, which has ended at the end of the block."""
+        with ThreadPoolExecutor(1, thread_name_prefix="cloudfiles-state") as pool:
+            fetched = pool.submit(fetch)
+            yield
+            fetched.result()
+
+    def newest(self, folders: Sequence[str]) -> list[str]:
+        """Of each log that was listed, its newest entry, if it is small and not fetched yet."""
+        logs = [self._folders[each] for each in folders if self._folders.get(each)]
+        # Numbers are padded with zeros, or not at all.
+        last = [max(each, key=lambda entry: (len(entry.path), entry.path)) for each in logs]
+        return [e.path for e in last if e.size < SMALL_BYTES and e.path not in self._objects]
+
+    def names(self, folder: str) -> list[str]:
+        """The objects of a folder that was listed."""
+        return self._names.get(folder, [])
+
+    def cut_out(self, folder: str, parent: str) -> None:
+        """Give a part of a listing for the listing of that part."""
+        if parent in self._folders:
+            within = [each for each in self._folders[parent] if each.path.startswith(folder)]
+            self._folders[folder] = within
+
+    def seed(self, given: Mapping[str, Any]) -> None:
+        """Take what another process has fetched and written (`to_hand_over`)."""
+        found = {key: text.encode("latin-1") for key, text in given["objects"].items()}
+        marks = {key: text.encode("latin-1") for key, text in given["once"].items()}
+        self._objects |= {**found, **marks}
+        self._once |= set(marks)
+        for folder, names in given["folders"].items():
+            self._folders[folder] = [FileEntry(folder + name, 0, 0) for name in names]
+            self._names[folder] = [folder + name for name in names]
+
+    def to_hand_over(self, folders: Sequence[str]) -> dict[str, Any]:
+        """What another process of this run need not ask for again, as JSON.
+
+        Args:
+            folders: Of numbered logs, which grow at their end and nowhere else.
+        """
+        texts = {
+            key: content.decode("latin-1")
+            for key, content in dict(self._objects).items()
+            if content is not None and key not in self._once
+        }
+        return {
+            "objects": texts,
+            "once": {key: text.decode("latin-1") for key, text in dict(self._marks).items()},
+            "folders": {
+                folder: [name.removeprefix(folder) for name in self._names[folder]]
+                for folder in folders
+                if folder in self._names
+            },
+        }
+
     def forget(self) -> None:
-        """Answer nothing any more."""
-        self._objects.clear()
+        """Answer nothing any more but objects that are there, which are created once."""
+        self._objects = {
+            key: content
+            for key, content in dict(self._objects).items()
+            if content is not None and key not in self._once
+        }
         self._folders.clear()
+
+    def put_aside(self, key: str, write: Callable[[], None]) -> None:
+        """Begin to write an object, and go on; whoever asks for the object waits for that.
+
+        Args:
+            key: Of the object.
+            write: Writes it with this store, and deals with what may fail.
+        """
+        self._wait_for(key)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_ASIDE, thread_name_prefix="cloudfiles-aside")
+        self._aside[key] = self._pool.submit(self._write_aside, key, write)
+
+    def end_aside(self) -> None:
+        """Wait for what is being written aside."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()
+        written, self._aside = list(self._aside.values()), {}
+        for each in written:
+            each.result()
 
     def get(self, key: str) -> bytes:
         """Read an object, or what was fetched of it."""
+        self._wait_for(key)
         if key not in self._objects:
+            self._etags.pop(key, None)  # what is read now may be newer
             return self._store.get(key)
         found = self._objects.pop(key) if key in self._once else self._objects[key]
         if found is None:
@@ -105,15 +219,37 @@ class FetchedAhead:
         """Write an object, and forget what was fetched of it."""
         self._changed(key)
         self._store.put(key, content)
+        if key in self._once:
+            self._marks[key] = content
 
     def put_if_absent(self, key: str, content: bytes) -> bool:
-        """Create an object, and forget that there was none."""
+        """Create an object; in a folder that was listed, it is known then."""
         self._changed(key)
-        return self._store.put_if_absent(key, content)
+        is_mine = self._store.put_if_absent(key, content)
+        for folder, names in list(self._names.items()):
+            if is_mine and key.startswith(folder):
+                names.append(key)
+                if len(content) < SMALL_BYTES:
+                    self._objects[key] = content
+        return is_mine
 
     def put_if_match(self, key: str, content: bytes, etag: str) -> bool:
         """Replace an object, and forget what was fetched of it."""
         self._changed(key)
+        return self._store.put_if_match(key, content, etag)
+
+    def put_if_unchanged(self, key: str, content: bytes) -> bool:
+        """Replace an object, if it is still as it was fetched.
+
+        Returns:
+            Whether it was replaced. If not, it has changed, or its version was not asked for.
+        """
+        if key not in self._etags:
+            return False
+        etag = self._etags[key]
+        self._changed(key)
+        if etag is None:
+            return self._store.put_if_absent(key, content)
         return self._store.put_if_match(key, content, etag)
 
     def delete(self, key: str) -> None:
@@ -122,23 +258,41 @@ class FetchedAhead:
         self._store.delete(key)
 
     def _changed(self, key: str) -> None:
+        self._wait_for(key)
         self._objects.pop(key, None)
-        for folder in [each for each in self._folders if key.startswith(each)]:
-            del self._folders[folder]
+        self._etags.pop(key, None)
+        self._marks.pop(key, None)
+        for folder in list(self._folders):  # other threads may take some meanwhile
+            if key.startswith(folder):
+                self._folders.pop(folder, None)
+
+    def _write_aside(self, key: str, write: Callable[[], None]) -> None:
+        self._writing.key = key
+        write()
+
+    def _wait_for(self, key: str) -> None:
+        """Wait until an object is written that is being written by another thread."""
+        pending = self._aside.get(key)
+        if pending is not None and getattr(self._writing, "key", None) != key:
+            pending.result()
 
     def _fetch(self, key: str) -> None:
         try:
-            self._objects[key] = self._store.get(key)
+            self._objects[key] = found = self._store.get(key)
         except ObjectNotFoundError:
             self._objects[key] = None
+            return
+        if key in self._once:
+            self._marks[key] = found
+
+    def _head(self, key: str) -> None:
+        """Ask for a version before the content: a content that is newer is then not replaced."""
+        found = self._store.head(key)
+        self._etags[key] = None if found is None else found.etag
 
     def _list(self, folder: str) -> None:
-        """List a folder; its last object is the newest of a log, which is wanted next."""
-        found = list(self._store.list(folder))
-        newest = found[-1] if found else None
-        if newest is not None and newest.size < SMALL_BYTES and newest.path not in self._objects:
-            self._fetch(newest.path)
-        self._folders[folder] = found
+        self._folders[folder] = found = list(self._store.list(folder))
+        self._names[folder] = [entry.path for entry in found]
 
 
 def side_by_side(
@@ -157,14 +311,58 @@ def is_near(store: ObjectStore) -> bool:
     return isinstance(store, LocalStore | MemoryStore)
 
 
-def all_at_once(
-    store: ObjectStore, call: Callable[[_First], _Second], given: Sequence[_First]
-) -> list[_Second]:
-    """Make the same call for several values, at once where the store is far away."""
-    if is_near(store) or len(given) < 2:  # noqa: PLR2004 - one after the other
-        return [call(each) for each in given]
-    with ThreadPoolExecutor(min(len(given), _AT_ONCE), "cloudfiles-state") as pool:
-        return list(pool.map(call, given))
+def at_once(store: ObjectStore, calls: Sequence[Callable[[], _First]]) -> list[_First]:
+    """Make calls at once, a few at a time, where the store is far away."""
+    if is_near(store) or len(calls) < 2:  # noqa: PLR2004
+        return [call() for call in calls]
+    with ThreadPoolExecutor(
+        min(_AT_ONCE, len(calls)), thread_name_prefix="cloudfiles-state"
+    ) as pool:
+        return [each.result() for each in [pool.submit(call) for call in calls]]
+
+
+def aside(store: ObjectStore, key: str, write: Callable[[], None]) -> None:
+    """Write an object; where the store is far away, without waiting for it.
+
+    For what orders against nothing but itself and the end of the run.
+
+    Args:
+        store: The store.
+        key: Of the object.
+        write: Writes it, and deals with what may fail.
+    """
+    if isinstance(store, FetchedAhead):
+        store.put_aside(key, write)
+    else:
+        write()
+
+
+def far(uri: str) -> FetchedAhead | None:
+    """A store of its own that fetches ahead; `None` where nothing is far away."""
+    store = storage.open_store(normalize_uri(uri))
+    if isinstance(store, LocalStore | MemoryStore | FetchedAhead):
+        return None
+    return FetchedAhead(store)
+
+
+@contextlib.contextmanager
+def given_to_all(ahead: FetchedAhead) -> Iterator[Callable[[], None]]:
+    """Let `open_store` give a store that fetched ahead, for a block.
+
+    Yields:
+        What ends it before the end of the block: nothing old is given any more.
+    """
+    storage.FETCHED[ahead.uri] = cast("ObjectStore", ahead)
+
+    def end() -> None:
+        ahead.forget()
+        storage.FETCHED.pop(ahead.uri, None)
+
+    try:
+        yield end
+    finally:
+        end()
+        ahead.end_aside()
 
 
 def _itself(store: ObjectStore) -> ObjectStore:
@@ -172,34 +370,17 @@ def _itself(store: ObjectStore) -> ObjectStore:
 
 
 @contextlib.contextmanager
-def fetched_ahead(
-    uri: str, *, keys: Sequence[str], folders: Sequence[str], once: Sequence[str] = ()
-) -> Iterator[Callable[[], None]]:
-    """Fetch parts of a location that is in an object store; `open_store` gives them meanwhile.
+def fetched_ahead(uri: str, *, keys: Sequence[str]) -> Iterator[None]:
+    """Fetch objects that are created once, where they are far away; `open_store` gives them.
 
     Args:
         uri: The location, as this process opens it.
-        keys: Objects that nobody else changes meanwhile.
-        once: Objects that somebody else may change.
-        folders: Prefixes to list; of each, the last object is fetched too.
-
-    Yields:
-        What ends it before the end of the block.
+        keys: The objects.
     """
-    canonical = normalize_uri(uri)
-    store = storage.open_store(canonical)
-    if isinstance(store, LocalStore | MemoryStore | FetchedAhead):
-        yield lambda: None
+    ahead = far(uri)
+    if ahead is None:
+        yield
         return
-    ahead = FetchedAhead(store)
-    ahead.fetch(keys, folders, once)
-    storage.FETCHED[canonical] = ahead
-
-    def end() -> None:
-        ahead.forget()
-        storage.FETCHED.pop(canonical, None)
-
-    try:
-        yield end
-    finally:
-        end()
+    ahead.fetch(keys)
+    with given_to_all(ahead):
+        yield

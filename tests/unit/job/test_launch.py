@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,12 @@ from airflow_cloudfiles.engine.errors import (
     UnknownFieldException,
     to_record,
 )
+from airflow_cloudfiles.engine.job import run as job_run
+from airflow_cloudfiles.engine.job.__main__ import main
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalSpark, SparkSubmit, launch
+from airflow_cloudfiles.engine.job.spec import BESIDE, SPEC
 from airflow_cloudfiles.engine.spark.preload import FORKABLE
+from airflow_cloudfiles.engine.storage.local import LocalStore
 
 
 def test_a_job_specification_survives_its_file() -> None:
@@ -103,6 +108,47 @@ def test_the_error_of_a_report_is_raised_as_itself(tmp_path: Path) -> None:
         launch(_spec(tmp_path), _Script(text), on_log=print).wait()
     assert caught.value.fields == {"a": 1}
     assert caught.value.is_retryable
+
+
+def test_specification_and_report_of_a_driver_here_need_not_be_read_from_the_state(
+    tmp_path: Path,
+) -> None:
+    text = (
+        "import json, os, pathlib\n"
+        "folder = pathlib.Path(os.environ['CLOUDFILES_RUN_FOLDER'])\n"
+        "spec = json.loads((folder / 'spec.json').read_text())\n"
+        "report = {'outcome': 'succeeded', 'run_id': spec['run_id']}\n"
+        "(folder / 'report.json').write_text(json.dumps(report))\n"
+        "print(oct(folder.stat().st_mode & 0o777), folder)\n"
+    )
+    lines: list[str] = []
+    run = launch(_spec(tmp_path), _Script(text), on_log=lines.append)
+    assert run.wait() == {"outcome": "succeeded", "run_id": "r"}
+    assert (tmp_path / "state" / "_runs" / "r.json").exists(), "for others"
+    mode, folder = lines[0].split()
+    assert mode == "0o700"
+    assert not Path(folder).exists()
+
+
+def test_a_driver_takes_its_specification_from_whoever_started_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the state has another one; a driver on another machine would take that."""
+    spec = _spec(tmp_path)
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "beside" / SPEC).write_text(replace(spec, format="csv").to_json())
+    LocalStore((tmp_path / "state").as_uri()).put(spec.spec_key, spec.to_json().encode())
+    seen: list[JobSpec] = []
+
+    def run(spec: JobSpec, _: object) -> dict[str, str]:
+        seen.append(spec)
+        return {"outcome": "succeeded"}
+
+    monkeypatch.setattr(job_run, "run", run)
+    arguments = ["job", spec.checkpoint_location, spec.run_id]
+    monkeypatch.setenv(BESIDE, str(tmp_path / "beside"))
+    assert main(arguments) == main(arguments) == 0
+    assert [each.format for each in seen] == ["csv", "json"], "it is there once"
 
 
 def test_a_checkpoint_location_that_cannot_be_written_is_named(tmp_path: Path) -> None:

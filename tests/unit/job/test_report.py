@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from airflow_cloudfiles.engine.files import Offset
-from airflow_cloudfiles.engine.job.counts import summary
+from airflow_cloudfiles.engine.job.counts import add_counts, summary
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.state import progress
-from airflow_cloudfiles.engine.state.position import Position
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.written_state import WrittenState
@@ -49,7 +48,7 @@ def test_what_was_left_out_is_in_the_warnings(
         SinkLog(open_store(spec.checkpoint_location)).add(
             SinkRecord(batch=batch, end=Offset(batch + 1, 0))
         )
-    report = summary(spec, range(2))
+    report = summary(spec, progress.notes(spec.checkpoint_location, range(2)))
     assert (report["files"], report["rows"], report["batches"]) == (6, 10, 2)
     missing, corrupt, changed, last = report["warnings"]
     assert missing == "2 files were gone and were skipped."
@@ -71,13 +70,12 @@ def test_what_a_run_leaves_is_in_its_report_in_auto_loaders_words(tmp_path: Path
         run_id="run",
     )
     waiting = {"notifications": {"approximate_size_after": 4}}
-    found = job._Found(1, has_work=True, is_one_batch=False, discovered=waiting)
     shown = []
     for _ in range(2):
         written.plan(2)
         written.commit()
         report: dict[str, Any] = {"warnings": []}
-        job._add_counts(report, spec, Position(), found)
+        add_counts(report, spec, -1, 1, waiting)
         shown.append(report["metrics"])
     assert shown == [
         {

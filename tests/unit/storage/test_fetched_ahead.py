@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import threading
 import uuid
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import (
     SMALL_BYTES,
     FetchedAhead,
+    aside,
+    at_once,
     fetched_ahead,
     side_by_side,
 )
@@ -33,7 +37,7 @@ def store() -> MemoryStore:
 def ahead(store: MemoryStore) -> FetchedAhead:
     found = FetchedAhead(store)
     found.fetch(["log/0", "none"], ["log/", "empty/"], ["hint"])
-    store.requests.clear()
+    found.fetch(found.newest(["log/", "empty/"]))
     return found
 
 
@@ -80,16 +84,117 @@ def test_a_large_entry_is_not_fetched(store: MemoryStore) -> None:
     store.put("log/9", bytes(SMALL_BYTES))
     ahead = FetchedAhead(store)
     ahead.fetch([], ["log/"])
-    before = store.requests["get"]
-    assert len(ahead.get("log/9")) == SMALL_BYTES
-    assert store.requests["get"] == before + 1
+    assert ahead.newest(["log/"]) == []
+
+
+def test_numbers_without_zeros_are_numbers(store: MemoryStore) -> None:
+    store.put("log/10", b"")
+    ahead = FetchedAhead(store)
+    ahead.fetch([], ["log/"])
+    assert ahead.newest(["log/"]) == ["log/10"]
+
+
+def test_what_this_process_creates_in_a_log_is_known(
+    store: MemoryStore, ahead: FetchedAhead
+) -> None:
+    assert ahead.put_if_absent("log/3", b"mine")
+    assert not ahead.put_if_absent("log/0", b"mine")
+    before = store.requests
+    assert ahead.get("log/3") == b"mine"
+    assert store.requests == before
+    assert ahead.get("log/0") == b"entry 0"
+    assert [entry.path for entry in ahead.list("log/")][-1] == "log/3"
+
+
+def test_what_is_no_entry_of_a_log_is_asked_for(store: MemoryStore, ahead: FetchedAhead) -> None:
+    """A lock is created, too, and others may take it over."""
+    assert ahead.put_if_absent("lock", b"mine")
+    store.put("lock", b"theirs")
+    assert ahead.get("lock") == b"theirs"
+
+
+def test_another_process_of_the_run_asks_for_nothing_that_is_known(
+    store: MemoryStore, ahead: FetchedAhead
+) -> None:
+    ahead.put_if_absent("log/3", b"mine \xff")
+    ahead.put("hint", b"new")
+    given = json.loads(json.dumps(ahead.to_hand_over(["log/", "empty/", "not listed/"])))
+    other = FetchedAhead(store)
+    other.seed(given)
+    before = store.requests
+    assert [entry.path for entry in other.list("log/")] == [f"log/{each}" for each in range(4)]
+    assert list(other.list("empty/")) == []
+    assert (other.get("log/0"), other.get("log/3")) == (b"entry 0", b"mine \xff")
+    assert other.get("hint") == b"new"
+    assert store.requests == before
+    store.put("none", b"now")
+    assert other.get("none") == b"now", "that something was not there is not handed over"
+    store.put("hint", b"newer")
+    assert other.get("hint") == b"newer"
+
+
+def test_nothing_old_is_given_when_it_is_over(store: MemoryStore, ahead: FetchedAhead) -> None:
+    ahead.forget()
+    store.put("none", b"now")
+    store.put("hint", b"new")
+    store.put("log/3", b"theirs")
+    assert (ahead.get("none"), ahead.get("hint")) == (b"now", b"new")
+    assert len(list(ahead.list("log/"))) == 4
+    before = store.requests
+    assert ahead.get("log/0") == b"entry 0", "which is created once"
+    assert store.requests == before
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_object_is_replaced_as_long_as_nobody_else_has(
+    store: MemoryStore, *, is_there: bool
+) -> None:
+    if not is_there:
+        store.delete("hint")
+    one, two = FetchedAhead(store), FetchedAhead(store)
+    for each in (one, two):
+        assert not each.put_if_unchanged("hint", b"unknown")
+        each.fetch(versions=["hint"])
+        each.fetch(once=["hint"])
+    assert one.put_if_unchanged("hint", b"one")
+    assert not two.put_if_unchanged("hint", b"two")
+    assert not one.put_if_unchanged("hint", b"again"), "its version is not known any more"
+    assert store.get("hint") == b"one"
+
+
+def test_what_was_asked_for_again_is_not_taken_for_what_was_fetched(
+    store: MemoryStore, ahead: FetchedAhead
+) -> None:
+    ahead.fetch(versions=["hint"])
+    assert [ahead.get("hint") for _ in range(2)] == [b"old", b"old"]
+    assert not ahead.put_if_unchanged("hint", b"mine")
+
+
+def test_what_is_written_aside_is_there_for_whoever_asks(
+    store: MemoryStore, ahead: FetchedAhead
+) -> None:
+    may_write = threading.Event()
+
+    def write() -> None:
+        assert may_write.wait(60)
+        ahead.put("hint", b"new")
+
+    aside(ahead, "hint", write)
+    assert store.get("hint") == b"old", "nobody waits for it"
+    may_write.set()
+    assert ahead.get("hint") == b"new"
+    aside(ahead, "hint", lambda: ahead.put("hint", b"newer"))
+    ahead.end_aside()
+    assert store.get("hint") == b"newer"
+    aside(store, "hint", lambda: store.put("hint", b"newest"))
+    assert store.get("hint") == b"newest", "where nothing is far away, at once"
 
 
 def test_a_local_state_is_read_as_it_is(store: MemoryStore) -> None:
-    with fetched_ahead(store.uri, keys=["log/0"], folders=["log/"]) as end:
+    with fetched_ahead(store.uri, keys=["log/0"]):
         assert not storage.FETCHED
-        end()
 
 
 def test_calls_side_by_side_give_both_results(ahead: FetchedAhead) -> None:
     assert side_by_side(ahead, lambda: 1, lambda: "two") == (1, "two")
+    assert at_once(ahead, [lambda: 1, lambda: 2]) == [1, 2]

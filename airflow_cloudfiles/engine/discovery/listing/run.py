@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.discovery.listing.choice import (
@@ -23,12 +24,14 @@ from airflow_cloudfiles.engine.discovery.listing.choice import (
 from airflow_cloudfiles.engine.discovery.listing.edges import KeyRange
 from airflow_cloudfiles.engine.discovery.listing.growth import TrackRecord
 from airflow_cloudfiles.engine.discovery.listing.state import (
+    KEY,
     ListingState,
     Unfinished,
     save_state,
 )
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.storage.base import UnorderedListingError
+from airflow_cloudfiles.engine.storage.fetched_ahead import aside
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.listing.growth import IncrementalPlan
@@ -281,4 +284,5 @@ class ListingRun:
                 unfinished=None,
             )
         is_incremental = self._choice.kind == "incremental"
-        save_state(self._state, now, over=self._doubt or remembered if is_incremental else None)
+        over = self._doubt or remembered if is_incremental else None
+        aside(self._state, KEY, partial(save_state, self._state, now, over=over))

@@ -21,6 +21,7 @@ from airflow_cloudfiles.engine.discovery.listing.growth import TrackRecord
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
+from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 
 if TYPE_CHECKING:
@@ -147,12 +148,13 @@ def save_state(
         over: What was; where another full listing was remembered since, that stays.
     """
     try:
+        if isinstance(state, FetchedAhead) and state.put_if_unchanged(KEY, _encode(remembered)):
+            return  # nobody has written it since this listing began
         stored = load_state(state)
         if over and (stored.filter, stored.full_started) != (over.filter, over.full_started):
             return
         notified = max(remembered.notified, stored.notified)
-        value = {"version": _VERSION, **asdict(replace(remembered, notified=notified))}
-        state.put(KEY, json.dumps(value, indent=1).encode("ascii"))
+        state.put(KEY, _encode(replace(remembered, notified=notified)))
     except (OSError, StateError) as failure:
         name = printable_path(state.child_uri(KEY))
         _log.warning(
@@ -222,8 +224,13 @@ def remember_notifications(
         save_state(state, replace(remembered, notified=now, queue=queue))
 
 
+def _encode(remembered: ListingState) -> bytes:
+    """Write what `_decode` reads."""
+    return json.dumps({"version": _VERSION, **asdict(remembered)}, indent=1).encode("ascii")
+
+
 def _decode(value: Any) -> ListingState:
-    """Read what `save_state` wrote."""
+    """Read what `_encode` wrote."""
     fields = dict(value)
     if fields.pop("version") != _VERSION:
         msg = "it is of another version"

@@ -195,7 +195,7 @@ def _conclude(
     if run.query_started:
         since = datetime.now(tz=UTC) - datetime.fromisoformat(run.query_started)
         durations["query_seconds"] = round(max(0.0, since.total_seconds()), 3)
-    add_counts(report, spec, run.before, run.discovered)
+    add_counts(report, spec, run.before, run.last_entry, run.discovered)
     report["warnings"] = [*noticed, *report.get("warnings", [])]
     left_runs.delete_run(open_store(spec.checkpoint_location), spec.run_id)
     if run.query is not None:

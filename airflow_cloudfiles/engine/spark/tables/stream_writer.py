@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -37,7 +38,7 @@ from airflow_cloudfiles.engine.state.plan_log import PREFIX as PLANS
 from airflow_cloudfiles.engine.state.sink_log import DECISIONS, RowsFrom, SinkLog
 from airflow_cloudfiles.engine.state.sink_log import PREFIX as RECORDS
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.storage.fetched_ahead import fetched_ahead
+from airflow_cloudfiles.engine.storage.fetched_ahead import at_once, fetched_ahead
 from airflow_cloudfiles.engine.types import to_arrow
 
 STATE = "cloudFiles.internal.state"
@@ -147,7 +148,21 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             return
         batch = self._first_batch + batchId
         with self._read_ahead(batch):
-            committed = self._commit(written, batch)
+            done = self._commit(written, batch)
+        more = self._care_for()
+        if more and self._is_of_job and self._state:
+            progress.note(self._state, replace(done, counts={**done.counts, **more}))
+
+    def _commit(self, written: Sequence[TaskWritten], batch: int) -> progress.BatchDone:
+        """Commit what the tasks have written, record it in the state, and note what it was."""
+        app_id = self._application()
+        log = None if self._state is None else SinkLog(open_store(self._state))
+        plan, end = self._plan(batch)
+        committed = self._make_visible(
+            BatchId(app_id, batch, plan),
+            written,
+            None if log is None else sink_state.expected(log, batch),
+        )
         done = progress.BatchDone(
             batch_id=batch,
             table_version=committed.version,
@@ -157,28 +172,14 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             run_id=self._run_id,
         )
         _log.info("%s", done.line())
-        if self._is_of_job and self._state:
-            progress.note(self._state, done)
-        more = self._care_for()
-        if more and self._is_of_job and self._state:
-            progress.note(self._state, replace(done, counts={**done.counts, **more}))
-
-    def _commit(self, written: Sequence[TaskWritten], batch: int) -> Committed:
-        """Commit what the tasks have written, and record it in the state."""
-        app_id = self._application()
-        log = None if self._state is None else SinkLog(open_store(self._state))
-        plan, end = self._plan(batch)
-        committed = self._make_visible(
-            BatchId(app_id, batch, plan),
-            written,
-            None if log is None else sink_state.expected(log, batch),
-        )
-        if log is not None:
+        if log is not None and self._state is not None:
             read_by: RowsFrom = "sink" if self._reads_splits else "query"
-            sink_state.note(
-                log, self._target, batch, committed, plan=plan, read_by=read_by, end=end
-            )
-        return committed
+            note = partial(sink_state.note, plan=plan, read_by=read_by, end=end)
+            record = partial(note, log, self._target, batch, committed)
+            # Nothing is decided by the counts, so they need not wait for the record.
+            counts = partial(progress.note, self._state, done)
+            at_once(log.state, [record, counts] if self._is_of_job else [record])
+        return done
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
         """Remove the data files of a batch of which a task failed; a killed task's stay.
@@ -206,7 +207,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             return nullcontext()
         numbered = {PLANS: [batch], DECISIONS: [0], f"{RECORDS}/0": [batch, max(0, batch - 1)]}
         keys = {f"{log}/{number:020}" for log, numbers in numbered.items() for number in numbers}
-        return fetched_ahead(self._state, keys=(METADATA, *sorted(keys)), folders=())
+        return fetched_ahead(self._state, keys=(METADATA, *sorted(keys)))
 
     def _plan(self, batch: int) -> tuple[str | None, Offset | None]:
         """Which plan the batch is: its id tells it from one of another life of the state.
