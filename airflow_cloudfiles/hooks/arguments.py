@@ -7,6 +7,7 @@ checked when the DAG is parsed; what is templated is checked when it has been re
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
@@ -132,6 +133,11 @@ class StreamArguments:
 
     def _parsed(self) -> CloudFilesOptions:
         return _parse({"cloudFiles.format": self.format, **self.engine_options()}, self.source)
+
+
+def as_text(location: str | os.PathLike[str]) -> str:
+    """A location as templates and the state take it; what is no path is left as it is."""
+    return os.fspath(location) if isinstance(location, os.PathLike) else location
 
 
 def check_at_parse(

@@ -8,11 +8,12 @@ Airflow's arguments, such as `retries`, are read there too, for a mapped task (A
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import BaseOperator
 
-from airflow_cloudfiles.hooks.arguments import StreamArguments, check_at_parse
+from airflow_cloudfiles.hooks.arguments import StreamArguments, as_text, check_at_parse
 from airflow_cloudfiles.hooks.task import DEFAULT_RETRIES
 
 if TYPE_CHECKING:
@@ -53,11 +54,11 @@ class StreamTask(BaseOperator):
     def __init__(  # noqa: PLR0913 - a task's arguments are its interface
         self,
         *,
-        source: str,
+        source: str | os.PathLike[str],
         format: str,  # noqa: A002 - Spark's word
-        checkpoint_location: str,
-        schema_location: str | None = None,
-        target: str | None = None,
+        checkpoint_location: str | os.PathLike[str],
+        schema_location: str | os.PathLike[str] | None = None,
+        target: str | os.PathLike[str] | None = None,
         options: Mapping[str, object] | None = None,
         conn_id: str | None = None,
         retries: int = DEFAULT_RETRIES,
@@ -67,11 +68,11 @@ class StreamTask(BaseOperator):
             source=source, format=format, options=options, reads_tables=self.reads_tables
         )
         super().__init__(retries=retries, **kwargs)
-        self.source = source
+        self.source = as_text(source)
         self.format = format
-        self.checkpoint_location = checkpoint_location
-        self.schema_location = schema_location
-        self.target = target
+        self.checkpoint_location = as_text(checkpoint_location)
+        self.schema_location = None if schema_location is None else as_text(schema_location)
+        self.target = None if target is None else as_text(target)
         self.options = options
         self.conn_id = conn_id
 

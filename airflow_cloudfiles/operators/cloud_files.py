@@ -16,6 +16,7 @@ from airflow_cloudfiles.operators.spark_job import CloudFilesSparkJobOperator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from os import PathLike
 
     from airflow.providers.common.compat.sdk import Context
 
@@ -134,7 +135,7 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
     def __init__(  # noqa: PLR0913 - a task's arguments are its interface
         self,
         *,
-        target: str,
+        target: str | PathLike[str],
         batch: object = None,
         write: Literal["append", "merge"] = "append",
         keys: Sequence[str] = (),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_cloudfiles.hooks.job_log import JobLog
 from airflow_cloudfiles.hooks.stream_task import StreamTask
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ class JobTask(StreamTask):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._run: Run | None = None
+        self._job_log: JobLog | None = None
 
     def follow(self, run: Run) -> dict[str, Any]:
         """Wait for a job that was started with `log_line`.
@@ -39,5 +41,7 @@ class JobTask(StreamTask):
             self._run.kill()
 
     def log_line(self, line: str) -> None:
-        """Write a line of the job's log into the task's."""
-        self.log.info("%s", line)
+        """Write a line of the job's log into the task's, at its level."""
+        if self._job_log is None:
+            self._job_log = JobLog(self.log)
+        self._job_log.write(line)

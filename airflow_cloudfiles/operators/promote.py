@@ -10,6 +10,7 @@ from airflow_cloudfiles.operators.job import JobTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from os import PathLike
 
     from airflow.providers.common.compat.sdk import Context
 
@@ -41,7 +42,11 @@ class CloudFilesPromoteOperator(JobTask):
     ui_color = "#e3e0f2"
 
     def __init__(
-        self, *, target: str, fields: Mapping[str, str | None] | Sequence[str], **kwargs: Any
+        self,
+        *,
+        target: str | PathLike[str],
+        fields: Mapping[str, str | None] | Sequence[str],
+        **kwargs: Any,
     ) -> None:
         super().__init__(target=target, **kwargs)
         self.fields = fields

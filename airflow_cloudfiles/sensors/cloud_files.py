@@ -23,7 +23,12 @@ from airflow_cloudfiles.hooks.task import task_errors
 from airflow_cloudfiles.triggers.cloud_files import CloudFilesTrigger
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow.providers.common.compat.sdk import Context
+
+_GRACE_SECONDS = 300.0
+"""How long the last check of a trigger may take."""
 
 
 class CloudFilesSensor(StreamTask, BaseSensorOperator):
@@ -84,16 +89,18 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
     def execute_complete(
         self,
         context: Context,
-        event: object = None,  # noqa: ARG002 - the worker discovers what is there
+        event: Mapping[str, object] | None = None,
         deadline: float | None = None,
     ) -> Any:
         """Poke again after the event; keep waiting if another run was faster.
 
         Args:
             context: Airflow's.
-            event: The trigger's, not used.
+            event: The trigger's. What there is to ingest, the worker discovers itself.
             deadline: When the sensor times out, in seconds since 1970. `dag.test()` loses it.
         """
+        if deadline is None and event is not None and event.get("is_over"):
+            deadline = time.time()
         return self._batch_or_defer(context, deadline or time.time() + self.timeout)
 
     def _batch_or_defer(self, context: Context, deadline: float) -> Any:
@@ -117,10 +124,12 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
                 **self.stream_arguments().as_keywords(),
                 conn_id=self.conn_id,
                 poke_interval=self.poke_interval,
+                ends_at=deadline,
             ),
             method_name="execute_complete",
             kwargs={"deadline": deadline},
-            timeout=timedelta(seconds=left),
+            # Airflow's own timeout is for a trigger that hangs: the task's log calls it an error.
+            timeout=timedelta(seconds=left + _GRACE_SECONDS),
         )
 
     def _poke_judged(self, context: Context) -> PokeReturnValue:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -43,17 +44,25 @@ class CloudFilesTrigger(BaseEventTrigger):
     Args:
         conn_id: Connection that says how the cloud is reached, or where relative locations begin.
         poke_interval: Seconds between two checks, and before the first one.
+        ends_at: When a deferred task is resumed though nothing arrived, in seconds since 1970: were
+            it Airflow that ends the trigger, a quiet time would be an error in the task's log.
         stream: The fields of `StreamArguments`. Options are stored in Airflow's database:
             credentials are refused.
     """
 
     def __init__(
-        self, *, conn_id: str | None = None, poke_interval: float = 60.0, **stream: Any
+        self,
+        *,
+        conn_id: str | None = None,
+        poke_interval: float = 60.0,
+        ends_at: float | None = None,
+        **stream: Any,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's
         self.stream = StreamArguments(**{**stream, "options": dict(stream.get("options") or {})})
         self.conn_id = conn_id
         self.poke_interval = poke_interval
+        self.ends_at = ends_at
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Describe how the triggerer makes this trigger again.
@@ -70,6 +79,7 @@ class CloudFilesTrigger(BaseEventTrigger):
                 **stream.as_keywords(),
                 "conn_id": self.conn_id,
                 "poke_interval": self.poke_interval,
+                **({} if self.ends_at is None else {"ends_at": self.ends_at}),
             },
         )
 
@@ -84,9 +94,10 @@ class CloudFilesTrigger(BaseEventTrigger):
             async for event in self._events(_checks(self.stream, self.conn_id, self.poke_interval)):
                 yield event
         else:
-            async for seen in _checks(self.stream, self.conn_id, self.poke_interval):
-                if seen is None or seen:
-                    yield self._event(arrived=bool(seen))
+            async for seen in _checks(self.stream, self.conn_id, self.poke_interval, self.ends_at):
+                is_over = self.ends_at is not None and time.time() >= self.ends_at
+                if seen is None or seen or is_over:
+                    yield self._event(arrived=bool(seen), is_over=is_over)
                     return
 
     def shared_stream_key(self) -> Hashable | None:
@@ -132,12 +143,13 @@ class CloudFilesTrigger(BaseEventTrigger):
             if should_fire:
                 yield self._event()
 
-    def _event(self, *, arrived: bool = True) -> TriggerEvent:
+    def _event(self, *, arrived: bool = True, is_over: bool = False) -> TriggerEvent:
         return TriggerEvent(  # type: ignore[no-untyped-call]  # Airflow's
             {
                 "source": self.stream.source,
                 "checkpoint_location": self.stream.checkpoint_location,
                 "arrived": arrived,
+                **({"is_over": True} if is_over else {}),
             }
         )
 
@@ -175,12 +187,19 @@ class CloudFilesTrigger(BaseEventTrigger):
 
 
 async def _checks(
-    stream: StreamArguments, conn_id: str | None, poke_interval: float
+    stream: StreamArguments,
+    conn_id: str | None,
+    poke_interval: float,
+    ends_at: float | None = None,
 ) -> AsyncIterator[Arrivals | None]:
-    """Check again and again, never in the event loop's own thread; `None` for a failed check."""
+    """Check again and again, never in the event loop's own thread; `None` for a failed check.
+
+    The last check is at `ends_at`, if that is given.
+    """
     pause = poke_interval
     while True:
-        await asyncio.sleep(pause)
+        left = pause if ends_at is None else ends_at - time.time()
+        await asyncio.sleep(max(0.0, min(pause, left)))
         try:
             seen: Arrivals | None = await asyncio.to_thread(CloudFilesHook(conn_id).check, stream)
             pause = poke_interval

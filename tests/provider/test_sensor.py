@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -182,8 +183,10 @@ def test_a_deferred_sensor_looks_again_in_its_worker(tmp_path: Path) -> None:  #
     assert path.endswith(".CloudFilesTrigger")
     assert arguments["poke_interval"] == 7
     assert arguments["options"] == {"mode": "FAILFAST"}
+    # the trigger ends itself, before Airflow would end it with an error
+    assert arguments["ends_at"] == left.value.kwargs["deadline"] <= time.time() + 600
     assert left.value.timeout is not None
-    assert left.value.timeout.total_seconds() <= 600
+    assert left.value.timeout.total_seconds() > 600
     json.dumps([arguments, left.value.kwargs])
 
     # fired, but somebody else has taken it: wait on, no longer than asked for at first
@@ -206,6 +209,22 @@ def test_a_deferred_sensor_times_out_like_a_poked_one(
         sensor = _sensor(tmp_path, deferrable=deferrable, timeout=0, **changes)
         with pytest.raises(ends):
             sensor.execute({})  # type: ignore[typeddict-item]
+
+
+@pytest.mark.parametrize("kwargs", [{"deadline": 1.0}, {}], ids=["kept", "lost by dag.test()"])
+@pytest.mark.parametrize(
+    ("changes", "ends"),
+    [({}, AirflowSensorTimeout), ({"soft_fail": True}, AirflowSkipException)],
+)
+def test_a_deferred_sensor_ends_by_an_event(
+    tmp_path: Path, changes: dict[str, Any], ends: type[Exception], kwargs: dict[str, Any]
+) -> None:
+    sensor = _sensor(tmp_path, deferrable=True, timeout=600, **changes)
+    event = {"arrived": False, "is_over": True}
+    with pytest.raises(ends, match="600"):
+        sensor.execute_complete({}, event, **kwargs)  # type: ignore[typeddict-item]
+    _drop(tmp_path, "1.json")  # what came at the last moment is not lost
+    assert sensor.execute_complete({}, event, **kwargs)["files"] == 1  # type: ignore[typeddict-item]
 
 
 def test_soft_fail_skips_quiet_times_but_never_an_error(tmp_path: Path) -> None:

@@ -69,6 +69,15 @@ def test_default_args_reach_a_streams_arguments_and_a_tasks_own(task: type[Strea
 
 
 @TASKS
+def test_a_location_may_be_a_path(task: type[StreamTask]) -> None:
+    names = ("source", "checkpoint_location", "schema_location", "target")
+    given = {**STREAM, **{name: Path(STREAM[name]) for name in names}, **OWN[task]}
+    made = task(task_id="t", **given)
+    made.render_template_fields({})
+    assert made.stream_arguments() == StreamArguments(**STREAM)
+
+
+@TASKS
 def test_a_misspelt_argument_is_refused_by_name(task: type[StreamTask]) -> None:
     given = {**STREAM, **OWN[task]}
     with pytest.raises(TypeError, match="src"):

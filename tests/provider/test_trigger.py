@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -215,6 +216,20 @@ def test_a_deferred_task_meets_the_error_in_its_worker(tmp_path: Path) -> None:
     trigger._task_instance = object()  # as the triggerer sets it for a deferred task
     event = _run(_first(trigger.run()))
     assert event.payload["arrived"] is False
+
+
+def test_a_deferred_task_is_resumed_when_its_time_is_over(tmp_path: Path) -> None:
+    """The next check would be in an hour: the last one is when the time is over."""
+    (tmp_path / "in").mkdir(exist_ok=True)
+    made = _trigger(tmp_path, poke_interval=3600, ends_at=time.time() + 0.05)
+    path, arguments = made.serialize()
+    trigger = CloudFilesTrigger(**arguments)
+    assert trigger.serialize() == (path, arguments)
+    trigger._task_instance = object()
+    payload = _run(_first(trigger.run())).payload
+    assert (payload["arrived"], payload["is_over"]) == (False, True)
+    _drop(tmp_path, "1.json")
+    assert _run(_first(trigger.run())).payload["arrived"] is True
 
 
 def test_a_slow_look_does_not_stop_the_triggerer(

@@ -7,8 +7,10 @@ and for whoever calls this without a driver of its own, PySpark starts Spark.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.inference.workers import local_workers
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.job.spec import JobSpec
 
 WORKER_REUSE = "spark.python.worker.reuse"
+_log = logging.getLogger(__name__)
 
 
 class SparkStart:
@@ -73,6 +76,7 @@ class SparkStart:
             JavaNotFoundError: There is no Java that will do.
         """
         if self._jvm is None and os.environ.get(LAUNCHED) == "local":
+            _log.info("Starting Spark")
             self._forked_python()
             self._jvm = Jvm(handoff.process_folder(), self._conf)
 
@@ -110,6 +114,7 @@ class SparkStart:
             RunError: Java ended before Spark was there.
         """
         if self._session is None:
+            asked = time.monotonic()
             self.begin()
             # While the JVM starts.
             from airflow_cloudfiles.engine.spark.register import register  # noqa: PLC0415
@@ -120,6 +125,7 @@ class SparkStart:
             reuse = {WORKER_REUSE: "false"} if ends else {}
             self._session = _session(self._spec, {**reuse, **self._conf})
             register(self._session)
+            _log.info("Spark is ready, after %.1f s of waiting", time.monotonic() - asked)
         return self._session
 
     def identify(self, query: StreamingQuery) -> LeftQuery:
