@@ -44,12 +44,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.airflow]
 SMALL = {"cloudFiles.maxFilesPerTrigger": "1"}
 MANY = 8
 """Micro-batches that no machine commits in the time after which a driver leaves."""
+AT_ONCE, LATE = 0.2, 300.0
 TOKEN_FIELDS = {"query", "spark_conn_id", "spark_remote", "poke_interval", "is_own"}
-
-
-@pytest.fixture(autouse=True)
-def _at_once(monkeypatch):
-    monkeypatch.setattr(CloudFilesIngestOperator, "leave_after_seconds", 0.2)
 
 
 @pytest.fixture
@@ -102,12 +98,20 @@ class Task:
         ti = SimpleNamespace(dag_id="d", run_id="r", task_id=name, map_index=-1)
         ti.try_number, ti.start_date = try_number, datetime.now(tz=UTC)
         self.context = {"ti": ti}
+        self.operator.leave_after_seconds = LATE
 
-    def defer(self):
-        """Begin, and give the trigger, made again from what Airflow stores of it."""
+    def defer(self, event=None):
+        """Begin, or come back, and leave at once; return what defers the task."""
+        self.operator.leave_after_seconds = AT_ONCE
+        begin = self.operator.execute if event is None else self.operator.execute_complete
         with pytest.raises(TaskDeferred) as caught:
-            self.operator.execute(self.context)
-        return stored(caught.value)
+            begin(self.context)
+        self.operator.leave_after_seconds = LATE
+        return caught.value
+
+    def trigger(self):
+        """Begin, and give the trigger, made again from what Airflow stores of it."""
+        return stored(self.defer())
 
     def come_back(self, trigger):
         """Wait for the trigger and resume, until the task ends; return its report."""
@@ -119,11 +123,8 @@ class Task:
                 trigger = stored(again)
 
     def run(self):
-        """Do all of it."""
-        try:
-            return self.operator.execute(self.context)
-        except TaskDeferred as deferred:
-            return self.come_back(stored(deferred))
+        """Do all of it, without leaving."""
+        return self.operator.execute(self.context)
 
 
 def stored(deferred):
@@ -152,7 +153,7 @@ def test_a_deferred_run_ends_as_any_other_and_shows_no_token(
     connect(server)
     land(stream, MANY)
     task = Task(stream)
-    trigger = task.defer()
+    trigger = task.trigger()
     assert state(server, trigger) is QueryState.ACTIVE
 
     wire = Wire(server.port)
@@ -203,7 +204,7 @@ def test_a_new_column_in_the_deferred_query_fails_the_task_by_name_and_the_retry
     land(stream, MANY - 2, first=1)
     land(stream, 1, first=MANY - 1, color="red")
     task = Task(stream)
-    trigger = task.defer()
+    trigger = task.trigger()
     with pytest.raises(UnknownFieldException, match="color") as caught:
         task.come_back(trigger)
     assert caught.value.is_retryable
@@ -223,7 +224,7 @@ def test_a_server_that_is_killed_meanwhile_is_a_retryable_error_and_the_retry_fi
     try:
         server.start()
         task = Task(stream)
-        trigger = task.defer()
+        trigger = task.trigger()
         server.kill()
         with monkeypatch.context() as patch:
             patch.setattr(left_query, "CONNECT_SECONDS", 0.2)
@@ -245,7 +246,7 @@ def test_a_killed_task_stops_its_query_and_no_other(server, tmp_path, connect):
     land(one, MANY)
     land(other, 2 * MANY)  # so that it goes on when the other one ends
     kept, ended = Task(other), Task(one)
-    goes_on, trigger = kept.defer(), ended.defer()
+    goes_on, trigger = kept.trigger(), ended.trigger()
 
     async def is_shut_down():
         # As a triggerer that is restarted does.
@@ -274,7 +275,7 @@ def test_other_runs_wait_for_a_deferred_query_or_are_refused(server, stream, con
     connect(server)
     land(stream, MANY)
     task = Task(stream)
-    trigger = task.defer()
+    trigger = task.trigger()
     until(lambda: stream.batches() >= 1)
     with held(server):
         with pytest.raises(StateLockedError, match="without a driver") as caught:
@@ -282,7 +283,7 @@ def test_other_runs_wait_for_a_deferred_query_or_are_refused(server, stream, con
         assert caught.value.is_retryable
         land(stream, 1, first=MANY)
         patient = Task(stream, "patient")
-        waits = patient.defer()
+        waits = patient.trigger()
         assert (waits.query, waits.is_own) == (trigger.query, False)
 
     assert patient.come_back(waits)["rows"] == 3
@@ -294,7 +295,7 @@ def test_a_query_that_was_stopped_is_finished_and_each_run_counts_its_own(server
     connect(server)
     land(stream, MANY)
     task = Task(stream, execution_timeout=timedelta(hours=1))
-    trigger = task.defer()
+    trigger = task.trigger()
     with pytest.raises(TaskDeferralTimeout):
         task.operator.resume_execution("__fail__", {"error": "Trigger timeout"}, task.context)
     assert state(server, trigger) is QueryState.ENDED
@@ -304,11 +305,10 @@ def test_a_query_that_was_stopped_is_finished_and_each_run_counts_its_own(server
     # Airflow would not come back after that; a query may be stopped by others, too.
     trigger = SparkConnectQueryTrigger(**trigger.serialize()[1])
     event = asyncio.run(first(trigger))
-    with pytest.raises(TaskDeferred) as caught:
-        task.operator.execute_complete(task.context, event.payload)
-    again = stored(caught.value)
+    deferred = task.defer(event)
+    again = stored(deferred)
     assert again.query["run_id"] != trigger.query["run_id"]
-    assert timedelta(minutes=50) < caught.value.timeout < timedelta(hours=1)
+    assert timedelta(minutes=50) < deferred.timeout < timedelta(hours=1)
 
     left_runs.forget_query(stream.store())  # so that the next run takes the query over
     taken = in_one_go(stream).run(server.remote)
