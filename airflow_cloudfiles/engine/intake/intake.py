@@ -334,10 +334,10 @@ class Intake:
         sample = tuple(printable_path(file.path) for file in first)
         return Backlog(files, size, start.entry, end.entry - 1, sample)
 
-    def metrics(self, after: Offset, *, with_queue: bool) -> SourceMetrics:
-        """Give Auto Loader's metrics of the source: what is recorded behind a position."""
+    def metrics(self, after: Offset, head: Offset, *, with_queue: bool) -> SourceMetrics:
+        """Give Auto Loader's metrics of the source: what is recorded between two positions."""
         queue = self._open_queue if with_queue and self._drains else None
-        return source_metrics(self.files, after, self.head(), queue)
+        return source_metrics(self.files, after, head, queue)
 
     def has_work(self, *, up_to: Offset | None = None) -> bool:
         """Whether a batch is planned, or something is recorded, and not yet committed.

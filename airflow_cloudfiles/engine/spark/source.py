@@ -215,10 +215,12 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         Spark shows it in the progress of the query. It has no other way for metrics of a source in
         Python, and no use for this one but to show it.
         """
-        intake = self._opened()
+        intake, is_of_job = self._opened(), self._options.after_batch is not None
         after = intake.committed() if self._end is None else self._end
-        metrics = intake.metrics(after, with_queue=self._options.after_batch is None)
-        return {**intake.known_head().to_json(), **metrics.to_json()}
+        # A job has looked where the file log ends, and asks nobody again.
+        head = self._target if is_of_job and self._target else intake.head()
+        metrics = intake.metrics(after, head, with_queue=not is_of_job)
+        return {**head.to_json(), **metrics.to_json()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Cut the planned files into splits."""
