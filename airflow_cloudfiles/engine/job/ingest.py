@@ -47,9 +47,7 @@ from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.position import position_of_a_job
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
-from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
-from airflow_cloudfiles.engine.storage.local import LocalStore
-from airflow_cloudfiles.engine.storage.memory import MemoryStore
+from airflow_cloudfiles.engine.storage.fetched_ahead import is_near
 from airflow_cloudfiles.engine.stream import definition, evolve_ahead
 from airflow_cloudfiles.engine.types import to_arrow
 
@@ -310,8 +308,6 @@ def _free_run_lock(state: ObjectStore) -> None:
     The operating system does that on a disk. In an object store, the next run would have to wait
     for the lease to lapse, on another machine than this one.
     """
-    if isinstance(state, LocalStore | MemoryStore):
-        return
     try:
         free_left_behind(state, run_lock.KEY, patience_seconds=_END_SECONDS)
     except OSError as failure:
@@ -397,10 +393,12 @@ def _leave(
 
 
 def _end(report: dict[str, Any], leaving: Leaving, found: _Found, *, is_complete: bool) -> None:
-    """Free what a query has left behind, and meanwhile read what it did."""
+    """Begin to free what a query has left behind, and read what it did."""
     run, spec = leaving.run, leaving.spec
-    counts = partial(
-        add_counts,
+    state = open_store(spec.checkpoint_location)
+    if found.has_work and not is_near(state):
+        run_lock.free_aside(partial(_free_run_lock, state))
+    add_counts(
         report,
         spec,
         run.before,
@@ -409,9 +407,4 @@ def _end(report: dict[str, Any], leaving: Leaving, found: _Found, *, is_complete
         has_work=found.has_work or run.before < found.before,
         is_complete=is_complete,
     )
-    if found.has_work:
-        state = open_store(spec.checkpoint_location)
-        at_once(state, [counts, partial(_free_run_lock, state)])
-    else:
-        counts()
     report["warnings"] = [*run.report["warnings"], *report.get("warnings", [])]

@@ -41,6 +41,8 @@ LEASE_SECONDS = 20.0
 """After this time without a beat the holder of a lock counts as gone."""
 _BEATS_A_LEASE = 4
 _POLL_SECONDS = 0.2
+LOOK_AGAIN_SECONDS = 0.2
+"""A lock that was looked at longer ago is looked at once more before it is deleted."""
 
 
 class Lease:
@@ -111,15 +113,24 @@ class Lease:
             self._thread.start()
         return won
 
-    def release(self) -> None:
-        """Give the lock back; a copy of it made by fork gives back nothing."""
+    def release(self, wait: Callable[[], object] | None = None) -> None:
+        """Give the lock back; a copy of it made by fork gives back nothing.
+
+        Args:
+            wait: Called before the lock is deleted, for what is to end first.
+        """
         if not self.is_held:
             return
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
         try:
-            if self._is_there():
+            is_there, looked = self._is_there(), time.monotonic()
+            if wait is not None:
+                wait()
+                if time.monotonic() - looked > LOOK_AGAIN_SECONDS:
+                    is_there = self._is_there()
+            if is_there:
                 self._state.delete(self._key)
         except OSError as failure:
             _log.warning(

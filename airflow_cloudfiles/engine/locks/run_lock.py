@@ -16,6 +16,7 @@ import socket
 import threading
 import time
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow_cloudfiles.engine.errors import StateLockedError
@@ -27,6 +28,7 @@ from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
     from airflow_cloudfiles.engine.storage import ObjectStore
@@ -108,27 +110,32 @@ class RunLock:
             time.sleep(poll_seconds)
         return tries == 1
 
-    def release(self) -> None:
-        """Free the lock; freeing it twice does nothing."""
+    def release(self, wait: Callable[[], object] | None = None) -> None:
+        """Free the lock; freeing it twice does nothing.
+
+        Args:
+            wait: In an object store: called before the lock is free, for what is to end first.
+        """
         if not self._is_held:
             return
         self._is_held = False
         if self._file is not None:
             self._file.release()
         elif self._lease is not None:
-            self._lease.release()
+            self._lease.release(wait)
         else:
             with self._memory_guard:
                 self._held_in_memory.discard(self._name)
 
     def release_aside(self) -> None:
-        """Begin to free the lock, and go on where that takes requests; `end_releases` waits."""
+        """Begin to free the lock, and go on where that takes requests; `end_releases` waits.
+
+        It is free when those are that this process has begun to free before.
+        """
         if self._lease is None:
             self.release()
             return
-        thread = threading.Thread(target=self.release, name="run-lock-release")
-        thread.start()
-        _releases.append(thread)
+        free_aside(partial(self.release, partial(_join, tuple(_releases))))
 
     def __enter__(self) -> Self:
         """Take the lock unless `acquire` did."""
@@ -170,6 +177,18 @@ class RunLock:
             f"Another run is working on the checkpoint location {printable_path(self._state.uri)}: "
             f"{holder}. Wait until it has ended, or stop it. The lock is then free."
         )
+
+
+def free_aside(free: Callable[[], object]) -> None:
+    """Begin to free a lock, and go on; `end_releases` waits."""
+    thread = threading.Thread(target=free, name="run-lock-release")
+    thread.start()
+    _releases.append(thread)
+
+
+def _join(threads: Iterable[threading.Thread]) -> None:
+    for each in threads:
+        each.join()
 
 
 def end_releases() -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -14,7 +15,7 @@ import pytest
 from airflow_cloudfiles.engine.errors import StateLockedError
 from airflow_cloudfiles.engine.locks import lease as leases
 from airflow_cloudfiles.engine.locks.lease import Lease, free_left_behind
-from airflow_cloudfiles.engine.locks.run_lock import KEY, RunLock
+from airflow_cloudfiles.engine.locks.run_lock import KEY, RunLock, end_releases, free_aside
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 from airflow_cloudfiles.engine.testing import FailingStore, Fault
@@ -188,3 +189,29 @@ def test_whatever_is_in_the_lock_it_is_taken_over_in_time(state):
             lock.acquire()
         lock.acquire(timeout_seconds=300)
         lock.release()
+
+
+def test_a_lock_is_free_when_what_was_freed_before_it_is(state):
+    lock, may_end = RunLock(state, lease_seconds=LONG), threading.Event()
+    lock.acquire()
+    free_aside(may_end.wait)
+    lock.release_aside()
+    with pytest.raises(StateLockedError):
+        RunLock(state, lease_seconds=LONG).acquire()
+    may_end.set()
+    end_releases()
+    assert state.head(KEY) is None
+
+
+def test_a_lock_that_was_taken_over_while_its_holder_waited_is_left_alone(state):
+    lease = Lease(state, KEY, {}, lease_seconds=LONG)
+    assert lease.try_acquire()
+    other = b'{"nonce": "another run"}'
+
+    def wait() -> None:
+        looked = time.monotonic()
+        state.put(KEY, other)
+        until(lambda: time.monotonic() - looked > leases.LOOK_AGAIN_SECONDS)
+
+    lease.release(wait)
+    assert state.get(KEY) == other
