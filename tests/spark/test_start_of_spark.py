@@ -140,7 +140,8 @@ def test_nothing_of_a_killed_run_is_left(stream: Stream, killed: str) -> None:
     [victim] = [pid for pid, command in tree.items() if _is(killed, pid, command)]
     psutil.Process(victim).send_signal(signal.SIGKILL)
     waiting.join(PATIENCE_SECONDS)
-    assert not outcome, "it was killed before its end"
+    # Without its fork server, a run may go on with plain Python.
+    assert not outcome or killed == "fork server", "it was killed before its end"
     until(lambda: not any(map(is_there, tree)))
     stream.options = {}
     stream.launched().wait()
