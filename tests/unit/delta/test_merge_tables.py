@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
 from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
 from airflow_cloudfiles.engine.delta.staged import STAGED
 from airflow_cloudfiles.engine.delta.write.creation import NewTable, create_table
-from airflow_cloudfiles.engine.errors import CloudFilesError, SinkError
+from airflow_cloudfiles.engine.errors import CloudFilesError, SchemaMismatchError, SinkError
 from tests.support.delta_tables import read, sorted_rows
 from tests.support.delta_writes import read_by_another
 
@@ -130,3 +130,15 @@ def test_a_refused_table_is_not_given_columns(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match=r"delta\.appendOnly=true"):
         _merge(target, 0, [(1, "a", 1)], SCHEMA.append(pa.field("more", pa.int64())))
     assert DeltaTable(target).version() == 0
+
+
+def test_a_null_in_a_not_null_column_gives_the_table_no_columns(tmp_path: Path) -> None:
+    target = tmp_path / "t"
+    DeltaTable.create(target, pa.schema([SCHEMA[0], SCHEMA[1].with_nullable(False)]))
+    wider = SCHEMA.append(pa.field("more", pa.int64()))
+    with pytest.raises(SchemaMismatchError, match="NOT NULL constraint violated for column: v of"):
+        _merge(target, 0, [(1, "a", 1), (2, None, 1)], wider)
+    assert DeltaTable(target).version() == 0
+    assert not list((target / STAGED).glob("*"))
+    _merge(target, 0, [(1, "a", 1), (2, None, 2)], wider, delete_when="more = 2")
+    assert _rows(target) == [(1, "a")]

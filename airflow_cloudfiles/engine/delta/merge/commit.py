@@ -195,17 +195,33 @@ class _Merge:
         Raises:
             OptionError: The rule does not fit the rows.
             SinkError: Rows of one key, or without a key; or the table is not merged into.
+            SchemaMismatchError: A value is null in a column that is NOT NULL.
         """
         if not self._files:
             return None
         table = open_to_write(self._location.target)
-        if table is not None:
-            refuse_change(TableState.of(table, self._location.target), "merged into")
+        state = None if table is None else TableState.of(table, self._location.target)
+        if state is not None:
+            refuse_change(state, "merged into")
         if self._rows is None:  # they are the same at each try
             bound = self._rule.bound_to(self._schema, self._location.target)
             data_files.require(self._location, self._files)
             self._rows = SourceRows(self._location, self._files, self._schema, bound)
+        if state is not None:
+            self._rows.require_values(self._required(state))
         return self._rows
+
+    def _required(self, state: TableState) -> dict[str, str]:
+        """Columns that are NOT NULL, where the table gets others before the library checks them."""
+        columns = {each.name: each for each in state.columns.fields}
+        names = names_in(state, self._schema)
+        if all(name in columns for name in names.values()):
+            return {}
+        return {
+            name: table
+            for name, table in names.items()
+            if table in columns and not columns[table].nullable
+        }
 
     def committed(self, table: DeltaTable, rows: SourceRows | None) -> Committed:
         """Merge into the table as it is.

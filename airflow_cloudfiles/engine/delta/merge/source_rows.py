@@ -22,6 +22,7 @@ from airflow_cloudfiles.engine.delta.data_files import DataFile
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.rule import BoundRule
 from airflow_cloudfiles.engine.delta.predicates import holds
+from airflow_cloudfiles.engine.delta.write.conform import require_no_nulls
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.shortened import cut
 
@@ -137,6 +138,20 @@ class SourceRows:
         """The rows, once; with the column `deletes` behind the others."""
         schema = self._schema.append(pa.field(self.deletes, pa.bool_()))
         return pa.RecordBatchReader.from_batches(schema, self._marked(schema))
+
+    def require_values(self, columns: Mapping[str, str]) -> None:
+        """Refuse nulls in columns that are NOT NULL, but for rows that delete.
+
+        Args:
+            columns: The table's name of each of them.
+
+        Raises:
+            SchemaMismatchError: There are some.
+        """
+        for batch in self.reader() if columns else ():
+            rows = batch.filter(pc.invert(batch.column(self.deletes)))
+            for name, column in columns.items():
+                require_no_nulls(rows.column(name), column, self._location.target)
 
     def _marked(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         predicate = self.rule.delete_when

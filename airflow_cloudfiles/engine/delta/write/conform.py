@@ -57,15 +57,25 @@ def _conformed(array: pa.Array, column: ColumnLayout) -> pa.Array:
     return pa.Array.from_buffers(wanted, len(array), own, array.null_count, array.offset, [inner])
 
 
-def _require_values(array: pa.Array, column: ColumnLayout, target: str) -> None:
-    """Refuse nulls where the table has NOT NULL; inside of what is null there is nothing."""
-    if column.required and array.null_count:
+def require_no_nulls(array: pa.Array, column: str, target: str) -> None:
+    """Refuse nulls in a column that is NOT NULL.
+
+    Raises:
+        SchemaMismatchError: There are some.
+    """
+    if array.null_count:
         raise SchemaMismatchError(
-            f"NOT NULL constraint violated for column: {column.path} of {target}: "
+            f"NOT NULL constraint violated for column: {column} of {target}: "
             f"{array.null_count} of {len(array)} rows have no value there. Nothing of the batch is "
             "visible. Correct the files, or drop the constraint where the table is maintained "
             "(ALTER TABLE ... ALTER COLUMN ... DROP NOT NULL)."
         )
+
+
+def _require_values(array: pa.Array, column: ColumnLayout, target: str) -> None:
+    """Refuse nulls where the table has NOT NULL; inside of what is null there is nothing."""
+    if column.required:
+        require_no_nulls(array, column.path, target)
     if not any(each.checks_nulls for each in column.inside) or pa.types.is_null(array.type):
         return
     for inside, part in zip(column.inside, _parts(array), strict=True):
