@@ -44,7 +44,6 @@ from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch
 from airflow_cloudfiles.engine.reading.splits import FileRange
 from airflow_cloudfiles.engine.schema.log import SchemaLog
-from airflow_cloudfiles.engine.state.metadata import open_metadata
 from airflow_cloudfiles.engine.storage.access import (
     Access,
     AwsAccess,
@@ -287,13 +286,9 @@ def test_permissions_of_a_disk_are_final(tmp_path):
 
 def test_a_state_below_a_file_is_final(tmp_path):
     (tmp_path / "file").write_text("")
-    writing: list[Callable[[ObjectStore], object]] = [
-        lambda store: open_metadata(store, "file:///in", "json"),
-        OPERATIONS["take the lock"][0],
-    ]
-    for call in writing:
+    for operation in ("open the state", "take the lock"):
         with pytest.raises(StateError) as caught:
-            call(LocalStore(str(tmp_path / "file" / "state")))
+            OPERATIONS[operation][0](LocalStore(str(tmp_path / "file" / "state")))
         assert not caught.value.is_retryable
 
 

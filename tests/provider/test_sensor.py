@@ -240,10 +240,8 @@ def test_soft_fail_skips_quiet_times_but_never_an_error(tmp_path: Path) -> None:
 
 
 def test_silent_fail_waits_on_in_both_modes(tmp_path: Path) -> None:
-    """An error that a retry may help: the state is a folder only later."""
+    """An error that a retry may help: the source is a folder only later."""
     (tmp_path / "state").write_text("no folder yet")
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.json").write_text("{}")
     sensor = _sensor(tmp_path, deferrable=True, silent_fail=True, soft_fail=True)
     with pytest.raises(TaskDeferred):
         sensor.execute({})  # type: ignore[typeddict-item]

@@ -33,7 +33,7 @@ from airflow_cloudfiles.engine.discovery.queues.notifications import (
 )
 from airflow_cloudfiles.engine.errors import CorruptedStateError, LedgerError
 from airflow_cloudfiles.engine.files import Offset, printable_path
-from airflow_cloudfiles.engine.intake.claim import Claim
+from airflow_cloudfiles.engine.intake.baseline import Baseline
 from airflow_cloudfiles.engine.intake.metrics import SourceMetrics, counted, source_metrics
 from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder, record_overwritten
 from airflow_cloudfiles.engine.intake.results import Arrivals, Backlog, Discovered
@@ -44,6 +44,8 @@ from airflow_cloudfiles.engine.ledger.overwritten import has_overwritten
 from airflow_cloudfiles.engine.ledger.snapshots import maybe_snapshot
 from airflow_cloudfiles.engine.ledger.soundness import check_whole, mark_head
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
+from airflow_cloudfiles.engine.state.file_log import FileLog
+from airflow_cloudfiles.engine.state.metadata import open_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.position import Position, position
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
@@ -61,6 +63,7 @@ class Intake:
     Open it with `Intake.open`. Any number of intakes, in any processes, may work on one state.
 
     Attributes:
+        stream_id: Id of the stream, fixed for the life of its state.
         name: What the state knows the source by: its URI, perhaps with a pattern.
         source: The folder the files land in: the part of the source path before any pattern.
         state: The checkpoint location.
@@ -71,24 +74,28 @@ class Intake:
     def __init__(  # noqa: PLR0913 - it connects the packages
         self,
         *,
-        claim: Claim,
+        stream_id: str,
+        name: str,
         source: ObjectStore,
         state: ObjectStore,
         file_filter: FileFilter,
+        files: FileLog,
         discovery: DiscoveryOptions,
+        baseline: Baseline | None,
         is_part: bool = False,
         access: Access | None = None,
         ledger: Ledger | None = None,
     ) -> None:
-        self._claim = claim
-        self.name = claim.name
+        self.stream_id = stream_id
+        self.name = name
         self.source = source
         self.state = state
-        self.files = claim.files
+        self.files = files
         self.plans = PlanLog(state)
         self._filter = file_filter
         self._listing = DirectoryListing(source, file_filter, state=state, options=discovery)
         self._discovery = discovery
+        self._baseline = baseline
         self._is_part = is_part
         self._access = access
         self._ledger = ledger
@@ -171,30 +178,27 @@ class Intake:
         options = discovery or DiscoveryOptions()
         own = [source.key_of(uri) for uri in (state.uri, *exclude)]
         file_filter = FileFilter(source.uri, pattern, options, own)
-        own_name = name_of(source.uri, pattern)
-        claim = Claim(
+        metadata = open_metadata(
             state,
-            source,
-            name or own_name,
+            name or name_of(source.uri, pattern),
             format,
-            first=DirectoryListing(source, file_filter, options=options),
             include_existing_files=options.include_existing_files,
+            clock_us=source.clock_us,
         )
+        baseline = Baseline(source, metadata.started_us, is_first=metadata.is_new)
         return cls(
-            claim=claim,
+            stream_id=metadata.stream_id,
+            name=metadata.source,
             source=source,
             state=state,
             file_filter=file_filter,
+            files=FileLog(state),
             discovery=options,
-            is_part=claim.name != own_name,
+            baseline=None if metadata.include_existing_files else baseline,
+            is_part=metadata.source != name_of(source.uri, pattern),
             access=access,
             ledger=ledger,
         )
-
-    @property
-    def stream_id(self) -> str:
-        """Id of the stream, fixed for the life of its state, which is this stream's from now on."""
-        return self._claim.stream_id
 
     def discover(
         self, *, full: bool = False, on_recorded: Callable[[], None] | None = None
@@ -215,8 +219,6 @@ class Intake:
             QueueError: The queue of notifications cannot be read; what was received stays there.
             StateError: The state cannot be read or written.
         """
-        if not self._claim.is_made():
-            return self._claim.discover_nothing()
         try:
             return self._discover(self._caught_up_ledger(), full=full, on_recorded=on_recorded)
         except LedgerError as failure:
@@ -243,8 +245,6 @@ class Intake:
                 return found
 
     def _arrivals(self, head: Offset) -> Arrivals:
-        if not self._claim.is_made():
-            return Arrivals(head)
         recorded = self.outstanding(up_to=head).files > 0
         ledger = self._caught_up_ledger()
         if self._drains and not self._is_listing_due(ledger):
@@ -425,7 +425,7 @@ class Intake:
             ledger,
             self.files,
             versions=self._discovery.allow_overwrites,
-            baseline=self._claim.baseline,
+            baseline=self._baseline,
             check=self.check,
             on_recorded=on_recorded,
         )
@@ -468,12 +468,12 @@ class Intake:
                 listing = self._listing.run(recorder, full=True, found_by="backfill")
                 self._has_listed = True
         finally:
-            if self._claim.baseline:
-                self._claim.baseline.is_first = False
+            if self._baseline:
+                self._baseline.is_first = False
         crash_point("after-listing")
         if self._discovery.allow_overwrites and not self._is_part:
             record_overwritten(self.state, self.source, self._filter, recorder)
-        if self._claim.baseline and listing is not None and not self._is_part:
+        if self._baseline and listing is not None and not self._is_part:
             recorder.complete_baseline()
         if self._drains:
             queue = self._open_queue()
@@ -482,8 +482,8 @@ class Intake:
                 queue, self.source, self._filter, self._discovery
             ).run(recorder)
             remember_notifications(self.state, time.time(), self._queue_name, expected)
-        if self._claim.baseline:
-            self._claim.baseline.warn()
+        if self._baseline:
+            self._baseline.warn()
         self._bound_rebuild(ledger, recorder)
         found = Discovered.of(recorder.recorded, listing, notifications)
         _log.info(

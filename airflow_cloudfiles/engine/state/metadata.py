@@ -1,8 +1,8 @@
 """Whose state is this?
 
-`_source/metadata.json` is written once, before the first file is recorded. It ties a checkpoint
-location to one source and one format, and gives the stream the id under which its ledger is cached
-and its batches are committed to a target.
+`_source/metadata.json` is written once, by the first discovery. It ties a checkpoint location to
+one source and one format, and gives the stream the id under which its ledger is cached and its
+batches are committed to a target.
 """
 
 from __future__ import annotations
@@ -81,7 +81,12 @@ def open_metadata(
         StateError: The location cannot be written, or not by conditional writes.
         UnsupportedOptionError: It lists its objects in no order.
     """
-    found = claimed_metadata(state, source_uri, format)
+    found = read_metadata(state)
+    if found is None and _has_log(state):
+        # Another first discovery may just have begun; it writes its metadata before anything else.
+        found = read_metadata(state)
+        if found is None:
+            raise _damaged(state.child_uri(KEY))
     if found is None:
         mine = StreamMetadata(
             uuid.uuid4().hex,
@@ -98,45 +103,6 @@ def open_metadata(
         found = read_metadata(state) or mine
         # After a lost answer, the retry is refused because of our own object: the id decides.
         found = replace(found, is_new=is_mine or found.stream_id == mine.stream_id)
-    return _checked(state, found, source_uri, format)
-
-
-def claimed_metadata(
-    state: ObjectStore,
-    source_uri: str,
-    format: str,  # noqa: A002 - Auto Loader's name
-) -> StreamMetadata | None:
-    """Check that a checkpoint location is a source's, or nobody's yet; writes nothing.
-
-    Args:
-        state: The checkpoint location.
-        source_uri: Canonical URI of the source.
-        format: `cloudFiles.format`.
-
-    Returns:
-        What `open_metadata` wrote; `None` when it is nobody's.
-
-    Raises:
-        StateConflictError: It belongs to another source or format.
-        IncompatibleStateError: A newer version of this package wrote it.
-        CorruptedStateError: The metadata cannot be read, or is gone.
-    """
-    found = read_metadata(state)
-    if found is None and _has_log(state):
-        # Another first discovery may just have begun; it writes its metadata before anything else.
-        found = read_metadata(state)
-        if found is None:
-            raise _damaged(state.child_uri(KEY))
-    return None if found is None else _checked(state, found, source_uri, format)
-
-
-def _checked(
-    state: ObjectStore,
-    found: StreamMetadata,
-    source_uri: str,
-    format: str,  # noqa: A002 - Auto Loader's name
-) -> StreamMetadata:
-    """The same metadata, durable, after it was found to be this source's."""
     if isinstance(state, LocalStore) and not found.is_new:
         state.sync_folder(KEY.rpartition("/")[0])  # its writer may have been killed before it did
     if (found.source, found.format) != (source_uri, format):

@@ -121,7 +121,7 @@ class DirectoryListing:
                 its name is a pattern that matches nothing.
             ListingError: The source could not be listed completely.
         """
-        self.check_source()
+        self._check_source()
         calls, rejected = self._source.requests["list"], self._filter.rejected.copy()
         try:
             run, readers = self._run(recorder, full=full, found_by=found_by)
@@ -151,7 +151,7 @@ class DirectoryListing:
             SourceNotFoundError: As for `run`.
             ListingError: Something below the source cannot be listed.
         """
-        self.check_source()
+        self._check_source()
         try:
             return self._has_new(recorder, queue)
         except UnorderedListingError as failure:
@@ -171,7 +171,7 @@ class DirectoryListing:
             raise
         except OSError as failure:
             raise not_listed(self._source, failure) from failure
-        self.check_source()
+        self._check_source()
         self._remember_look(given, choice, queue)
         return False
 
@@ -187,7 +187,7 @@ class DirectoryListing:
             is_certain = self._check_order(recorder.known)
         run = ListingRun(self._name, self._state, given, choice, self._clock)
         readers = self._readers(recorder, choice, run, is_order_certain=is_certain)
-        run.read(readers, self.check_source)
+        run.read(readers, self._check_source)
         return run, readers
 
     def _check_order(self, known: KnownKeys) -> bool:
@@ -230,7 +230,7 @@ class DirectoryListing:
             SourceNotFoundError: As for `run`.
             ListingError: Something below the source cannot be listed.
         """
-        self.check_source()
+        self._check_source()
         seen = 0
         next_word = time.monotonic() + PROGRESS_SECONDS
         # Half-way through it is too late to find that the store keeps no order.
@@ -351,13 +351,8 @@ class DirectoryListing:
         """Whether the order of the store needs no check."""
         return bool(getattr(self._source, "is_order_promised", True))
 
-    def check_source(self) -> None:
-        """See that a local folder is there; an object store shows it when it is listed.
-
-        Raises:
-            SourceNotFoundError: It is not there, or no folder.
-            ListingError: It cannot be reached.
-        """
+    def _check_source(self) -> None:
+        """See that a local folder is there; an object store shows it when it is listed."""
         try:
             is_there = not self._is_local or self._source.is_folder()
         except OSError as failure:
