@@ -50,6 +50,7 @@ LONGEST = (
     "spark/test_start_of_spark.py",
     "spark/test_plain_pyspark.py",
     "connect/test_warm_spark.py",
+    "connect/test_deferral.py",
     "recovery/test_table_stream_killed.py",
     "cluster/test_submit_to_a_cluster.py",
     "connect/test_declarative_pipelines.py",
