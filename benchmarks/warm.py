@@ -39,6 +39,8 @@ MARKS = (10, 50, 100, 200)
 """After how many runs processes and memory are counted."""
 _REMOTE = "SPARK_REMOTE"
 _ENGINES = ("ingest", "spark")
+_PLAIN = "rows"
+"""Plain `readStream` of `cloudFiles` to Delta."""
 _FILES_A_RUN = 5
 
 
@@ -102,7 +104,7 @@ def warm(bench: Bench) -> Iterator[Record]:
                 )
                 title = "nothing new after 20 files"
                 yield _checked(bench, server, "nothing", title, engine, twenty, folder)
-        for engine in _ENGINES * arguments.repeat:
+        for engine in (*_ENGINES, _PLAIN) * arguments.repeat:
             with bench.folder() as folder:
                 title = f"{arguments.warm_rows:,} rows, strings"
                 yield _checked(bench, server, "rows", title, engine, rows, folder)
