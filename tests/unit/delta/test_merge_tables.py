@@ -76,9 +76,13 @@ def test_a_null_in_a_not_null_column_changes_nothing(tmp_path: Path) -> None:
     DeltaTable.create(target, pa.schema([SCHEMA[0], SCHEMA[1].with_nullable(False)]))
     _merge(target, 0, [(1, "a")])
     for rows in ([(1, None)], [(2, None)]):
-        with pytest.raises(SinkError, match="failed validation check"):
+        with pytest.raises(SchemaMismatchError, match="NOT NULL constraint violated for column: v"):
             _merge(target, 1, rows)
+    with pytest.raises(SinkError, match="failed validation check"):
+        _merge(target, 1, [(2, None)], when_matched="ignore")
     assert _rows(target) == [(1, "a")]
+    _merge(target, 1, [(1, None), (2, None)], when_matched="delete", when_not_matched="ignore")
+    assert not _rows(target)
 
 
 @pytest.mark.parametrize(
@@ -142,3 +146,44 @@ def test_a_null_in_a_not_null_column_gives_the_table_no_columns(tmp_path: Path) 
     assert not list((target / STAGED).glob("*"))
     _merge(target, 0, [(1, "a", 1), (2, None, 2)], wider, delete_when="more = 2")
     assert _rows(target) == [(1, "a")]
+
+
+def test_a_null_in_a_not_null_field_gives_the_table_no_columns(tmp_path: Path) -> None:
+    target = tmp_path / "t"
+    inside = pa.struct([pa.field("x", pa.int64(), nullable=False), ("y", pa.int64())])
+    DeltaTable.create(target, pa.schema([SCHEMA[0], pa.field("s", inside)]))
+    wider = pa.schema([SCHEMA[0], ("S", pa.struct([("z", pa.int64()), ("x", pa.int64())]))])
+    refused = [(1, {"z": 1, "x": 1}), (2, None), (3, {"z": 1, "x": None})]
+    with pytest.raises(SchemaMismatchError, match=r"column: s\.x of .*: 1 of 2 rows"):
+        _merge(target, 0, refused, wider)
+    assert DeltaTable(target).version() == 0
+    _merge(target, 0, refused[:2], wider)
+    rows = sorted(read(target).to_pylist(), key=lambda row: row["id"])
+    assert rows == [{"id": 1, "s": {"x": 1, "y": None, "z": 1}}, {"id": 2, "s": None}]
+
+
+def test_nested_values_get_the_fields_of_the_table(tmp_path: Path) -> None:
+    target = tmp_path / "t"
+    of_table = pa.struct([pa.field("x", pa.int64(), nullable=False), ("y", pa.string())])
+    of_rows = pa.struct([("z", pa.string()), ("X", pa.int32())])
+    fields = ["s", "l", "m"]
+
+    def schema(inside: pa.DataType) -> pa.Schema:
+        kinds = [inside, pa.list_(inside), pa.map_(pa.string(), inside)]
+        return pa.schema([SCHEMA[0], *zip(fields, kinds, strict=True)])
+
+    DeltaTable.create(target, schema(of_table))
+    value = {"z": "a", "X": 1}
+    _merge(
+        target,
+        0,
+        [(1, value, [value, None], [("k", value)]), (2, None, None, None), (3, value, [], [])],
+        schema(of_rows),
+    )
+    got = {"x": 1, "y": None, "z": "a"}
+    assert sorted(read(target).to_pylist(), key=lambda row: row["id"]) == [
+        {"id": 1, "s": got, "l": [got, None], "m": [("k", got)]},
+        {"id": 2, "s": None, "l": None, "m": None},
+        {"id": 3, "s": got, "l": [], "m": []},
+    ]
+    assert sorted_rows(read(target)) == sorted_rows(read_by_another(target))

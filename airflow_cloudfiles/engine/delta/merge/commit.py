@@ -39,13 +39,14 @@ from airflow_cloudfiles.engine.delta.lineage import COMMIT_NOTE, Expected, check
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.bounds import writer_properties
 from airflow_cloudfiles.engine.delta.merge.rule import BoundRule, MergeRule
+from airflow_cloudfiles.engine.delta.merge.shapes import shapes_of
 from airflow_cloudfiles.engine.delta.merge.source_rows import SourceRows
 from airflow_cloudfiles.engine.delta.merge.synced import sync_data_files
 from airflow_cloudfiles.engine.delta.merge.table_names import names_in, refuse_change
 from airflow_cloudfiles.engine.delta.opening import open_to_write
 from airflow_cloudfiles.engine.delta.predicates import sql_literal, sql_name
 from airflow_cloudfiles.engine.delta.write.creation import PLAIN_TABLE, NewTable
-from airflow_cloudfiles.engine.delta.write.evolve import Evolution
+from airflow_cloudfiles.engine.delta.write.evolve import Evolution, layout_for
 from airflow_cloudfiles.engine.delta.write.table_state import TableState
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
@@ -122,7 +123,7 @@ def merge_batch(  # noqa: PLR0913 - as `commit_batch`
                     new=new,
                 )
             try:
-                rows = merge.checked()
+                rows = merge.checked(evolution)
                 table = prepared_table(target, schema, evolution, new)
                 return merge.committed(table, rows)
             except CommitFailedError as error:
@@ -186,8 +187,11 @@ class _Merge:
         version = table.version() if noted is None else int(noted["version"])
         return Committed(version, is_new=False, table_id=str(table.metadata().id), counts=counts)
 
-    def checked(self) -> SourceRows | None:
+    def checked(self, evolution: Evolution) -> SourceRows | None:
         """The rows of the batch; refused before the table gets a column or is created.
+
+        Args:
+            evolution: How the table may change for them.
 
         Returns:
             `None` where there are none.
@@ -195,7 +199,8 @@ class _Merge:
         Raises:
             OptionError: The rule does not fit the rows.
             SinkError: Rows of one key, or without a key; or the table is not merged into.
-            SchemaMismatchError: A value is null in a column that is NOT NULL.
+            SchemaMismatchError: The columns do not fit, or a value is null where the table has NOT
+                NULL.
         """
         if not self._files:
             return None
@@ -207,21 +212,9 @@ class _Merge:
             bound = self._rule.bound_to(self._schema, self._location.target)
             data_files.require(self._location, self._files)
             self._rows = SourceRows(self._location, self._files, self._schema, bound)
-        if state is not None:
-            self._rows.require_values(self._required(state))
+        if state is not None and self._rule.writes_all:
+            self._rows.require_values(layout_for(state, self._schema, evolution))
         return self._rows
-
-    def _required(self, state: TableState) -> dict[str, str]:
-        """Columns that are NOT NULL, where the table gets others before the library checks them."""
-        columns = {each.name: each for each in state.columns.fields}
-        names = names_in(state, self._schema)
-        if all(name in columns for name in names.values()):
-            return {}
-        return {
-            name: table
-            for name, table in names.items()
-            if table in columns and not columns[table].nullable
-        }
 
     def committed(self, table: DeltaTable, rows: SourceRows | None) -> Committed:
         """Merge into the table as it is.
@@ -236,8 +229,7 @@ class _Merge:
         data_files.require(self._location, self._files)
         crash_point("before-sink-commit")
         with durable_commit(self._location, "may not have taken a merge", table) as hooks:
-            names = names_in(state, self._schema)
-            metrics = self._merger(table, rows, names, hooks).execute()
+            metrics = self._merger(table, state, rows, hooks).execute()
             crash_point("after-sink-commit")
             table.update_incremental()
             sync_data_files(self._location, table.version())
@@ -250,11 +242,12 @@ class _Merge:
     def _merger(
         self,
         table: DeltaTable,
+        state: TableState,
         rows: SourceRows,
-        names: Mapping[str, str],
         hooks: Any,
     ) -> Any:
         batch, bound, rule = self._batch, rows.rule, rows.rule.rule
+        names = names_in(state, self._schema)
         properties = CommitProperties(
             app_transactions=None
             if batch is None
@@ -263,7 +256,7 @@ class _Merge:
             max_commit_retries=0,
         )
         merger = table.merge(
-            rows.reader(),
+            rows.reader(shapes_of(self._schema, state.columns)),
             " AND ".join(_matching(rows, bound, names)),
             source_alias="s",
             target_alias="t",

@@ -49,6 +49,11 @@ class MergeRule:
     when_not_matched: WhenNotMatched = "insert"
     null_keys: NullKeys = "fail"
 
+    @property
+    def writes_all(self) -> bool:
+        """Whether each row that does not delete is to be in the table, so that it must fit."""
+        return (self.when_matched, self.when_not_matched) == ("update", "insert")
+
     @classmethod
     def of(cls, options: TableOptions) -> MergeRule | None:
         """The rule of a sink's options; `None` where they ask for none: rows are appended."""

@@ -21,8 +21,10 @@ import pyarrow.parquet as pq
 from airflow_cloudfiles.engine.delta.data_files import DataFile
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.rule import BoundRule
+from airflow_cloudfiles.engine.delta.merge.shapes import NO_SHAPES, Shape, shaped_schema
 from airflow_cloudfiles.engine.delta.predicates import holds
-from airflow_cloudfiles.engine.delta.write.conform import require_no_nulls
+from airflow_cloudfiles.engine.delta.write.conform import require_values
+from airflow_cloudfiles.engine.delta.write.layout import FileLayout
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.shortened import cut
 
@@ -134,24 +136,38 @@ class SourceRows:
             name += "_"
         return name
 
-    def reader(self) -> pa.RecordBatchReader:
-        """The rows, once; with the column `deletes` behind the others."""
-        schema = self._schema.append(pa.field(self.deletes, pa.bool_()))
-        return pa.RecordBatchReader.from_batches(schema, self._marked(schema))
-
-    def require_values(self, columns: Mapping[str, str]) -> None:
-        """Refuse nulls in columns that are NOT NULL, but for rows that delete.
+    def reader(self, shapes: Mapping[str, Shape] = NO_SHAPES) -> pa.RecordBatchReader:
+        """The rows, once; with the column `deletes` behind the others.
 
         Args:
-            columns: The table's name of each of them.
+            shapes: What nested columns become.
+        """
+        marked = self._schema.append(pa.field(self.deletes, pa.bool_()))
+        schema = shaped_schema(marked, shapes)
+        rows = (
+            pa.RecordBatch.from_arrays(
+                [
+                    shapes[name].of(array) if name in shapes else array
+                    for name, array in zip(schema.names, batch.columns, strict=True)
+                ],
+                schema=schema,
+            )
+            for batch in self._marked(marked)
+        )
+        return pa.RecordBatchReader.from_batches(schema, rows)
+
+    def require_values(self, layout: FileLayout) -> None:
+        """Refuse nulls where the table has NOT NULL, but for rows that delete.
+
+        Args:
+            layout: Of these rows in the table, as it will be.
 
         Raises:
             SchemaMismatchError: There are some.
         """
-        for batch in self.reader() if columns else ():
+        for batch in self.reader() if layout.checks_nulls else ():
             rows = batch.filter(pc.invert(batch.column(self.deletes)))
-            for name, column in columns.items():
-                require_no_nulls(rows.column(name), column, self._location.target)
+            require_values(rows.drop_columns([self.deletes]), layout, self._location.target)
 
     def _marked(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         predicate = self.rule.delete_when

@@ -23,12 +23,8 @@ def conformed(batch: pa.RecordBatch, layout: FileLayout, target: str) -> list[pa
     Raises:
         SchemaMismatchError: A value is null in a column that is NOT NULL.
     """
-    arrays = []
-    for array, column in zip(batch.columns, layout.columns, strict=True):
-        if column.checks_nulls:
-            _require_values(array, column, target)
-        arrays.append(_conformed(array, column))
-    return arrays
+    require_values(batch, layout, target)
+    return [_conformed(*each) for each in zip(batch.columns, layout.columns, strict=True)]
 
 
 def _conformed(array: pa.Array, column: ColumnLayout) -> pa.Array:
@@ -52,30 +48,40 @@ def _conformed(array: pa.Array, column: ColumnLayout) -> pa.Array:
     else:
         [element] = column.inside
         inner = _conformed(array.values, element)
-    # Which are null, and where each begins, stays.
+    return with_inner(array, wanted, inner)
+
+
+def with_inner(array: pa.Array, wanted: pa.DataType, inner: pa.Array) -> pa.Array:
+    """A list or map with other values inside; which are null, and where each begins, stays."""
     own = array.buffers()[:2]
     return pa.Array.from_buffers(wanted, len(array), own, array.null_count, array.offset, [inner])
 
 
-def require_no_nulls(array: pa.Array, column: str, target: str) -> None:
-    """Refuse nulls in a column that is NOT NULL.
+def require_values(batch: pa.RecordBatch, layout: FileLayout, target: str) -> None:
+    """Refuse nulls where a table has NOT NULL.
+
+    Args:
+        batch: Rows.
+        layout: Of the table's files.
+        target: The table, for errors.
 
     Raises:
         SchemaMismatchError: There are some.
     """
-    if array.null_count:
+    for array, column in zip(batch.columns, layout.columns, strict=True):
+        if column.checks_nulls:
+            _require_values(array, column, target)
+
+
+def _require_values(array: pa.Array, column: ColumnLayout, target: str) -> None:
+    """The same of one column; inside of what is null there is nothing."""
+    if column.required and array.null_count:
         raise SchemaMismatchError(
-            f"NOT NULL constraint violated for column: {column} of {target}: "
+            f"NOT NULL constraint violated for column: {column.path} of {target}: "
             f"{array.null_count} of {len(array)} rows have no value there. Nothing of the batch is "
             "visible. Correct the files, or drop the constraint where the table is maintained "
             "(ALTER TABLE ... ALTER COLUMN ... DROP NOT NULL)."
         )
-
-
-def _require_values(array: pa.Array, column: ColumnLayout, target: str) -> None:
-    """Refuse nulls where the table has NOT NULL; inside of what is null there is nothing."""
-    if column.required:
-        require_no_nulls(array, column.path, target)
     if not any(each.checks_nulls for each in column.inside) or pa.types.is_null(array.type):
         return
     for inside, part in zip(column.inside, _parts(array), strict=True):
