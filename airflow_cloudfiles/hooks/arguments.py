@@ -10,7 +10,7 @@ import ast
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from airflow_cloudfiles.engine.errors import OptionError, StateConflictError
 from airflow_cloudfiles.engine.job.spec import JobSpec
@@ -20,6 +20,9 @@ from airflow_cloudfiles.engine.options.refusals import CREDENTIALS
 from airflow_cloudfiles.engine.options.sink import OF_SINK
 from airflow_cloudfiles.engine.options.table_stream import check_names, is_table
 from airflow_cloudfiles.engine.storage import normalize_uri
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.hooks.keywords import Location
 
 _TEMPLATE_MARKS = ("{{", "{%")
 _OPTION_OF_ARGUMENT = {
@@ -135,9 +138,12 @@ class StreamArguments:
         return _parse({"cloudFiles.format": self.format, **self.engine_options()}, self.source)
 
 
-def as_text(location: str | os.PathLike[str]) -> str:
-    """A location as templates and the state take it; what is no path is left as it is."""
-    return os.fspath(location) if isinstance(location, os.PathLike) else location
+def as_text(location: Location) -> str:
+    """A location as templates and the state take it; what is no path is left as it is.
+
+    What another task returns (`XComArg`) Airflow replaces by its value when the task runs.
+    """
+    return os.fspath(location) if isinstance(location, os.PathLike) else cast("str", location)
 
 
 def check_at_parse(

@@ -2,14 +2,15 @@
 
 Airflow reads the signature of every `__init__` on the way to its base operator: for `default_args`,
 for `partial()`, for required arguments. So a stream's arguments are written out once, here, and a
-subclass declares only those it adds and passes the rest on as `**kwargs`. Our own defaults of
-Airflow's arguments, such as `retries`, are read there too, for a mapped task (Airflow 3.3).
+subclass declares only those it adds and passes the rest on as `**kwargs`, which `keywords` types
+for the classes that a DAG is written with. Our own defaults of Airflow's arguments, such as
+`retries`, are read there too, for a mapped task (Airflow 3.3).
 """
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any, ClassVar
+import inspect
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from airflow.providers.common.compat.sdk import BaseOperator
 
@@ -18,6 +19,15 @@ from airflow_cloudfiles.hooks.task import DEFAULT_RETRIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from airflow_cloudfiles.hooks.keywords import Location, Options
+
+REQUIRED: Final[Any] = inspect.Parameter.empty
+"""Default of an argument that is required and may be in the `default_args` of a DAG.
+
+To Airflow it is no default: it names the argument where nobody gives it. A type checker, which
+does not see `default_args`, does not miss it.
+"""
 
 
 class StreamTask(BaseOperator):
@@ -54,12 +64,12 @@ class StreamTask(BaseOperator):
     def __init__(  # noqa: PLR0913 - a task's arguments are its interface
         self,
         *,
-        source: str | os.PathLike[str],
+        source: Location,
         format: str,  # noqa: A002 - Spark's word
-        checkpoint_location: str | os.PathLike[str],
-        schema_location: str | os.PathLike[str] | None = None,
-        target: str | os.PathLike[str] | None = None,
-        options: Mapping[str, object] | None = None,
+        checkpoint_location: Location,
+        schema_location: Location | None = None,
+        target: Location | None = None,
+        options: Options | None = None,
         conn_id: str | None = None,
         retries: int = DEFAULT_RETRIES,
         **kwargs: Any,
@@ -73,7 +83,7 @@ class StreamTask(BaseOperator):
         self.checkpoint_location = as_text(checkpoint_location)
         self.schema_location = None if schema_location is None else as_text(schema_location)
         self.target = None if target is None else as_text(target)
-        self.options = options
+        self.options = cast("Mapping[str, object] | None", options)  # as soon as it is rendered
         self.conn_id = conn_id
 
     def stream_arguments(self) -> StreamArguments:

@@ -9,18 +9,24 @@ from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
 from airflow_cloudfiles.hooks.arguments import merge_options
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-from airflow_cloudfiles.hooks.stream_task import StreamTask
+from airflow_cloudfiles.hooks.stream_task import REQUIRED, StreamTask
 from airflow_cloudfiles.hooks.task import task_errors
 from airflow_cloudfiles.operators.deferrable import DeferrableSparkJobOperator
 from airflow_cloudfiles.operators.spark_job import CloudFilesSparkJobOperator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from os import PathLike
+    from typing import Unpack
 
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_cloudfiles.hooks.arguments import StreamArguments
+    from airflow_cloudfiles.hooks.keywords import (
+        DeferrableKeywords,
+        InferKeywords,
+        Location,
+        ReconcileKeywords,
+    )
 
 MOST_DDL = 20_000
 """Characters of a schema in XCom, which is no place for more."""
@@ -65,7 +71,7 @@ class CloudFilesInferSchemaOperator(CloudFilesSparkJobOperator):
 
     template_fields: Sequence[str] = (*CloudFilesSparkJobOperator.template_fields, "infer_again")
 
-    def __init__(self, *, infer_again: bool | str = False, **kwargs: Any) -> None:
+    def __init__(self, *, infer_again: bool | str = False, **kwargs: Unpack[InferKeywords]) -> None:
         super().__init__(**kwargs)
         self.infer_again = infer_again
 
@@ -135,14 +141,14 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
     def __init__(  # noqa: PLR0913 - a task's arguments are its interface
         self,
         *,
-        target: str | PathLike[str],
+        target: Location = REQUIRED,
         batch: object = None,
         write: Literal["append", "merge"] = "append",
         keys: Sequence[str] = (),
         order_by: str | None = None,
         delete_when: str | None = None,
         partition_by: Sequence[str] = (),
-        **kwargs: Any,
+        **kwargs: Unpack[DeferrableKeywords],
     ) -> None:
         merge_options(write, keys, order_by, delete_when)  # a mistake fails when the DAG is parsed
         super().__init__(target=target, **kwargs)
@@ -205,6 +211,9 @@ class CloudFilesReconcileOperator(StreamTask):
     """
 
     ui_color = "#e4f0e2"
+
+    def __init__(self, **kwargs: Unpack[ReconcileKeywords]) -> None:
+        super().__init__(**kwargs)
 
     def execute(self, context: Context) -> dict[str, object]:  # noqa: ARG002 - Airflow's signature
         """List everything and return what was missing."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
+from airflow_cloudfiles.hooks.stream_task import REQUIRED
 from airflow_cloudfiles.hooks.task import run_id_of, task_errors
 from airflow_cloudfiles.operators.job import JobTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from os import PathLike
+    from typing import Unpack
 
-    from airflow.providers.common.compat.sdk import Context
+    from airflow.providers.common.compat.sdk import Context, XComArg
+
+    from airflow_cloudfiles.hooks.keywords import Location, StreamKeywords
 
 
 class CloudFilesPromoteOperator(JobTask):
@@ -44,12 +47,13 @@ class CloudFilesPromoteOperator(JobTask):
     def __init__(
         self,
         *,
-        target: str | PathLike[str],
-        fields: Mapping[str, str | None] | Sequence[str],
-        **kwargs: Any,
+        fields: Mapping[str, str | None] | Sequence[str] | XComArg,
+        target: Location = REQUIRED,
+        **kwargs: Unpack[StreamKeywords],
     ) -> None:
         super().__init__(target=target, **kwargs)
-        self.fields = fields
+        # as soon as it is rendered
+        self.fields = cast("Mapping[str, str | None] | Sequence[str]", fields)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Promote and return the report."""

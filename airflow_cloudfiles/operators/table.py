@@ -14,8 +14,11 @@ from airflow_cloudfiles.hooks.task import DEFAULT_RETRIES, task_errors
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
+    from typing import Unpack
 
     from airflow.providers.common.compat.sdk import Context
+
+    from airflow_cloudfiles.hooks.keywords import AirflowArguments
 
 _SHOWN: Final = 20
 """Files that the log of a task names."""
@@ -55,7 +58,7 @@ class CloudFilesOptimizeTableOperator(BaseOperator):
         target_size: str | None = None,
         conn_id: str | None = None,
         retries: int = DEFAULT_RETRIES,
-        **kwargs: Any,
+        **kwargs: Unpack[AirflowArguments],
     ) -> None:
         super().__init__(retries=retries, **kwargs)
         self.target = target
@@ -119,7 +122,7 @@ class CloudFilesVacuumTableOperator(BaseOperator):
         allow_short_retention: bool = False,
         conn_id: str | None = None,
         retries: int = DEFAULT_RETRIES,
-        **kwargs: Any,
+        **kwargs: Unpack[AirflowArguments],
     ) -> None:
         super().__init__(retries=retries, **kwargs)
         self.target = target

@@ -24,8 +24,11 @@ from airflow_cloudfiles.triggers.cloud_files import CloudFilesTrigger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Unpack
 
     from airflow.providers.common.compat.sdk import Context
+
+    from airflow_cloudfiles.hooks.keywords import SensorKeywords
 
 _GRACE_SECONDS = 300.0
 """How long the last check of a trigger may take."""
@@ -60,7 +63,7 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
 
     ui_color = "#d9ecf7"
 
-    def __init__(self, *, deferrable: bool | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, deferrable: bool | None = None, **kwargs: Unpack[SensorKeywords]) -> None:
         super().__init__(**kwargs)
         if deferrable is None:
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)

@@ -24,6 +24,9 @@ from airflow_cloudfiles.triggers.event_deduplication import EventDeduplication
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Hashable
+    from typing import Unpack
+
+    from airflow_cloudfiles.hooks.keywords import StreamFields
 
 _log = logging.getLogger(__name__)
 
@@ -56,10 +59,11 @@ class CloudFilesTrigger(BaseEventTrigger):
         conn_id: str | None = None,
         poke_interval: float = 60.0,
         ends_at: float | None = None,
-        **stream: Any,
+        **stream: Unpack[StreamFields],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's
-        self.stream = StreamArguments(**{**stream, "options": dict(stream.get("options") or {})})
+        given: dict[str, Any] = {**stream, "options": dict(stream.get("options") or {})}
+        self.stream = StreamArguments(**given)
         self.conn_id = conn_id
         self.poke_interval = poke_interval
         self.ends_at = ends_at

@@ -1,0 +1,170 @@
+"""Which arguments may a task be given by name, as a type checker is told?
+
+An `__init__` names the arguments it adds and passes the others on as `**kwargs`: Airflow reads the
+signature of every class on the way to its base operator. The classes that a DAG is written with
+type their `**kwargs` with what is declared here once, so that a misspelt argument is an error in
+an editor already. Nothing here runs: the names are imported for type checkers only.
+
+No argument of a stream is required here. What all tasks of a DAG share may be in its
+`default_args`, which no type checker sees; Airflow names what is missing when the DAG is parsed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Required, TypeAlias, TypedDict
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+    from airflow.providers.common.compat.sdk import (
+        DAG,
+        Context,
+        RetryPolicy,
+        TaskGroup,
+        XComArg,
+    )
+
+Location: TypeAlias = "str | PathLike[str] | XComArg"
+"""Where something lies; templated, or what another task returns."""
+
+Options: TypeAlias = "Mapping[str, object] | str | XComArg"
+"""Options of a stream, or what becomes them when the task runs."""
+
+Callback: TypeAlias = "Callable[[Context], Any]"
+"""What Airflow calls about a task, such as a notifier."""
+
+
+class AirflowArguments(TypedDict, total=False):
+    """Airflow's own arguments of an operator, but for `retries`, of which we have a default.
+
+    Those of Airflow 3.1 to 3.3; `retry_policy` and `render_template_as_native_obj` are 3.3's.
+    """
+
+    task_id: Required[str]
+    owner: str
+    email: str | Sequence[str] | None
+    email_on_retry: bool
+    email_on_failure: bool
+    retry_delay: timedelta | float
+    retry_exponential_backoff: float
+    max_retry_delay: timedelta | float | None
+    retry_policy: RetryPolicy | None
+    start_date: datetime | None
+    end_date: datetime | None
+    depends_on_past: bool
+    ignore_first_depends_on_past: bool
+    wait_for_past_depends_before_skipping: bool
+    wait_for_downstream: bool
+    dag: DAG | None
+    params: MutableMapping[str, Any] | None
+    default_args: dict[str, Any] | None
+    priority_weight: int
+    weight_rule: Any
+    queue: str
+    pool: str | None
+    pool_slots: int
+    sla: timedelta | None
+    execution_timeout: timedelta | None
+    on_execute_callback: Callback | Collection[Callback] | None
+    on_failure_callback: Callback | list[Callback] | None
+    on_success_callback: Callback | Collection[Callback] | None
+    on_retry_callback: Callback | list[Callback] | None
+    on_skipped_callback: Callback | Collection[Callback] | None
+    pre_execute: Callable[[Context], None] | None
+    post_execute: Callable[[Context, Any], None] | None
+    trigger_rule: str
+    resources: dict[str, Any] | None
+    run_as_user: str | None
+    map_index_template: str | None
+    max_active_tis_per_dag: int | None
+    max_active_tis_per_dagrun: int | None
+    executor: str | None
+    executor_config: dict[str, Any] | None
+    do_xcom_push: bool
+    multiple_outputs: bool
+    inlets: Any
+    outlets: Any
+    task_group: TaskGroup | None
+    doc: str | None
+    doc_md: str | None
+    doc_json: str | None
+    doc_yaml: str | None
+    doc_rst: str | None
+    task_display_name: str | None
+    logger_name: str | None
+    allow_nested_operators: bool
+    render_template_as_native_obj: bool | None
+
+
+class StreamKeywords(AirflowArguments, total=False):
+    """The arguments of `StreamTask`, but for `target`, which some tasks require."""
+
+    source: Location
+    format: str
+    checkpoint_location: Location
+    schema_location: Location | None
+    options: Options | None
+    conn_id: str | None
+    retries: int
+
+
+class TargetKeyword(TypedDict, total=False):
+    """The argument `target` of a task that does not require it."""
+
+    target: Location | None
+
+
+class ReconcileKeywords(StreamKeywords, TargetKeyword):
+    """The arguments of `StreamTask`."""
+
+
+class SensorKeywords(StreamKeywords, TargetKeyword, total=False):
+    """The arguments of `StreamTask`, and Airflow's own of a sensor."""
+
+    poke_interval: timedelta | float
+    timeout: timedelta | float | None
+    soft_fail: bool
+    mode: str
+    exponential_backoff: bool
+    max_wait: timedelta | float | None
+    silent_fail: bool
+    never_fail: bool
+
+
+class SparkKeywords(StreamKeywords, total=False):
+    """The arguments of `CloudFilesSparkJobOperator`, but for `target`."""
+
+    master: str | None
+    deploy_mode: str | None
+    driver_memory: str | None
+    spark_conf: Mapping[str, str] | None
+    spark_conn_id: str | None
+    spark_remote: str | None
+    keep_warm: timedelta | str | None
+    packages: Sequence[str]
+    files: Sequence[str]
+    py_files: Sequence[str]
+
+
+class InferKeywords(SparkKeywords, TargetKeyword):
+    """The arguments of `CloudFilesSparkJobOperator`."""
+
+
+class DeferrableKeywords(SparkKeywords, total=False):
+    """The arguments of `DeferrableSparkJobOperator`, but for `target`."""
+
+    deferrable: bool | None
+    poke_interval: float
+
+
+class StreamFields(TypedDict, total=False):
+    """The fields of `StreamArguments`, as a trigger is given them."""
+
+    source: Required[str]
+    format: Required[str]
+    checkpoint_location: Required[str]
+    schema_location: str | None
+    target: str | None
+    options: Mapping[str, object] | None

@@ -1,0 +1,149 @@
+"""A type checker knows every argument of sensors, operators and trigger, and no others."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk import BaseOperator, BaseSensorOperator
+
+from airflow_cloudfiles.hooks import keywords
+from airflow_cloudfiles.hooks.stream_task import StreamTask
+from airflow_cloudfiles.operators.deferrable import DeferrableSparkJobOperator
+from airflow_cloudfiles.operators.spark_job import CloudFilesSparkJobOperator
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.airflow
+
+# What mypy says to a line is behind `# E:`; to a line without it, nothing.
+DAG_FILE = """
+from datetime import timedelta
+from pathlib import Path
+
+from airflow.sdk import DAG, Asset, AssetWatcher, task
+
+from airflow_cloudfiles.operators.cloud_files import (
+    CloudFilesInferSchemaOperator,
+    CloudFilesIngestOperator,
+    CloudFilesReconcileOperator,
+)
+from airflow_cloudfiles.operators.promote import CloudFilesPromoteOperator
+from airflow_cloudfiles.operators.table import (
+    CloudFilesOptimizeTableOperator,
+    CloudFilesVacuumTableOperator,
+)
+from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
+from airflow_cloudfiles.triggers.cloud_files import CloudFilesTrigger
+
+
+@task
+def where() -> str:
+    return "/in"
+
+
+stream = {"source": "/in", "format": "json", "checkpoint_location": "/state", "target": "/table"}
+with DAG("shared", schedule=None, default_args=stream):
+    CloudFilesSensor(task_id="a", retries=5, pool="lake", poke_interval=60, mode="reschedule")
+    CloudFilesSensor(task_id="b", deferrable=True, soft_fail=True, timeout=timedelta(hours=1))
+    CloudFilesInferSchemaOperator(task_id="c", infer_again=True, spark_conf={"a": "b"})
+    CloudFilesIngestOperator(task_id="d", write="merge", keys=["id"], retries=1, queue="spark")
+    CloudFilesPromoteOperator(task_id="e", fields=["price"], execution_timeout=timedelta(hours=1))
+    CloudFilesReconcileOperator(task_id="f", owner="lake", doc_md="nightly", outlets=[Asset("a")])
+CloudFilesReconcileOperator(
+    task_id="g", source=Path("/in"), format="json", checkpoint_location=where()
+)
+CloudFilesOptimizeTableOperator(task_id="h", target="/table", retries=1, pool="lake")
+CloudFilesVacuumTableOperator(task_id="i", target="/table", retention=timedelta(days=7))
+AssetWatcher(
+    name="w",
+    trigger=CloudFilesTrigger(source="/in", format="json", checkpoint_location="/state"),
+)
+CloudFilesSensor(task_id="1", sorce="/in")  # E: Unexpected keyword argument "sorce"
+CloudFilesInferSchemaOperator(task_id="2", sorce="/in")  # E: Unexpected keyword argument "sorce"
+CloudFilesIngestOperator(task_id="3", sorce="/in")  # E: Unexpected keyword argument "sorce"
+CloudFilesReconcileOperator(task_id="4", sorce="/in")  # E: Unexpected keyword argument "sorce"
+CloudFilesPromoteOperator(task_id="5", fields=[], sorce="/")  # E: Unexpected keyword argument
+CloudFilesOptimizeTableOperator(task_id="6", target="/t", pol="x")  # E: Unexpected keyword argument
+CloudFilesVacuumTableOperator(task_id="7", target="/t", pol="x")  # E: Unexpected keyword argument
+CloudFilesTrigger(sorce="/in", format="json", checkpoint_location="/")  # E: "sorce"
+CloudFilesIngestOperator(task_id="8", retries="3")  # E: Argument "retries"
+CloudFilesIngestOperator(task_id="9", write="upsert")  # E: Argument "write"
+CloudFilesSensor(task_id="10", format=7)  # E: Argument "format"
+CloudFilesSensor(source="/in")  # E: Missing named argument "task_id"
+"""
+EXPECTED = re.compile(r"  # E: (.*)$")
+
+
+@pytest.mark.slow
+def test_mypy_finds_a_misspelt_argument_and_nothing_else(tmp_path: Path, repository: Path) -> None:
+    file = tmp_path / "dag_file.py"
+    file.write_text(DAG_FILE, encoding="utf-8")
+    # The options and the cache of `make types`: what is checked there is not checked again.
+    command = [sys.executable, "-m", "mypy", "--no-error-summary", str(file)]
+    found = subprocess.run(
+        command, cwd=repository, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert not found.stderr
+    told: dict[int, list[str]] = {}
+    for line in found.stdout.splitlines():
+        if mistake := re.search(r"dag_file\.py:(\d+): error: (.*)", line):
+            told.setdefault(int(mistake[1]), []).append(mistake[2])
+    expected = {
+        number: mark[1]
+        for number, line in enumerate(DAG_FILE.splitlines(), 1)
+        if (mark := EXPECTED.search(line))
+    }
+    assert expected
+    assert sorted(told) == sorted(expected), found.stdout
+    for number, text in expected.items():
+        assert any(text in each for each in told[number]), (text, told[number])
+
+
+def _named(cls: type[Any]) -> dict[str, str]:
+    """The arguments that the `__init__` of a class names, with their types as they are written."""
+    parameters = inspect.signature(cls.__init__).parameters.values()
+    return {
+        each.name: each.annotation
+        for each in parameters
+        if each.name != "self" and each.kind is not each.VAR_KEYWORD
+    }
+
+
+def _declared(declaration: Any) -> dict[str, str]:
+    """The arguments of a declaration, with their types as they are written."""
+    return {name: kind.__forward_arg__ for name, kind in declaration.__annotations__.items()}
+
+
+@pytest.mark.parametrize(
+    ("bases", "declaration"),
+    [
+        ([StreamTask], keywords.ReconcileKeywords),
+        ([StreamTask, CloudFilesSparkJobOperator], keywords.InferKeywords),
+        (
+            [StreamTask, CloudFilesSparkJobOperator, DeferrableSparkJobOperator],
+            keywords.DeferrableKeywords,
+        ),
+    ],
+)
+def test_what_is_declared_is_what_the_classes_take(bases: list[Any], declaration: Any) -> None:
+    own = {name: kind for base in bases for name, kind in _named(base).items()}
+    if declaration is keywords.DeferrableKeywords:
+        own.pop("target")  # the operator requires it
+    own.pop("retry_policy", None)  # Airflow's
+    airflow = _declared(keywords.AirflowArguments)
+    declared = _declared(declaration)
+    assert {name: kind for name, kind in declared.items() if name not in airflow} == own
+
+
+def test_every_argument_of_airflow_is_declared() -> None:
+    operator = _named(BaseOperator)
+    declared = {*keywords.AirflowArguments.__annotations__, "retries"}
+    assert set(operator) <= declared
+    sensor = {*keywords.SensorKeywords.__annotations__, "retries"}
+    assert set(_named(BaseSensorOperator)) <= sensor
