@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from airflow_cloudfiles import __version__
 from airflow_cloudfiles.commands import (
     discover,
+    docs,
     infer,
     ingest,
     notifications,
@@ -30,7 +31,19 @@ from airflow_cloudfiles.commands import (
 from airflow_cloudfiles.commands.outcome import Outcome
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 
-COMMANDS = (discover, infer, ingest, notifications, promote, replay, schema, spark, state, table)
+COMMANDS = (
+    discover,
+    docs,
+    infer,
+    ingest,
+    notifications,
+    promote,
+    replay,
+    schema,
+    spark,
+    state,
+    table,
+)
 """Each has `add_to(subparsers)`, which sets `run` as a default of its parsers."""
 
 _EPILOG = """\

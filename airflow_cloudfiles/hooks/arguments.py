@@ -19,6 +19,7 @@ from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.refusals import CREDENTIALS
 from airflow_cloudfiles.engine.options.sink import OF_SINK
 from airflow_cloudfiles.engine.options.table_stream import check_names, is_table
+from airflow_cloudfiles.engine.schema.ddl_grammar import check_hints
 from airflow_cloudfiles.engine.storage import normalize_uri
 
 if TYPE_CHECKING:
@@ -167,6 +168,7 @@ def check_at_parse(
 
     Raises:
         OptionError: An option is unknown, not offered, or has a bad value.
+        SchemaHintError: The hints cannot be read.
     """
     options = {} if options is None else options
     if not isinstance(options, Mapping) or not _is_plain(format):
@@ -186,7 +188,9 @@ def check_at_parse(
         )
         return
     plain |= {name: "row" for name in options if name not in plain and name.lower() == "rowtag"}
-    _parse({"cloudFiles.format": format, **plain}, str(source))
+    parsed = _parse({"cloudFiles.format": format, **plain}, str(source))
+    if parsed.schema_hints:
+        check_hints(parsed.schema_hints)
 
 
 def check_fields(fields: object) -> dict[str, str | None]:

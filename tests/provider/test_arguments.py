@@ -8,6 +8,7 @@ import pytest
 
 from airflow_cloudfiles.engine.errors import (
     OptionError,
+    SchemaHintError,
     StateConflictError,
     UnknownOptionError,
     UnsupportedOptionError,
@@ -45,6 +46,33 @@ def test_an_option_that_a_format_needs_may_come_from_a_template() -> None:
     with pytest.raises(OptionError, match="rowTag is required"):
         check_at_parse(source="/in", format="xml", options=None)
     check_at_parse(source="/in", format="xml", options={"RowTag": "{{ params.row }}"})
+
+
+@pytest.mark.parametrize(
+    ("hints", "told"),
+    [
+        ("price DECMAL(18,2)", "at character 7.*did you mean DECIMAL"),
+        ("price DECIMAL(40,2)", "precision is 1 to 38"),
+        ("user.id BIGINT, user.id INT", "names user.id twice, at characters 1 and 17"),
+        ("id BIGINT name STRING", "a comma or the end"),
+    ],
+)
+def test_hints_that_cannot_be_read_are_refused(hints: str, told: str) -> None:
+    with pytest.raises(SchemaHintError, match=told):
+        check_at_parse(source="/in", format="csv", options={"CLOUDFILES.schemahints": hints})
+
+
+def test_hints_wait_for_what_decides_about_them() -> None:
+    for hints in ("{{ params.hints }}", "id INT, {{ params.more }}", "a INT, A STRING", ""):
+        check_at_parse(source="/in", format="json", options={"cloudFiles.schemaHints": hints})
+
+
+@pytest.mark.parametrize("name", ["cloudFiles.SchemaHint", "CLOUDFILES.schemahint", "SchemaHint"])
+def test_an_unknown_option_is_shown_as_it_was_written(name: str) -> None:
+    with pytest.raises(UnknownOptionError) as refused:
+        check_at_parse(source="/in", format="json", options={name: "a INT"})
+    assert f"Unknown option '{name}'. Did you mean cloudFiles.schemaHints" in str(refused.value)
+    assert "docs/" not in str(refused.value)
 
 
 def test_bad_records_go_to_a_location_like_the_others() -> None:

@@ -108,6 +108,6 @@ def _unknown(key: str, typed: str, groups: Groups) -> str:
     near = difflib.get_close_matches(key.removeprefix(_BARE), options, n=2, cutoff=0.6)
     hint = f" Did you mean {' or '.join(options[name] for name in near)}?" if near else ""
     return (
-        f"Unknown option {cut(typed)!r}.{hint} Options are listed in docs/reference/options.md; "
+        f"Unknown option {cut(typed)!r}.{hint} `cloudfiles docs options` lists them; "
         "cloudFiles.validateOptions=false accepts unknown ones."
     )

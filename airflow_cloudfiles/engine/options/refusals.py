@@ -97,8 +97,8 @@ IN_CONNECTION: Final = _all(
 """Parts of an identity: they are in the connection."""
 
 IN_SET_UP: Final = _all(
-    "it is given once, when the queue is set up (docs/how-to/set-up-notifications.md), not to the "
-    "stream. Remove it.",
+    "it is given once, when the queue is set up (`cloudfiles docs set-up-notifications`), not to "
+    "the stream. Remove it.",
     "cloudFiles.resourceTag",
     "cloudFiles.resourceGroup",
     "cloudFiles.subscriptionId",

@@ -1,26 +1,12 @@
 """What does a piece of Spark DDL mean?
 
-Reads column lists as `cloudFiles.schemaHints` has them (`tags map<string,string>, user.id INT`)
-without a JVM. The grammar is Spark's for `StructType.fromDDL`, and besides a column's name may be
-a dotted path. Character types become `string`, as Spark's readers treat them.
-
-```
-columns     = column {"," column}
-column      = name {"." name} [":"] type ["NOT" "NULL"] ["COMMENT" text]
-type        = word ["(" number ["," number] ")"]
-            | "ARRAY" "<" type ">" | "MAP" "<" type "," type ">"
-            | "STRUCT" "<" [field {"," field}] ">"
-field       = name [":"] type ["NOT" "NULL"] ["COMMENT" text]
-name        = letters, digits and "_", or anything between backquotes (a backquote doubled)
-```
+Makes Spark's types of what `ddl_grammar` reads, without a JVM.
 """
 
 from __future__ import annotations
 
-import difflib
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import (
     ArrayType,
@@ -44,8 +30,7 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
-from airflow_cloudfiles.engine.errors import SchemaHintError
-from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION
+from airflow_cloudfiles.engine.schema.ddl_grammar import TypeText, fail, read_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,43 +38,17 @@ if TYPE_CHECKING:
 _ATOMIC: Final[dict[str, Callable[[], DataType]]] = {
     "boolean": BooleanType,
     "tinyint": ByteType,
-    "byte": ByteType,
     "smallint": ShortType,
-    "short": ShortType,
     "int": IntegerType,
-    "integer": IntegerType,
     "bigint": LongType,
-    "long": LongType,
     "float": FloatType,
-    "real": FloatType,
     "double": DoubleType,
     "date": DateType,
     "timestamp": TimestampType,
-    "timestamp_ltz": TimestampType,
     "timestamp_ntz": TimestampNTZType,
     "string": StringType,
     "binary": BinaryType,
 }
-_DECIMAL: Final = ("decimal", "dec", "numeric")
-_CHARACTERS: Final = ("char", "character", "varchar")
-_NESTED: Final = ("array", "map", "struct")
-_NAMES: Final = (*_ATOMIC, *_DECIMAL, *_CHARACTERS, *_NESTED)
-_REFUSED: Final = ("interval", "variant", "void", "null", "time", "geometry", "geography", "object")
-"""Types Spark has (some only since lately) that JSON is not read into here."""
-
-_MOST_NESTED: Final = 100
-_AROUND: Final = 60
-"""Characters on either side of a mistake that a message has."""
-_TOKEN: Final = re.compile(
-    r"""\s*(?:
-        (?P<quoted>`(?:[^`]|``)*`)
-      | (?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
-      | (?P<word>\w+)
-      | (?P<sign>[<>(),.:])
-      | (?P<end>\Z)
-    )""",
-    re.VERBOSE | re.DOTALL,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +70,6 @@ class ColumnDefinition:
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str
-    value: str
-    position: int
-
-
 def parse_columns(text: str, matcher: NameMatcher = CASE_INSENSITIVE) -> list[ColumnDefinition]:
     """Read a list of columns whose names may be dotted paths; empty text gives none.
 
@@ -129,7 +81,10 @@ def parse_columns(text: str, matcher: NameMatcher = CASE_INSENSITIVE) -> list[Co
         SchemaHintError: The text is not such a list; the message has the position, and what was
             probably meant.
     """
-    return _Parser(text, matcher).columns()
+    return [
+        ColumnDefinition(each.path, _kind(each.type), each.nullable, each.comment, each.position)
+        for each in read_columns(text, matcher)
+    ]
 
 
 def parse_schema(text: str) -> StructType:
@@ -141,213 +96,26 @@ def parse_schema(text: str) -> StructType:
     columns = parse_columns(text)
     for column in columns:
         if len(column.path) > 1:
-            _fail(text, column.position, f"{'.'.join(column.path)} is a path, not a column name")
+            fail(text, column.position, f"{'.'.join(column.path)} is a path, not a column name")
     return StructType(
         [_field(each.path[0], each.data_type, each.nullable, each.comment) for each in columns]
     )
 
 
-class _Parser:
-    """Reads one text by recursive descent."""
-
-    def __init__(self, text: str, matcher: NameMatcher) -> None:
-        self._text = text
-        self._matcher = matcher
-        self._tokens = _tokens(text)
-        self._at = 0
-        self._depth = 0
-
-    def columns(self) -> list[ColumnDefinition]:
-        if self._next.kind == "end":
-            return []
-        found = [self._column()]
-        while self._accept(","):
-            found.append(self._column())
-        if self._next.kind != "end":
-            self._expected("a comma or the end")
-        return found
-
-    def _column(self) -> ColumnDefinition:
-        position = self._next.position
-        path = [self._name("a column name")]
-        while self._accept("."):
-            path.append(self._name("a field name after the dot"))
-        self._accept(":")
-        kind = self._type()
-        return ColumnDefinition(tuple(path), kind, self._nullable(), self._comment(), position)
-
-    def _field(self) -> StructField:
-        name = self._name("a field name")
-        self._accept(":")
-        return _field(name, self._type(), self._nullable(), self._comment())
-
-    def _type(self) -> DataType:
-        token = self._next
-        if token.kind != "word":
-            self._expected("a type")
-        self._at += 1
-        word = token.value.lower()
-        if word in _NESTED:
-            return self._nested(word)
-        if word in _ATOMIC:
-            return _ATOMIC[word]()
-        if word in _DECIMAL:
-            return self._decimal(token)
-        if word in _CHARACTERS:
-            self._numbers(1)
-            return StringType()
-        return self._no_type(token)
-
-    def _nested(self, word: str) -> DataType:
-        self._depth += 1
-        if self._depth > _MOST_NESTED:
-            _fail(self._text, self._next.position, f"types are nested over {_MOST_NESTED} deep")
-        self._require("<", f"'<' after {word.upper()}")
-        kind: DataType
-        if word == "array":
-            kind = ArrayType(self._type())
-        elif word == "map":
-            key = self._type()
-            self._require(",", "a comma after the key type of a MAP")
-            kind = MapType(key, self._type())
-        else:
-            kind = StructType(self._fields())
-        self._require(">", f"'>' at the end of {word.upper()}")
-        self._depth -= 1
-        return kind
-
-    def _fields(self) -> list[StructField]:
-        if self._next.value == ">":
-            return []
-        key = self._matcher.key
-        fields = [self._field()]
-        known = {key(fields[0].name)}
-        while self._accept(","):
-            position = self._next.position
-            fields.append(self._field())
-            count = len(known)
-            known.add(key(fields[-1].name))
-            if len(known) == count:
-                _fail(self._text, position, f"the field {fields[-1].name} is there twice")
-        return fields
-
-    def _decimal(self, token: _Token) -> DataType:
-        numbers = self._numbers(2) or [10]
-        precision, scale = numbers[0], numbers[1] if len(numbers) > 1 else 0
-        if not 0 < precision <= MAX_DECIMAL_PRECISION or scale > precision:
-            _fail(
-                self._text,
-                token.position,
-                f"DECIMAL({precision},{scale}) is not a type: the precision is 1 to "
-                f"{MAX_DECIMAL_PRECISION}, the scale 0 to the precision",
-            )
-        return DecimalType(precision, scale)
-
-    def _numbers(self, most: int) -> list[int]:
-        """Up to `most` numbers in parentheses, or nothing."""
-        numbers: list[int] = []
-        if not self._accept("("):
-            return numbers
-        while len(numbers) < most:
-            token = self._next
-            if not re.fullmatch(r"[0-9]{1,9}", token.value):
-                self._expected("a number")
-            self._at += 1
-            numbers.append(int(token.value))
-            if not self._accept(","):
-                break
-        self._require(")", "')'")
-        return numbers
-
-    def _nullable(self) -> bool:
-        if not self._accept_word("not"):
-            return True
-        if not self._accept_word("null"):
-            self._expected("NULL after NOT")
-        return False
-
-    def _comment(self) -> str | None:
-        if not self._accept_word("comment"):
-            return None
-        if self._next.kind != "text":
-            self._expected("a quoted text after COMMENT")
-        return re.sub(r"\\(.)", r"\1", self._take().value[1:-1], flags=re.DOTALL)
-
-    def _name(self, what: str) -> str:
-        token = self._next
-        if token.kind == "quoted" and len(token.value) > len("``"):
-            return self._take().value[1:-1].replace("``", "`")
-        if token.kind != "word" or token.value.isdigit():
-            self._expected(f"{what} (other names than letters, digits and _ go in backquotes)")
-        return self._take().value
-
-    def _no_type(self, token: _Token) -> NoReturn:
-        if token.value.lower() in _REFUSED:
-            _fail(
-                self._text,
-                token.position,
-                f"files cannot be read into the type {token.value.upper()} here; use STRING",
-            )
-        near = difflib.get_close_matches(token.value.lower(), _NAMES, n=1)
-        hint = f"; did you mean {near[0].upper()}?" if near else f"; types are {', '.join(_NAMES)}"
-        _fail(self._text, token.position, f"{token.value!r} is not a type{hint}")
-
-    @property
-    def _next(self) -> _Token:
-        return self._tokens[self._at]
-
-    def _take(self) -> _Token:
-        self._at += 1
-        return self._tokens[self._at - 1]
-
-    def _accept(self, sign: str) -> bool:
-        accepted = self._next.kind == "sign" and self._next.value == sign
-        self._at += accepted
-        return accepted
-
-    def _accept_word(self, word: str) -> bool:
-        accepted = self._next.kind == "word" and self._next.value.lower() == word
-        self._at += accepted
-        return accepted
-
-    def _require(self, sign: str, what: str) -> None:
-        if not self._accept(sign):
-            self._expected(what)
-
-    def _expected(self, what: str) -> NoReturn:
-        found = repr(self._next.value) if self._next.kind != "end" else "the end"
-        _fail(self._text, self._next.position, f"expected {what}, found {found}")
-
-
-def _tokens(text: str) -> list[_Token]:
-    """Cut a text into tokens, the last of which is its end."""
-    tokens: list[_Token] = []
-    at = 0
-    while not tokens or tokens[-1].kind != "end":
-        found = _TOKEN.match(text, at)
-        if found is None:
-            at += len(text[at:]) - len(text[at:].lstrip())
-            _fail(text, at + 1, f"{text[at]!r} cannot stand here")
-        kind = str(found.lastgroup)
-        tokens.append(_Token(kind, found[kind], found.start(kind) + 1))
-        at = found.end()
-    return tokens
+def _kind(read: TypeText) -> DataType:
+    """The type that was read."""
+    if read.name == "decimal":
+        return DecimalType(*read.numbers)
+    if read.name == "array":
+        return ArrayType(_kind(read.parts[0]))
+    if read.name == "map":
+        return MapType(_kind(read.parts[0]), _kind(read.parts[1]))
+    if read.name == "struct":
+        return StructType(
+            [_field(one.name, _kind(one.type), one.nullable, one.comment) for one in read.fields]
+        )
+    return _ATOMIC[read.name]()
 
 
 def _field(name: str, kind: DataType, nullable: bool, comment: str | None) -> StructField:  # noqa: FBT001 - as StructField has them
     return StructField(name, kind, nullable, None if comment is None else {"comment": comment})
-
-
-def _fail(text: str, position: int, what: str) -> NoReturn:
-    end = "" if what.endswith("?") else "."
-    raise SchemaHintError(
-        f"cloudFiles.schemaHints cannot be read: at character {position}, {what}{end} The text "
-        f"there: {_around(text, position)}"
-    )
-
-
-def _around(text: str, position: int) -> str:
-    """The part of a text around a position."""
-    first, last = max(0, position - _AROUND), position + _AROUND
-    before, behind = "..." if first else "", "..." if last < len(text) else ""
-    return f"{before}{text[first:last]}{behind}"

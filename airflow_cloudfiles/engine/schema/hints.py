@@ -21,6 +21,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructFiel
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.errors import SchemaHintError
 from airflow_cloudfiles.engine.naming import dotted, quoted
+from airflow_cloudfiles.engine.schema.ddl_grammar import refuse_repeated
 from airflow_cloudfiles.engine.types import short_type
 
 if TYPE_CHECKING:
@@ -47,15 +48,8 @@ def apply_hints(
         SchemaHintError: A path leads through something that has no such inside, the same path
             is hinted twice, or a hinted type cannot hold anything.
     """
-    seen: dict[tuple[str, ...], ColumnDefinition] = {}
+    refuse_repeated(hints, matcher)
     for hint in hints:
-        path = tuple(map(matcher.key, hint.path))
-        if path in seen:
-            raise SchemaHintError(
-                f"cloudFiles.schemaHints names {dotted(hint.path)} twice, at characters "
-                f"{seen[path].position} and {hint.position}. Keep one."
-            )
-        seen[path] = hint
         schema = _in_struct(schema, hint, 0, matcher)
     return schema
 

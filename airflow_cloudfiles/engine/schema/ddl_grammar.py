@@ -1,0 +1,387 @@
+"""What does a piece of Spark DDL say, before it is turned into types?
+
+Reads column lists as `cloudFiles.schemaHints` has them (`tags map<string,string>, user.id INT`)
+without a JVM, and without importing Spark: Airflow parses a DAG every few seconds. The grammar is
+Spark's for `StructType.fromDDL`, and besides a column's name may be a dotted path. Character types
+become `string`, as Spark's readers treat them. `ddl` makes Spark's types of what is read.
+
+```
+columns     = column {"," column}
+column      = name {"." name} [":"] type ["NOT" "NULL"] ["COMMENT" text]
+type        = word ["(" number ["," number] ")"]
+            | "ARRAY" "<" type ">" | "MAP" "<" type "," type ">"
+            | "STRUCT" "<" [field {"," field}] ">"
+field       = name [":"] type ["NOT" "NULL"] ["COMMENT" text]
+name        = letters, digits and "_", or anything between backquotes (a backquote doubled)
+```
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NoReturn, Protocol
+
+from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, CASE_SENSITIVE, NameMatcher
+from airflow_cloudfiles.engine.errors import SchemaHintError
+from airflow_cloudfiles.engine.naming import dotted
+
+_ATOMIC: Final = {
+    "boolean": "boolean",
+    "tinyint": "tinyint",
+    "byte": "tinyint",
+    "smallint": "smallint",
+    "short": "smallint",
+    "int": "int",
+    "integer": "int",
+    "bigint": "bigint",
+    "long": "bigint",
+    "float": "float",
+    "real": "float",
+    "double": "double",
+    "date": "date",
+    "timestamp": "timestamp",
+    "timestamp_ltz": "timestamp",
+    "timestamp_ntz": "timestamp_ntz",
+    "string": "string",
+    "binary": "binary",
+}
+"""The names of types without parts, each with the one that `TypeText` has."""
+
+_DECIMAL: Final = ("decimal", "dec", "numeric")
+_CHARACTERS: Final = ("char", "character", "varchar")
+_NESTED: Final = ("array", "map", "struct")
+_NAMES: Final = (*_ATOMIC, *_DECIMAL, *_CHARACTERS, *_NESTED)
+_REFUSED: Final = ("interval", "variant", "void", "null", "time", "geometry", "geography", "object")
+"""Types Spark has (some only since lately) that JSON is not read into here."""
+
+_MOST_NESTED: Final = 100
+_MOST_DIGITS: Final = 38
+_AROUND: Final = 60
+"""Characters on either side of a mistake that a message has."""
+_TOKEN: Final = re.compile(
+    r"""\s*(?:
+        (?P<quoted>`(?:[^`]|``)*`)
+      | (?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
+      | (?P<word>\w+)
+      | (?P<sign>[<>(),.:])
+      | (?P<end>\Z)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TypeText:
+    """A type.
+
+    Attributes:
+        name: `array`, `map`, `struct`, `decimal`, or a type without parts: each has one name.
+        numbers: Precision and scale of a decimal.
+        parts: The element of an array; key and value of a map.
+        fields: Of a struct.
+    """
+
+    name: str
+    numbers: tuple[int, int] = (0, 0)
+    parts: tuple[TypeText, ...] = ()
+    fields: tuple[FieldText, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FieldText:
+    """A field of a struct; see `ColumnText`."""
+
+    name: str
+    type: TypeText
+    nullable: bool
+    comment: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnText:
+    """One column.
+
+    Attributes:
+        path: Its name; more than one part when it is dotted.
+        type: Its type.
+        nullable: False when the text says `NOT NULL`.
+        comment: What the text says after `COMMENT`.
+        position: Where in the text it begins, counted from 1.
+    """
+
+    path: tuple[str, ...]
+    type: TypeText
+    nullable: bool
+    comment: str | None
+    position: int
+
+
+class Placed(Protocol):
+    """A column with its place in the text."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Its name."""
+
+    @property
+    def position(self) -> int:
+        """Where it begins, counted from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    value: str
+    position: int
+
+
+def read_columns(text: str, matcher: NameMatcher = CASE_INSENSITIVE) -> list[ColumnText]:
+    """Read a list of columns whose names may be dotted paths; empty text gives none.
+
+    Args:
+        text: The list.
+        matcher: How the names of a struct's fields are compared, none of which may come twice.
+
+    Raises:
+        SchemaHintError: The text is not such a list; the message has the position, and what was
+            probably meant.
+    """
+    return _Parser(text, matcher).columns()
+
+
+def check_hints(text: str) -> None:
+    """Refuse hints that nobody can apply, whatever the files hold.
+
+    Args:
+        text: `cloudFiles.schemaHints`. Names that differ in case only may be two: whether they are,
+            the session decides.
+
+    Raises:
+        SchemaHintError: It is no list of columns, or names one twice.
+    """
+    refuse_repeated(read_columns(text, CASE_SENSITIVE), CASE_SENSITIVE)
+
+
+def refuse_repeated(hints: Iterable[Placed], matcher: NameMatcher) -> None:
+    """Refuse hints that name something twice.
+
+    Raises:
+        SchemaHintError: They do.
+    """
+    seen: dict[tuple[str, ...], Placed] = {}
+    for hint in hints:
+        first = seen.setdefault(tuple(map(matcher.key, hint.path)), hint)
+        if first is not hint:
+            raise SchemaHintError(
+                f"cloudFiles.schemaHints names {dotted(hint.path)} twice, at characters "
+                f"{first.position} and {hint.position}. Keep one."
+            )
+
+
+class _Parser:
+    """Reads one text by recursive descent."""
+
+    def __init__(self, text: str, matcher: NameMatcher) -> None:
+        self._text = text
+        self._matcher = matcher
+        self._tokens = _tokens(text)
+        self._at = 0
+        self._depth = 0
+
+    def columns(self) -> list[ColumnText]:
+        if self._next.kind == "end":
+            return []
+        found = [self._column()]
+        while self._accept(","):
+            found.append(self._column())
+        if self._next.kind != "end":
+            self._expected("a comma or the end")
+        return found
+
+    def _column(self) -> ColumnText:
+        position = self._next.position
+        path = [self._name("a column name")]
+        while self._accept("."):
+            path.append(self._name("a field name after the dot"))
+        self._accept(":")
+        kind = self._type()
+        return ColumnText(tuple(path), kind, self._nullable(), self._comment(), position)
+
+    def _field(self) -> FieldText:
+        name = self._name("a field name")
+        self._accept(":")
+        return FieldText(name, self._type(), self._nullable(), self._comment())
+
+    def _type(self) -> TypeText:
+        token = self._next
+        if token.kind != "word":
+            self._expected("a type")
+        self._at += 1
+        word = token.value.lower()
+        if word in _NESTED:
+            return self._nested(word)
+        if word in _ATOMIC:
+            return TypeText(_ATOMIC[word])
+        if word in _DECIMAL:
+            return self._decimal(token)
+        if word in _CHARACTERS:
+            self._numbers(1)
+            return TypeText("string")
+        return self._no_type(token)
+
+    def _nested(self, word: str) -> TypeText:
+        self._depth += 1
+        if self._depth > _MOST_NESTED:
+            fail(self._text, self._next.position, f"types are nested over {_MOST_NESTED} deep")
+        self._require("<", f"'<' after {word.upper()}")
+        if word == "array":
+            kind = TypeText(word, parts=(self._type(),))
+        elif word == "map":
+            key = self._type()
+            self._require(",", "a comma after the key type of a MAP")
+            kind = TypeText(word, parts=(key, self._type()))
+        else:
+            kind = TypeText(word, fields=tuple(self._fields()))
+        self._require(">", f"'>' at the end of {word.upper()}")
+        self._depth -= 1
+        return kind
+
+    def _fields(self) -> list[FieldText]:
+        if self._next.value == ">":
+            return []
+        key = self._matcher.key
+        fields = [self._field()]
+        known = {key(fields[0].name)}
+        while self._accept(","):
+            position = self._next.position
+            fields.append(self._field())
+            count = len(known)
+            known.add(key(fields[-1].name))
+            if len(known) == count:
+                fail(self._text, position, f"the field {fields[-1].name} is there twice")
+        return fields
+
+    def _decimal(self, token: _Token) -> TypeText:
+        numbers = self._numbers(2) or [10]
+        precision, scale = numbers[0], numbers[1] if len(numbers) > 1 else 0
+        if not 0 < precision <= _MOST_DIGITS or scale > precision:
+            fail(
+                self._text,
+                token.position,
+                f"DECIMAL({precision},{scale}) is not a type: the precision is 1 to "
+                f"{_MOST_DIGITS}, the scale 0 to the precision",
+            )
+        return TypeText("decimal", numbers=(precision, scale))
+
+    def _numbers(self, most: int) -> list[int]:
+        """Up to `most` numbers in parentheses, or nothing."""
+        numbers: list[int] = []
+        if not self._accept("("):
+            return numbers
+        while len(numbers) < most:
+            token = self._next
+            if not re.fullmatch(r"[0-9]{1,9}", token.value):
+                self._expected("a number")
+            self._at += 1
+            numbers.append(int(token.value))
+            if not self._accept(","):
+                break
+        self._require(")", "')'")
+        return numbers
+
+    def _nullable(self) -> bool:
+        if not self._accept_word("not"):
+            return True
+        if not self._accept_word("null"):
+            self._expected("NULL after NOT")
+        return False
+
+    def _comment(self) -> str | None:
+        if not self._accept_word("comment"):
+            return None
+        if self._next.kind != "text":
+            self._expected("a quoted text after COMMENT")
+        return re.sub(r"\\(.)", r"\1", self._take().value[1:-1], flags=re.DOTALL)
+
+    def _name(self, what: str) -> str:
+        token = self._next
+        if token.kind == "quoted" and len(token.value) > len("``"):
+            return self._take().value[1:-1].replace("``", "`")
+        if token.kind != "word" or token.value.isdigit():
+            self._expected(f"{what} (other names than letters, digits and _ go in backquotes)")
+        return self._take().value
+
+    def _no_type(self, token: _Token) -> NoReturn:
+        if token.value.lower() in _REFUSED:
+            fail(
+                self._text,
+                token.position,
+                f"files cannot be read into the type {token.value.upper()} here; use STRING",
+            )
+        near = difflib.get_close_matches(token.value.lower(), _NAMES, n=1)
+        hint = f"; did you mean {near[0].upper()}?" if near else f"; types are {', '.join(_NAMES)}"
+        fail(self._text, token.position, f"{token.value!r} is not a type{hint}")
+
+    @property
+    def _next(self) -> _Token:
+        return self._tokens[self._at]
+
+    def _take(self) -> _Token:
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _accept(self, sign: str) -> bool:
+        accepted = self._next.kind == "sign" and self._next.value == sign
+        self._at += accepted
+        return accepted
+
+    def _accept_word(self, word: str) -> bool:
+        accepted = self._next.kind == "word" and self._next.value.lower() == word
+        self._at += accepted
+        return accepted
+
+    def _require(self, sign: str, what: str) -> None:
+        if not self._accept(sign):
+            self._expected(what)
+
+    def _expected(self, what: str) -> NoReturn:
+        found = repr(self._next.value) if self._next.kind != "end" else "the end"
+        fail(self._text, self._next.position, f"expected {what}, found {found}")
+
+
+def _tokens(text: str) -> list[_Token]:
+    """Cut a text into tokens, the last of which is its end."""
+    tokens: list[_Token] = []
+    at = 0
+    while not tokens or tokens[-1].kind != "end":
+        found = _TOKEN.match(text, at)
+        if found is None:
+            at += len(text[at:]) - len(text[at:].lstrip())
+            fail(text, at + 1, f"{text[at]!r} cannot stand here")
+        kind = str(found.lastgroup)
+        tokens.append(_Token(kind, found[kind], found.start(kind) + 1))
+        at = found.end()
+    return tokens
+
+
+def fail(text: str, position: int, what: str) -> NoReturn:
+    """Refuse a text.
+
+    Raises:
+        SchemaHintError: Always.
+    """
+    end = "" if what.endswith("?") else "."
+    raise SchemaHintError(
+        f"cloudFiles.schemaHints cannot be read: at character {position}, {what}{end} The text "
+        f"there: {_around(text, position)}"
+    )
+
+
+def _around(text: str, position: int) -> str:
+    """The part of a text around a position."""
+    first, last = max(0, position - _AROUND), position + _AROUND
+    before, behind = "..." if first else "", "..." if last < len(text) else ""
+    return f"{before}{text[first:last]}{behind}"
