@@ -2,6 +2,9 @@
 
 Plain data: Airflow reads it through the entry point `apache_airflow_provider` in every process it
 starts, so this module imports nothing. The keys are those of Airflow's `provider_info.schema.json`.
+
+Forms of connections (`conn-fields`) are shown by Airflow 3.2 and later; 3.1 shows the same fields
+as JSON in *Extra*. What is secret is a password field, and has a name that Airflow 3.3 masks.
 """
 
 from __future__ import annotations
@@ -43,7 +46,10 @@ def get_provider_info() -> dict[str, object]:
         "hooks": [
             {
                 "integration-name": integration,
-                "python-modules": ["airflow_cloudfiles.hooks.cloud_files"],
+                "python-modules": [
+                    "airflow_cloudfiles.hooks.cloud_files",
+                    "airflow_cloudfiles.hooks.clouds",
+                ],
             }
         ],
         "triggers": [
@@ -55,4 +61,118 @@ def get_provider_info() -> dict[str, object]:
                 ],
             }
         ],
+        "connection-types": [_aws(), _azure(), _gcp()],
     }
+
+
+def _aws() -> dict[str, object]:
+    """The form of a connection to S3 and SQS."""
+    return {
+        "connection-type": "cloudfiles_aws",
+        "hook-class-name": "airflow_cloudfiles.hooks.clouds.CloudFilesAwsHook",
+        "hook-name": "Cloud Files: Amazon S3",
+        "conn-fields": {
+            "test_location": _test_location("s3://acme-lake/_state"),
+            "region_name": _text("Region", "Such as eu-central-1."),
+            "role_arn": _text("Role", "ARN of a role to assume with the credentials above."),
+            "assume_role_kwargs": _text(
+                "Role: external id and session name (JSON)",
+                'Such as {"ExternalId": "…", "RoleSessionName": "airflow"}.',
+                secret=True,
+            ),
+            "profile_name": _text("Profile", "Name of a profile in AWS's configuration files."),
+            "aws_session_token": _text("Session token", "Of temporary credentials.", secret=True),
+            "endpoint_url": _text("Address", "Of another S3; none for Amazon's own."),
+            "service_config": _text(
+                "Addresses by service (JSON)", 'Such as {"sqs": {"endpoint_url": "https://…"}}.'
+            ),
+            "config_kwargs": _text(
+                "Configuration of the client (JSON)",
+                'Such as {"s3": {"addressing_style": "path"}}.',
+            ),
+            "verify": _text("Certificates", "false, or the path of a bundle to check them with."),
+        },
+        "ui-field-behaviour": {
+            "hidden-fields": ["host", "schema", "port"],
+            "relabeling": {"login": "Access key id", "password": "Secret access key"},
+            "placeholders": {"login": "none: the environment's own credentials"},
+        },
+    }
+
+
+def _azure() -> dict[str, object]:
+    """The form of a connection to Azure Storage."""
+    return {
+        "connection-type": "cloudfiles_azure",
+        "hook-class-name": "airflow_cloudfiles.hooks.clouds.CloudFilesAzureHook",
+        "hook-name": "Cloud Files: Azure Storage",
+        "conn-fields": {
+            "test_location": _test_location("abfss://lake@acme.dfs.core.windows.net/_state"),
+            "tenant_id": _text("Tenant", "Of a service principal."),
+            "managed_identity_client_id": _text(
+                "Managed identity", "Client id of one that a user has assigned."
+            ),
+            "sas_token": _text("Shared access signature", "Alone, or as a URL.", secret=True),
+            "connection_string": _text(
+                "Connection string", "Everything at once, as the portal shows it.", secret=True
+            ),
+            "queue_endpoint": _text("Address of queues", "Of an emulator or a cloud of one's own."),
+        },
+        "ui-field-behaviour": {
+            "hidden-fields": ["schema", "port"],
+            "relabeling": {
+                "host": "Address of blobs",
+                "login": "Client id of a service principal",
+                "password": "Account key, or secret of the service principal",
+            },
+            "placeholders": {
+                "host": "none: the location says which account",
+                "login": "none: account key, or the environment's own credentials",
+            },
+        },
+    }
+
+
+def _gcp() -> dict[str, object]:
+    """The form of a connection to Cloud Storage and Pub/Sub."""
+    return {
+        "connection-type": "cloudfiles_gcp",
+        "hook-class-name": "airflow_cloudfiles.hooks.clouds.CloudFilesGcpHook",
+        "hook-name": "Cloud Files: Google Cloud Storage",
+        "conn-fields": {
+            "test_location": _test_location("gs://acme-lake/_state"),
+            "project": _text("Project", "Id of the project that requests are made for."),
+            "keyfile_dict": _text(
+                "Key of a service account (JSON)", "The text of its key file.", secret=True
+            ),
+            "key_path": _text("Key file", "Path of such a file on every worker."),
+            "is_anonymous": {
+                "label": "No credentials",
+                "description": "For public buckets and emulators.",
+                "schema": {"type": ["boolean", "null"], "default": False},
+            },
+            "storage_endpoint": _text("Address of Cloud Storage", "Of an emulator."),
+            "pubsub_endpoint": _text("Address of Pub/Sub", "Of an emulator: host:port."),
+        },
+        "ui-field-behaviour": {
+            "hidden-fields": ["host", "schema", "port", "login", "password"],
+            "relabeling": {},
+            "placeholders": {},
+        },
+    }
+
+
+def _test_location(example: str) -> dict[str, object]:
+    """The field that says where the button *Test* tries a connection."""
+    return _text(
+        "Location to test",
+        f"A folder such as {example}. The test lists it, and writes and removes one object.",
+    )
+
+
+def _text(label: str, description: str, *, secret: bool = False) -> dict[str, object]:
+    """A field of a form."""
+    schema: dict[str, object] = {"type": ["string", "null"]}
+    if secret:
+        schema["format"] = "password"
+    return {"label": label, "description": description, "schema": schema}

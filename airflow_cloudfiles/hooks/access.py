@@ -1,6 +1,7 @@
 """How does an Airflow connection say that a cloud is reached?
 
-The connections of the Amazon, Azure and Google providers are read here and not by their hooks: see
+Each cloud has a type of connection of this package (`clouds`), with the fields of the Amazon, Azure
+and Google providers' types. Those are read here, too, and not by their hooks: see
 docs/decisions/0024-connections-are-read-here.md. What a connection says and this package does not
 offer is refused by name.
 """
@@ -26,7 +27,16 @@ if TYPE_CHECKING:
 LOCAL = "fs"
 """Type of a connection that has no access: it says where relative locations begin."""
 
+AWS, AZURE, GCP = "cloudfiles_aws", "cloudfiles_azure", "cloudfiles_gcp"
+"""The types that this package brings."""
+
+_GENERIC = "generic"
+"""What Airflow's command line stores in place of a type that no installed provider has."""
+
 _READERS: dict[str, Callable[[CloudConnection], Access]] = {
+    AWS: aws_access,
+    AZURE: azure_access,
+    GCP: gcp_access,
     "aws": aws_access,
     "wasb": azure_access,
     "adls": azure_access,
@@ -48,14 +58,25 @@ def access_of(connection: CloudConnection) -> Access | None:
         return None
     reader = _READERS.get(connection.conn_type or "")
     if reader is None:
-        raise UnsupportedOptionError(
-            f"Connection {connection.conn_id!r} is of type {connection.conn_type!r}. Use one of "
-            f"type {', '.join(sorted(_READERS))} or {LOCAL}, or none for the environment's own "
-            "credentials."
-        )
+        raise UnsupportedOptionError(_unreadable(connection))
     access = reader(connection)
     for each in fields(access):
         secret = getattr(access, each.name)
         if not each.repr and secret:
             mask_secret(secret)
     return access
+
+
+def _unreadable(connection: CloudConnection) -> str:
+    """Say which type the connection should have."""
+    where = f"Connection {connection.conn_id!r} is of type {connection.conn_type!r}"
+    if connection.conn_type == _GENERIC:
+        return (
+            f"{where}, which Airflow stores for a type that no installed provider has. Delete it "
+            f"and add it again with --conn-type {AWS}, {AZURE} or {GCP}, which come with this "
+            "package."
+        )
+    return (
+        f"{where}. Use one of type {', '.join(sorted(_READERS))} or {LOCAL}, or none for the "
+        "environment's own credentials."
+    )

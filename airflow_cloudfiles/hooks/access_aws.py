@@ -1,4 +1,4 @@
-"""How does a connection of type `aws` say that AWS is reached?
+"""How does a connection of type `aws` or `cloudfiles_aws` say that AWS is reached?
 
 Fields and precedence are those of Airflow's Amazon provider: "Amazon Web Services Connection" in
 its documentation.
@@ -61,13 +61,13 @@ _ROLE_ARGUMENTS = dict.fromkeys(
 
 
 def aws_access(connection: CloudConnection) -> AwsAccess:
-    """Read a connection of type `aws`.
+    """Read a connection of type `aws` or `cloudfiles_aws`.
 
     Raises:
         OptionError: It contradicts itself, or says what is not offered.
     """
     extra = Extras.of(connection)
-    _check_role_method(connection.conn_id, extra.text("assume_role_method"))
+    _check_role_method(connection, extra.text("assume_role_method"))
     extra.refuse(_REFUSED)
     key, secret = _keys(connection, extra)
     session = extra.within("session_kwargs")
@@ -94,9 +94,10 @@ def aws_access(connection: CloudConnection) -> AwsAccess:
     return access
 
 
-def _check_role_method(conn_id: str, method: str | None) -> None:
+def _check_role_method(connection: CloudConnection, method: str | None) -> None:
     if method not in (None, "assume_role"):
-        Extras(f"Connection {conn_id!r} (aws)", {"assume_role_method": method}).refuse(
+        where = f"Connection {connection.conn_id!r} ({connection.conn_type})"
+        Extras(where, {"assume_role_method": method}).refuse(
             {"assume_role_method": f"Only assume_role is offered. {_FROM_CHAIN}"}
         )
 
@@ -107,8 +108,9 @@ def _keys(connection: CloudConnection, extra: Extras) -> tuple[str | None, str |
     key, secret = (connection.login, connection.password) if connection.login else named
     if bool(key) != bool(secret):
         raise OptionError(
-            f"Connection {connection.conn_id!r} (aws) has one half of a key pair. Give the access "
-            "key id as login and the secret access key as password, or neither."
+            f"Connection {connection.conn_id!r} ({connection.conn_type}) has one half of a key "
+            "pair. Give the access key id as login and the secret access key as password, or "
+            "neither."
         )
     return key or None, secret or None
 

@@ -1,4 +1,4 @@
-"""How does a connection of type `wasb` or `adls` say that Azure Storage is reached?
+"""How does a connection of type `wasb`, `adls` or `cloudfiles_azure` reach Azure Storage?
 
 Fields and precedence are those of Airflow's Azure provider. Which account is reached, the URI of a
 location says (`abfss://container@account…`); an address in the connection is needed for an emulator
@@ -28,7 +28,7 @@ _REFUSED = {
 
 
 def azure_access(connection: CloudConnection) -> AzureAccess:
-    """Read a connection of type `wasb` or `adls`.
+    """Read a connection of type `wasb`, `adls` or `cloudfiles_azure`.
 
     Raises:
         OptionError: It contradicts itself, or says what is not offered.

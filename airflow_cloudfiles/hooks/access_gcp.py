@@ -1,4 +1,4 @@
-"""How does a connection of type `google_cloud_platform` say that Google Cloud is reached?
+"""How does a connection of type `google_cloud_platform` or `cloudfiles_gcp` reach Google Cloud?
 
 Fields are those of Airflow's Google provider, also under the names that older forms gave them
 (`extra__google_cloud_platform__…`). `storage_endpoint` and `pubsub_endpoint` are ours, for
@@ -42,7 +42,7 @@ _WIDE = "https://www.googleapis.com/auth/cloud-platform"
 
 
 def gcp_access(connection: CloudConnection) -> GcpAccess:
-    """Read a connection of type `google_cloud_platform`.
+    """Read a connection of type `google_cloud_platform` or `cloudfiles_gcp`.
 
     Raises:
         OptionError: It contradicts itself, or says what is not offered.
@@ -55,7 +55,7 @@ def gcp_access(connection: CloudConnection) -> GcpAccess:
     )
     access = GcpAccess(
         project=extra.text("project"),
-        keyfile_json=_keyfile(connection.conn_id, extra),
+        keyfile_json=_keyfile(connection, extra),
         keyfile_path=extra.text("key_path"),
         anonymous=extra.flag("is_anonymous", default=False),
         storage_endpoint=extra.text("storage_endpoint"),
@@ -65,18 +65,18 @@ def gcp_access(connection: CloudConnection) -> GcpAccess:
     ways = [access.keyfile_json, access.keyfile_path, access.anonymous]
     if sum(map(bool, ways)) > 1:
         raise OptionError(
-            f"Connection {connection.conn_id!r} (google_cloud_platform) has more than one of "
+            f"Connection {connection.conn_id!r} ({connection.conn_type}) has more than one of "
             "keyfile_dict, key_path and is_anonymous. Keep the one that is meant."
         )
     if access.keyfile_path and not access.keyfile_path.endswith(".json"):
         raise OptionError(
-            f"Connection {connection.conn_id!r} (google_cloud_platform): key_path must name a "
+            f"Connection {connection.conn_id!r} ({connection.conn_type}): key_path must name a "
             "JSON key file (.json). Keys of type P12 are not read."
         )
     return access
 
 
-def _keyfile(conn_id: str, extra: Extras) -> str | None:
+def _keyfile(connection: CloudConnection, extra: Extras) -> str | None:
     """The key of a service account as JSON text, however the connection holds it."""
     if extra.peek("keyfile_dict") is None:
         return None
@@ -84,5 +84,7 @@ def _keyfile(conn_id: str, extra: Extras) -> str | None:
     if isinstance(key.get("private_key"), str):  # forms turn line ends into two characters
         key["private_key"] = key["private_key"].replace("\\n", "\n")
     if not key:
-        raise OptionError(f"Connection {conn_id!r} (google_cloud_platform): keyfile_dict is empty.")
+        raise OptionError(
+            f"Connection {connection.conn_id!r} ({connection.conn_type}): keyfile_dict is empty."
+        )
     return json.dumps(key)

@@ -13,6 +13,9 @@ from typing import Any, Protocol
 
 from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
 
+TEST_LOCATION = "test_location"
+"""The field that says where a connection is tried; how the cloud is reached, it does not say."""
+
 _TRUE = ("true", "1", "yes")
 _FALSE = ("false", "0", "no")
 
@@ -61,7 +64,9 @@ class Extras:
             _object(where, "extra", connection.extra)
         prefix = f"extra__{connection.conn_type}__"
         fields = connection.extra_dejson.items()
-        return cls(where, {name.removeprefix(prefix): value for name, value in fields})
+        named = {name.removeprefix(prefix): value for name, value in fields}
+        named.pop(TEST_LOCATION, None)
+        return cls(where, named)
 
     def text(self, name: str) -> str | None:
         """Take a field that holds a text.

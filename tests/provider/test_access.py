@@ -249,6 +249,30 @@ def test_what_is_not_offered_is_refused_by_name_and_without_a_secret(
     assert HUSH not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("own", "cloud", "fields"),
+    [
+        ("cloudfiles_aws", "aws", {"login": "AKIA", "password": HUSH}),
+        ("cloudfiles_azure", "wasb", {"password": HUSH, "extra": {"queue_endpoint": "http://q"}}),
+        ("cloudfiles_gcp", "google_cloud_platform", {"extra": {"keyfile_dict": KEY}}),
+    ],
+)
+def test_our_own_types_have_the_fields_of_the_clouds_types(
+    own: str, cloud: str, fields: dict[str, Any]
+) -> None:
+    assert _access(own, **fields) == _access(cloud, **fields)
+    extra = {**fields.get("extra", {}), "test_location": "s3://lake/_state"}
+    assert _access(own, **{**fields, "extra": extra}) == _access(cloud, **fields)
+    with pytest.raises(OptionError, match=f"{own}.*'role_arm'"):
+        _access(own, extra={"role_arm": "x"})
+
+
+def test_the_type_that_airflow_stores_for_unknown_ones_says_what_to_do() -> None:
+    with pytest.raises(UnsupportedOptionError, match="--conn-type cloudfiles_aws") as refused:
+        _access("generic", login="AKIA", password=HUSH)
+    assert "'generic', which Airflow stores" in str(refused.value)
+
+
 def test_an_unknown_kind_is_unsupported_not_misread() -> None:
     with pytest.raises(UnsupportedOptionError, match="'snowflake'"):
         _access("snowflake")

@@ -16,20 +16,21 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.base import ObjectStore
 
 FOLDER = "_source"
-"""Where the trial is made: below the state's own folder of what it knows about its source."""
+"""Where the trial of a state is made: below its own folder of what it knows about its source."""
 
 
-def require_conditional_put(store: ObjectStore) -> None:
+def require_conditional_put(store: ObjectStore, *, folder: str = FOLDER) -> None:
     """Prove that put-if-absent refuses the second writer, with three requests and a deletion.
 
     Args:
         store: Where a state is to live.
+        folder: Where the object of the trial is, for some moments.
 
     Raises:
         StateError: The store ignores the condition: two runs at once would destroy the state.
         OSError: The store cannot be written, or read.
     """
-    key = f"{FOLDER}/probe-{uuid.uuid4().hex}"
+    key = f"{folder}/probe-{uuid.uuid4().hex}"
     first, second = b"first", b"second"
     store.put_if_absent(key, first)  # its answer may be lost; what is there decides
     try:
