@@ -48,7 +48,7 @@ help:
 	@echo 'Keep it'
 	@echo '  make lock          requirements/* from pyproject.toml (UPGRADE=1: the newest versions)'
 	@echo '  make audit         known vulnerabilities of what is pinned (asks api.osv.dev)'
-	@echo '  make dist          the wheel and the source archive, in dist/'
+	@echo '  make dist          the wheel and the source archive, in dist/ (REPOSITORY=https://... for its links)'
 	@echo '  make ci            what CI runs: make test'
 	@echo '  make clean         remove everything that is not source'
 	@echo
@@ -57,7 +57,7 @@ help:
 
 setup: .venv/.synced
 
-.venv/.synced: requirements/dev.lock requirements/bootstrap.lock pyproject.toml scripts/setup.sh
+.venv/.synced: requirements/dev.lock requirements/bootstrap.lock pyproject.toml scripts/setup.sh scripts/find_python.sh
 	@sh scripts/setup.sh
 
 # Emulators are Python packages in the lock, but for one that needs an environment of its own, and for
@@ -135,6 +135,7 @@ lock:
 	$(COMPILE) --generate-hashes --group emulators -o requirements/emulators.lock
 	$(COMPILE) --generate-hashes --group oldest-spark -o requirements/oldest-spark.lock
 	$(COMPILE) --generate-hashes --group java -o requirements/java.lock
+	$(COMPILE) --generate-hashes --group dist -o requirements/dist.lock
 	$(COMPILE) --extra all pyproject.toml -o requirements/constraints.txt
 	$(COMPILE) --generate-hashes --extra connect --extra delta \
 		-c requirements/constraints.txt pyproject.toml -o requirements/connect.lock
@@ -145,8 +146,10 @@ lock:
 audit: setup
 	@$(BIN)/python scripts/audit.py
 
-dist: setup
-	$(BIN)/python -m build --no-isolation
+# In an environment of its own, of eight packages. REPOSITORY: the address that the metadata links to.
+REPOSITORY ?=
+dist:
+	@CLOUDFILES_REPOSITORY="$(REPOSITORY)" sh scripts/dist.sh $(ARGS)
 
 ci: test
 

@@ -9,33 +9,10 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-fail() {
-    printf '%s\n' "$@" >&2
-    exit 2
-}
-
-will_do() { # new enough, and able to make an environment?
-    "$1" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
-}
-
-find_python() {
-    for name in ${PYTHON:-python3.13 python3.12 python3.11 python3 python}; do
-        if will_do "$name"; then
-            echo "$name"
-            return
-        fi
-    done
-    return 1
-}
+. scripts/find_python.sh
 
 if ! will_do .venv/bin/python; then
-    python=$(find_python) || fail \
-        "No Python 3.11 or later that can make an environment was found${PYTHON:+ (PYTHON=$PYTHON)}." \
-        "Install one, then run make again:" \
-        "  Debian, Ubuntu    sudo apt-get install python3 python3-venv" \
-        "  Fedora            sudo dnf install python3" \
-        "  macOS             brew install python@3.13" \
-        "or name one: make setup PYTHON=/path/to/python3.11"
+    python=$(find_python)
     echo "Making .venv with $python ($("$python" -c 'import platform; print(platform.python_version())'))"
     rm -rf .venv
     "$python" -m venv .venv
