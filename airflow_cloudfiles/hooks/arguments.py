@@ -16,6 +16,8 @@ from airflow_cloudfiles.engine.errors import OptionError, StateConflictError
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
+from airflow_cloudfiles.engine.options.metadata_columns import NAME as METADATA_COLUMNS
+from airflow_cloudfiles.engine.options.metadata_columns import metadata_option
 from airflow_cloudfiles.engine.options.refusals import CREDENTIALS
 from airflow_cloudfiles.engine.options.sink import OF_SINK
 from airflow_cloudfiles.engine.options.table_stream import check_names, is_table
@@ -271,6 +273,38 @@ def _from_template(text: str) -> object:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
+
+
+def metadata_options(
+    columns: Sequence[str] | Mapping[str, str],
+    format: str,  # noqa: A002 - Spark's word
+    options: object,
+) -> dict[str, str]:
+    """The option of the source for a task's `metadata_columns`.
+
+    Args:
+        columns: Fields of `_metadata`, or a mapping from names of columns to fields.
+        format: Of the source.
+        options: The options of the stream.
+
+    Raises:
+        OptionError: A field that `_metadata` has not, two columns of one name, a source that is a
+            table, or the option was given as well.
+    """
+    if not columns:
+        return {}
+    if is_table(format):
+        raise OptionError(
+            f"metadata_columns say what file a row came from, and format={format} reads a table, "
+            "whose rows do not tell. Leave it out; or give it to the task that ingests the files."
+        )
+    given = options if isinstance(options, Mapping) else {}
+    if any(str(name).lower() == METADATA_COLUMNS.lower() for name in given):
+        raise OptionError(
+            f"{METADATA_COLUMNS} is given as an option and as the argument metadata_columns. Give "
+            "the argument only."
+        )
+    return {METADATA_COLUMNS: metadata_option(columns)}
 
 
 def merge_options(

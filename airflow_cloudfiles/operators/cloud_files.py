@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
-from airflow_cloudfiles.hooks.arguments import merge_options
+from airflow_cloudfiles.hooks.arguments import merge_options, metadata_options
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.stream_task import REQUIRED, StreamTask
 from airflow_cloudfiles.hooks.task import task_errors
@@ -15,7 +15,7 @@ from airflow_cloudfiles.operators.deferrable import DeferrableSparkJobOperator
 from airflow_cloudfiles.operators.spark_job import CloudFilesSparkJobOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Unpack
 
     from airflow.providers.common.compat.sdk import Context
@@ -126,6 +126,10 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
         delete_when: To merge: a predicate such as `op = 'D'`; rows for which it is true delete.
         partition_by: Columns that a new table is partitioned by; a table that is there must be
             partitioned by them already. The option `partitionBy` is the same.
+        metadata_columns: Columns of the table that say what file a row came from: names of fields
+            of Spark's `_metadata` (`["file_path"]`, or `["_metadata"]` for the struct of all), or a
+            mapping from columns to fields (`{"source_file": "file_path"}`). The option
+            `cloudFiles.metadataColumns` is the same.
         kwargs: The arguments of `DeferrableSparkJobOperator`; `target` is required.
 
     Returns:
@@ -148,9 +152,12 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
         order_by: str | None = None,
         delete_when: str | None = None,
         partition_by: Sequence[str] = (),
+        metadata_columns: Sequence[str] | Mapping[str, str] = (),
         **kwargs: Unpack[DeferrableKeywords],
     ) -> None:
-        merge_options(write, keys, order_by, delete_when)  # a mistake fails when the DAG is parsed
+        # A mistake fails when the DAG is parsed.
+        merge_options(write, keys, order_by, delete_when)
+        metadata_options(metadata_columns, str(kwargs.get("format")), kwargs.get("options"))
         super().__init__(target=target, **kwargs)
         self.batch = batch
         self.write = write
@@ -158,6 +165,7 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
         self.order_by = order_by
         self.delete_when = delete_when
         self.partition_by = partition_by
+        self.metadata_columns = metadata_columns
 
     def stream_arguments(self) -> StreamArguments:
         """The stream, with how its rows are written among its options."""
@@ -165,6 +173,7 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
         more = merge_options(self.write, self.keys, self.order_by, self.delete_when)
         if self.partition_by:
             more = {**more, PARTITION_BY: partition_option(self.partition_by)}
+        more |= metadata_options(self.metadata_columns, given.format, given.options)
         return replace(given, options={**given.options, **more})
 
     def execute(self, context: Context) -> dict[str, Any]:

@@ -88,13 +88,15 @@ def test_a_given_schema_gets_the_rescued_data_and_a_table_below_the_source_is_no
     body = """
 for _ in range(2):
     rescue = {"cloudFiles.schemaEvolutionMode": "rescue"}
+    rescue["cloudFiles.metadataColumns"] = "file_name"
     frame = reader(**rescue).schema("id INT").load(str(root))
     write(frame).awaitTermination()
 found = frame.schema.simpleString()
 """
-    assert _run(server, tmp_path, body) == "struct<id:int,_rescued_data:string>"
+    given = "struct<id:int,_rescued_data:string,file_name:string>"
+    assert _run(server, tmp_path, body) == given
     (row,) = rows(tmp_path / "table")
-    assert row["id"] == 1
+    assert (row["id"], row["file_name"]) == (1, "1.json")
     assert json.loads(row["_rescued_data"])["other"] == 2
 
 

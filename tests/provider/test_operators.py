@@ -112,6 +112,45 @@ def test_arguments_that_cannot_work_fail_for_good_before_spark_starts(
         task.execute(_context())
 
 
+@pytest.mark.parametrize(
+    ("columns", "option"),
+    [
+        (["file_path", "file_size AS bytes"], "file_path, file_size AS bytes"),
+        ({"source_file": "file_path", "all": "_metadata"},
+         "file_path AS `source_file`, _metadata AS `all`"),
+    ],
+)  # fmt: skip
+def test_columns_that_say_the_file_are_an_option_of_the_stream(
+    tmp_path: Path, columns: Any, option: str
+) -> None:
+    task = CloudFilesIngestOperator(task_id="t", **_stream(tmp_path), metadata_columns=columns)
+    arguments = task.stream_arguments().validated()
+    assert arguments.options == {"cloudFiles.metadataColumns": option}
+    assert arguments.job("ingest", run_id="r").source_options()["cloudFiles.metadataColumns"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"metadata_columns": ["path"]}, "no field of _metadata. Did you mean file_path"),
+        ({"metadata_columns": "file_path"}, "must be a list"),
+        ({"metadata_columns": ["file_path"], "format": "delta"}, "reads a table"),
+        (
+            {
+                "metadata_columns": ["file_path"],
+                "options": {"cloudfiles.metadatacolumns": "file_path"},
+            },
+            "Give the argument only",
+        ),
+    ],
+)
+def test_columns_that_no_file_has_fail_when_the_dag_is_parsed(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ValueError, match=reason):
+        CloudFilesIngestOperator(task_id="t", **_stream(tmp_path, **changes))
+
+
 def test_partition_columns_are_an_option_of_the_stream(tmp_path: Path) -> None:
     task = CloudFilesIngestOperator(task_id="t", **_stream(tmp_path), partition_by=["day", "who"])
     assert task.stream_arguments().options["partitionBy"] == "day,who"

@@ -85,9 +85,11 @@ def test_the_query_of_the_page_lands(
 def test_rows_of_a_query_land_too(spark: SparkSession, tmp_path: Path, lake: LocalCatalog) -> None:
     source, state = tmp_path / "in", tmp_path / "state"
     drop(source, "1.json", [{"id": str(n)} for n in range(5)])
-    frame = stream(spark, source, state).selectExpr("cast(id as int) * 2 AS twice")
+    frame = stream(spark, source, state, **{"cloudFiles.metadataColumns": "_metadata"})
+    frame = frame.selectExpr("cast(id as int) * 2 AS twice", "_metadata")
     _run(frame, state, lake.uri("t"))
     assert sorted(row["twice"] for row in lake.rows("t")) == [0, 2, 4, 6, 8]
+    assert {row["_metadata"]["file_name"] for row in lake.rows("t")} == {"1.json"}
 
 
 def test_what_cannot_be_written_is_refused_by_name(

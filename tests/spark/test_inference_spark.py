@@ -94,7 +94,7 @@ def test_load_writes_the_schema_that_one_process_infers(
         "cloudFiles.inferColumnTypes": "true",
         "cloudFiles.schemaLocation": str(tmp_path / "others"),
     }
-    expected = resolve_schema(CloudFilesOptions.parse(given, path=str(source)))
-    assert frame.schema == expected.full_schema("_rescued_data")
+    options = CloudFilesOptions.parse(given, path=str(source))
+    assert frame.schema == resolve_schema(options).full_schema(options)
     assert asked == [spark]
     assert (tmp_path / "schemas" / "_schemas" / "0").exists()

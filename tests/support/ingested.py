@@ -33,12 +33,14 @@ class Ingested:
         source: Where the files land.
         state: The checkpoint location.
         target: The table.
+        sink: More options of the sink.
     """
 
     def __init__(self, folder: Path, **options: str) -> None:
         self.source, self.state = folder / "in", folder / "state"
         self.target = folder / "table"
         self.source.mkdir(exist_ok=True)
+        self.sink: dict[str, str] = {}
         self._token = split_rows.new_token()
         self.given = {"cloudFiles.maxFilesPerTrigger": "1", **options}
 
@@ -100,7 +102,7 @@ class Ingested:
         end: dict[str, int],
         **more: str,
     ) -> None:
-        given = {STATE.lower(): str(self.state), "mergeschema": "true", **more}
+        given = {STATE.lower(): str(self.state), "mergeschema": "true", **self.sink, **more}
         writer = DeltaStreamWriter(
             str(self.target),
             {**given, split_rows.SPLIT_TOKEN.lower(): self._token},

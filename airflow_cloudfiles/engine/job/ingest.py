@@ -149,7 +149,7 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
             )
     spec = replace(spec, batch={"last_entry": found.last_entry})
     report["schema_version"] = resolved.version
-    columns = resolved.full_schema(options.rescued_data_column)
+    columns = resolved.full_schema(options)
     zone = zone_warning(columns, options, spec.spark_conf.get(SESSION_ZONE))
     check_target(spec, to_arrow(columns))
     opened.end_reads()

@@ -181,7 +181,7 @@ class BatchReader:
         can_cut = context.options.format_options.can_split()
         ranges = packed(self._source, files, parallelism=workers, can_cut=can_cut)
         splits = [Split(context, each) for each in ranges]
-        schema = to_arrow(resolved.full_schema(context.options.rescued_data_column))
+        schema = to_arrow(resolved.full_schema(context.options))
         table = check_target(
             str(self._spec.target),
             schema,

@@ -149,7 +149,7 @@ def _infer(spec: JobSpec, spark: SparkStart) -> dict[str, Any]:
     finally:
         if isinstance(workers, SparkWorkers):
             workers.stop()
-    schema = resolved.full_schema(options.rescued_data_column)
+    schema = resolved.full_schema(options)
     _log.info("Schema version %s:\n%s", resolved.version, schema.treeString())
     for line in (*resolved.hints, *resolved.changes):
         _log.info("%s: %s", "Hint" if line in resolved.hints else "Changed", line)

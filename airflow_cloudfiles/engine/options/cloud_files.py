@@ -25,6 +25,11 @@ from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.formats.base import FormatOptions
 from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 from airflow_cloudfiles.engine.options.formats.registry import FORMATS
+from airflow_cloudfiles.engine.options.metadata_columns import NAME as METADATA_COLUMNS
+from airflow_cloudfiles.engine.options.metadata_columns import (
+    MetadataColumn,
+    metadata_columns,
+)
 from airflow_cloudfiles.engine.options.names import Groups, check_names
 from airflow_cloudfiles.engine.options.values import (
     GIB,
@@ -187,6 +192,12 @@ class CloudFilesOptions(OptionGroup):
         "singleVariantColumn", text, default=None, formats=("json", "xml")
     )
     """Name of the one column, of type VARIANT, that takes whole records."""
+    metadata_columns: tuple[MetadataColumn, ...] = option(
+        METADATA_COLUMNS, metadata_columns, default=(), shown="none"
+    )
+    """Columns that say what file a row came from, as the list of a SELECT over Spark's `_metadata`:
+    `_metadata`, `file_path AS source_file, file_size` or `_metadata.*`. Ours, not Auto Loader's:
+    there the column is hidden, which a data source in Python cannot have."""
     recursive_file_lookup: bool = option("recursiveFileLookup", boolean, default=False)
     """Folders at any depth are read either way; `true` besides takes no partition columns from
     their names, as in Spark, unless `cloudFiles.partitionColumns` names some."""
@@ -241,7 +252,7 @@ class CloudFilesOptions(OptionGroup):
     def reserved_columns(self) -> tuple[str, ...]:
         """Names that are never new columns, whatever the files hold."""
         own = (self.corrupt_record_column, self.rescued_data_column, *self.path_columns)
-        return tuple(filter(None, own))
+        return (*filter(None, own), *(each.name for each in self.metadata_columns))
 
     @property
     def read_limit(self) -> ReadLimit:
@@ -273,6 +284,7 @@ class CloudFilesOptions(OptionGroup):
         check_names(given, typed, GROUPS, name, validate=validate)
         values = values_of(cls, given)
         _complete(values, has_schema=has_schema)
+        _check_metadata(values)
         return cls(
             **values,
             discovery=DiscoveryOptions.read(given),
@@ -302,6 +314,26 @@ def _complete(values: dict[str, Any], *, has_schema: bool) -> None:
         values.setdefault("rescued_data_column", None)
     if values.get("recursive_file_lookup"):
         values.setdefault("partition_columns", ())
+
+
+def _check_metadata(values: Mapping[str, Any]) -> None:
+    """Refuse metadata columns with the name of a column that has another meaning."""
+    matcher = NameMatcher(bool(values.get("case_sensitive")))
+    others = {
+        "rescuedDataColumn": values.get("rescued_data_column", DEFAULT_RESCUED_DATA_COLUMN),
+        "columnNameOfCorruptRecord": values.get("corrupt_record_column", "_corrupt_record"),
+        "singleVariantColumn": values.get("single_variant_column"),
+    }
+    named = [(option, name) for option, name in others.items() if name is not None]
+    in_paths = values.get("partition_columns") or ()
+    named += [("cloudFiles.partitionColumns", name) for name in in_paths]
+    for column in values.get("metadata_columns", ()):
+        for option_name, name in named:
+            if matcher.same(column.name, name):
+                raise OptionError(
+                    f"{METADATA_COLUMNS} makes a column {column.name}, which {option_name} names "
+                    f"as well. Give it another name: {column.field} AS another_name."
+                )
 
 
 def _text(value: object) -> str:

@@ -186,11 +186,17 @@ class _Stream:
         named = self.options.partition_columns or ()
         in_log = latest.partition_schema.names if latest else ()
         partitions = CASE_INSENSITIVE.keys((*named, *in_log))
+        made = CASE_INSENSITIVE.keys(each.name for each in self.options.metadata_columns)
         for each in asked:
             if key(each.path[0]) in own:
                 raise OptionError(
                     f"{each.name} is part of the rescued data itself and cannot be promoted. Name "
                     "a field of your records."
+                )
+            if key(each.path[0]) in made:
+                raise OptionError(
+                    f"{each.name} has the name of a column of cloudFiles.metadataColumns, which "
+                    "says what file a row came from. Give that column another name first."
                 )
             if key(each.path[0]) in partitions:
                 raise OptionError(

@@ -1,4 +1,4 @@
-"""Where do the columns of one file come from: from its records, or from its path?
+"""Where do the columns of one file come from: its records, its path, or what is known of it?
 
 The partition columns of a stream come from every path. With a given schema and no
 `cloudFiles.partitionColumns`, a column of it is a partition column for those files whose path has
@@ -18,7 +18,9 @@ from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats.base import BadRecord, BlockReader, FileReader, ReadCounts
 from airflow_cloudfiles.engine.formats.registry import open_reader
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.reading.splits import BatchContext
+from airflow_cloudfiles.engine.reading.file_metadata import metadata_arrays
+from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange
+from airflow_cloudfiles.engine.schema.file_metadata import with_metadata
 from airflow_cloudfiles.engine.schema.log import full_schema, in_order
 from airflow_cloudfiles.engine.schema.partitions import misfits, partition_arrays, path_partitions
 from airflow_cloudfiles.engine.types import to_arrow
@@ -61,7 +63,9 @@ class ColumnSources:
         }
         self._known: dict[frozenset[str], FileColumns] = {}
         natural = full_schema(self._data, self._partitions, options.rescued_data_column)
-        self.arrow_schema: pa.Schema = to_arrow(in_order(natural, context.column_order))
+        whole = with_metadata(natural, options.metadata_columns)
+        self.arrow_schema: pa.Schema = to_arrow(in_order(whole, context.column_order))
+        self._source_uri = context.source_uri
 
     def of(self, path: str) -> FileColumns:
         """What reads a file.
@@ -76,19 +80,27 @@ class ColumnSources:
             self._known[names] = self._without(names)
         return self._known[names]
 
-    def rows(self, batch: pa.RecordBatch, path: str, file_uri: str) -> pa.RecordBatch:
-        """Put the columns of a file together, from its records and its path.
+    def rows(self, batch: pa.RecordBatch, part: FileRange, file_uri: str) -> pa.RecordBatch:
+        """Put the columns of a file together: of its records, its path and the file itself.
+
+        Args:
+            batch: Of its records.
+            part: The part that they are from, of the version that was read.
+            file_uri: The file, for errors.
 
         Raises:
             IncompatibleSchemaError: A value in the path does not fit its column, and there is no
                 rescued data column to take it.
         """
+        path = part.file.path
         partitions = self.of(path).partitions
         if not partitions.fields and batch.schema.names == self.arrow_schema.names:
             return batch
         found = dict(zip(batch.schema.names, batch.columns, strict=True))
         values = partition_arrays(path, partitions, batch.num_rows, self._matcher)
         found |= dict(zip(partitions.names, values, strict=True))
+        if made := self._options.metadata_columns:
+            found |= metadata_arrays(made, self._source_uri, part, batch.num_rows)
         lost = misfits(path, partitions, self._matcher)
         rescued = self._options.rescued_data_column
         if lost and rescued is None:

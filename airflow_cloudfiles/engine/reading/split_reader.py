@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
 
@@ -57,9 +57,9 @@ class SplitCounts:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Complete lines of one file."""
+    """Complete lines of one part of a file, in the version that was read."""
 
-    file: FileEntry
+    part: FileRange
     uri: str
     data: bytes
 
@@ -132,26 +132,26 @@ class SplitReader:
                     superseded=self._superseded,
                     range_of=range_of,
                 )
-                for batch in batches:
-                    yield self._rows(batch, part.file.path)
+                for found, batch in batches:
+                    yield self._rows(batch, found)
 
     # Lines of many files ------------------------------------------------------------------
 
     def _from_lines(self) -> Iterator[pa.RecordBatch]:
         for blocks in self._packed():
-            path = blocks[0].file.path
-            reader = cast("BlockReader", self._columns.of(path).reader)
+            part = blocks[0].part
+            reader = cast("BlockReader", self._columns.of(part.file.path).reader)
             pieces = [LinePiece(block.uri, block.data) for block in blocks]
-            yield self._rows(reader.read(pieces), path)
+            yield self._rows(reader.read(pieces), part)
 
     def _packed(self) -> Iterator[list[_Block]]:
-        """Blocks in groups of some size; with partition columns, one file a group."""
+        """Blocks in groups of some size; one file a group where a column says of which it is."""
         group: list[_Block] = []
         size = 0
         columns = sum(map(_leaves, self.arrow_schema.types))
         limit = min(BLOCK_BYTES, max(TEXT_BYTES, COLUMN_BYTES * columns))
         for block in self._blocks():
-            apart = bool(group) and not self._are_alike(group[-1].file, block.file)
+            apart = bool(group) and not self._are_alike(group[-1].part, block.part)
             if group and (size + len(block.data) > limit or apart):
                 yield group
                 group, size = [], 0
@@ -160,12 +160,14 @@ class SplitReader:
         if group:
             yield group
 
-    def _are_alike(self, one: FileEntry, other: FileEntry) -> bool:
-        """Whether lines of two files may be read together: no column is in their paths."""
-        if one == other:
+    def _are_alike(self, one: FileRange, other: FileRange) -> bool:
+        """Whether lines of two parts may be read together: no column says which one it is."""
+        if one == other or self._options.metadata_columns:
+            return one == other
+        if one.file == other.file:
             return True
-        columns = self._columns.of(one.path)
-        return columns is self._columns.of(other.path) and not columns.partitions.fields
+        columns = self._columns.of(one.file.path)
+        return columns is self._columns.of(other.file.path) and not columns.partitions.fields
 
     def _blocks(self) -> Iterator[_Block]:
         parts = fetched_ahead(self._store, self._split.ranges)
@@ -186,8 +188,8 @@ class SplitReader:
     def _was_refused(self, file: FileEntry) -> bool:
         return refused.was_refused(self._split.context.state_uri, file)
 
-    def _rows(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
-        return self._columns.rows(batch, path, self._store.child_uri(path))
+    def _rows(self, batch: pa.RecordBatch, part: FileRange) -> pa.RecordBatch:
+        return self._columns.rows(batch, part, self._store.child_uri(part.file.path))
 
 
 def _leaves(kind: pa.DataType) -> int:
@@ -196,13 +198,18 @@ def _leaves(kind: pa.DataType) -> int:
     return sum(_leaves(kind.field(each).type) for each in inside) if inside else 1
 
 
-def _rows_of(reader: FileReader, part: FileRange, file: OpenedFile) -> Iterator[pa.RecordBatch]:
-    return reader.read_file(file, part.start, part.end)
+def _rows_of(
+    reader: FileReader, part: FileRange, file: OpenedFile
+) -> Iterator[tuple[FileRange, pa.RecordBatch]]:
+    found = replace(part, file=file.entry)
+    for batch in reader.read_file(file, part.start, part.end):
+        yield found, batch
 
 
 def _lines_of(options: CloudFilesOptions, part: FileRange, file: OpenedFile) -> Iterator[_Block]:
+    found = replace(part, file=file.entry)
     for data in line_blocks(file, options, part.start, part.end):
-        yield _Block(part.file, file.uri, data)
+        yield _Block(found, file.uri, data)
 
 
 def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -109,6 +109,7 @@ def _without_reserved(observed: StructType, options: CloudFilesOptions) -> Struc
     """Leave out fields named as the columns the reader itself fills; it rescues their values."""
     key = options.matcher.key
     reserved = {key(options.corrupt_record_column), key(options.rescued_data_column or "")}
+    reserved |= {key(each.name) for each in options.metadata_columns}
     return StructType([field for field in observed.fields if key(field.name) not in reserved])
 
 
@@ -120,7 +121,13 @@ def check_reserved(hints: Sequence[ColumnDefinition], options: CloudFilesOptions
     """
     rescued, corrupt = options.rescued_data_column, options.corrupt_record_column
     matcher = options.matcher
+    made = matcher.keys(each.name for each in options.metadata_columns)
     for hint in hints:
+        if matcher.key(hint.path[0]) in made:
+            raise SchemaHintError(
+                f"cloudFiles.schemaHints names {hint.path[0]!r}, which cloudFiles.metadataColumns "
+                "makes, with the type that it has in Spark. Remove the hint."
+            )
         if rescued is not None and matcher.same(hint.path[0], rescued):
             raise SchemaHintError(
                 f"cloudFiles.schemaHints names {rescued!r}, which is the rescued data column and "

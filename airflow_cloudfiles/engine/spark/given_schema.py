@@ -8,13 +8,16 @@ from typing import Any, cast
 from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.schema.file_metadata import metadata_fields
 from airflow_cloudfiles.engine.types import as_nullable
 
 _log = logging.getLogger(__name__)
 
 
 def completed(schema: StructType, options: CloudFilesOptions) -> StructType:
-    """A given schema with the rescued data column behind it, if it has none yet.
+    """A given schema with the columns behind it that the reader fills, if it has none yet.
+
+    These are the rescued data column and those of `cloudFiles.metadataColumns`.
 
     Nothing of it is `NOT NULL`, as in Spark's file sources: Spark would take its word for it, and
     files may lack anything.
@@ -23,11 +26,13 @@ def completed(schema: StructType, options: CloudFilesOptions) -> StructType:
 
     for warning in definition.in_vain(schema, options):
         _log.warning("%s", warning)
-    column = options.rescued_data_column
+    rescued = options.rescued_data_column
+    ours = [] if rescued is None else [StructField(rescued, StringType())]
+    ours += metadata_fields(options.metadata_columns)
     fields = cast("StructType", as_nullable(schema)).fields
-    if column is None or column in schema.fieldNames():
-        return StructType(fields)
-    return StructType([*fields, StructField(column, StringType())])
+    there = options.matcher.keys(schema.fieldNames())
+    missing = [each for each in ours if options.matcher.key(each.name) not in there]
+    return StructType([*fields, *missing])
 
 
 def parsed(schema: Any) -> StructType:

@@ -111,7 +111,7 @@ class CloudFilesDataSource(DataSource):
             from airflow_cloudfiles.engine.stream import evolve_ahead  # noqa: PLC0415
 
             self._resolved = evolve_ahead.before_definition(options, self._resolved)
-        return self._resolved.full_schema(options.rescued_data_column)  # type: ignore[no-any-return]
+        return self._resolved.full_schema(options)  # type: ignore[no-any-return]
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Refuse a batch read, which would ingest nothing once."""

@@ -41,6 +41,11 @@ from airflow_cloudfiles.engine.options.cloud_files import (
 )
 from airflow_cloudfiles.engine.reading.splits import BatchContext
 from airflow_cloudfiles.engine.schema.diff import SchemaChange, diff_json
+from airflow_cloudfiles.engine.schema.file_metadata import (
+    check_names,
+    given_metadata,
+    with_metadata,
+)
 from airflow_cloudfiles.engine.schema.log import (
     SchemaLog,
     SchemaVersion,
@@ -98,10 +103,11 @@ class ResolvedSchema:
     warnings: tuple[str, ...] = ()
     column_order: tuple[str, ...] = ()
 
-    def full_schema(self, rescued_data_column: str | None) -> StructType:
+    def full_schema(self, options: CloudFilesOptions) -> StructType:
         """The schema of the DataFrame."""
-        full = full_schema(self.data_schema, self.partition_schema, rescued_data_column)
-        return in_order(full, self.column_order)
+        rescued = options.rescued_data_column
+        full = full_schema(self.data_schema, self.partition_schema, rescued)
+        return in_order(with_metadata(full, options.metadata_columns), self.column_order)
 
 
 def resolve_schema(
@@ -166,6 +172,7 @@ def _restarted(
 ) -> ResolvedSchema:
     """The newest version, and behind it what the options of now add to it."""
     wanted = restarted(latest, options)
+    check_names(wanted.data_schema, wanted.partition_schema, options)
     resolved = replace(_as_logged(latest, uri), warnings=wanted.warnings)
     if not wanted.changes:
         return resolved
@@ -298,7 +305,8 @@ def given_schema(schema: StructType, options: CloudFilesOptions) -> ResolvedSche
         )
     key = options.matcher.key
     in_paths = {key(name) for name in options.partition_columns or ()}
-    columns = [column for column in schema.fields if column.name != rescued]
+    made = given_metadata(schema, options)
+    columns = [each for each in schema.fields if each.name != rescued and each.name not in made]
     there = {key(column.name) for column in columns}
     missing = [name for name in options.partition_columns or () if key(name) not in there]
     if missing:  # B44
@@ -455,7 +463,9 @@ def _infer(
     options: CloudFilesOptions, workers: Workers | None, on_found: Callable[[], None] | None
 ) -> Inferred:
     place = _place(options, options.checkpoint_location)
-    return infer_source(options, place, own_locations(options), workers, on_found)
+    found = infer_source(options, place, own_locations(options), workers, on_found)
+    check_names(found.data_schema, found.partition_schema, options)
+    return found
 
 
 def _unlogged(inferred: Inferred) -> ResolvedSchema:

@@ -177,6 +177,7 @@ def _rescued(context: BatchContext, sample: Sequence[FileEntry]) -> Iterator[lis
         bad_records_path=None,
         ignore_missing_files=True,
         ignore_corrupt_files=True,
+        metadata_columns=(),
     )
     reading = dataclasses.replace(context, options=lenient)
     try:

@@ -167,5 +167,5 @@ def test_a_schema_without_its_rescued_data_column_is_refused() -> None:
     with pytest.raises(OptionError, match=r"lacks the rescued data column _rescued_data"):
         definition.given_schema(parse_schema("a INT"), options)
     given = definition.given_schema(parse_schema("_rescued_data STRING, a INT"), options)
-    assert given.full_schema("_rescued_data") == parse_schema("_rescued_data STRING, a INT")
+    assert given.full_schema(options) == parse_schema("_rescued_data STRING, a INT")
     assert given.data_schema == StructType.fromJson(parse_schema("a INT").jsonValue())

@@ -12,6 +12,7 @@ from airflow_cloudfiles.engine.errors import SchemaHintError
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.diff import paths_of
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
+from airflow_cloudfiles.engine.schema.log import full_schema
 from airflow_cloudfiles.engine.schema.log_entry import open_log, read_entry
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream import definition
@@ -47,7 +48,8 @@ def started(stream: Stream) -> definition.ResolvedSchema:
 
 
 def columns(resolved: definition.ResolvedSchema) -> dict[str, str]:
-    return paths_of(resolved.full_schema(None).jsonValue())
+    full = full_schema(resolved.data_schema, resolved.partition_schema, None)
+    return paths_of(full.jsonValue())
 
 
 def test_what_a_hint_adds_is_a_new_version_and_filled_from_then_on(

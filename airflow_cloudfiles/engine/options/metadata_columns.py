@@ -1,0 +1,123 @@
+"""Which columns say what file a row came from?
+
+`cloudFiles.metadataColumns` is written as the list of a SELECT over Spark's `_metadata`:
+`_metadata`, `_metadata.file_path`, `file_path AS source_file`, `_metadata.*`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.options.values import Kind
+from airflow_cloudfiles.engine.shortened import cut
+
+NAME: Final = "cloudFiles.metadataColumns"
+STRUCT: Final = "_metadata"
+"""Spark's name for all fields together."""
+FIELDS: Final = (
+    "file_path",
+    "file_name",
+    "file_size",
+    "file_block_start",
+    "file_block_length",
+    "file_modification_time",
+)
+"""The fields of `_metadata`, in Spark's order."""
+
+_ALL: Final = "*"
+_ENTRY: Final = re.compile(
+    r"""\s*(?:_metadata\s*\.\s*)?(?P<field>\w+|\*)
+        (?:\s+AS\s+(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<plain>[^\s,`]+)))?
+        \s*(?:,|$)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataColumn:
+    """A column that the reader fills with what it knows of the file.
+
+    Attributes:
+        name: Of the column.
+        field: One of `FIELDS`, or `STRUCT` for all of them.
+    """
+
+    name: str
+    field: str
+
+
+def _read(name: str, text: str) -> tuple[MetadataColumn, ...]:
+    columns = tuple(each for entry in _entries(name, text) for each in entry)
+    seen: set[str] = set()
+    for each in columns:
+        if each.name.lower() in seen:
+            raise OptionError(f"{name} makes two columns {each.name!r}. Rename one with AS.")
+        seen.add(each.name.lower())
+    return columns
+
+
+metadata_columns: Final = Kind("columns", _read)
+
+
+def metadata_option(columns: Sequence[str] | Mapping[str, str]) -> str:
+    """Write the option for columns that are given as values of Python.
+
+    Args:
+        columns: Fields of `_metadata`, each perhaps with `AS` and a name; or a mapping from names
+            of columns to fields.
+
+    Raises:
+        OptionError: A field that `_metadata` has not, or two columns of one name.
+    """
+    if isinstance(columns, str) or not all(isinstance(each, str) for each in columns):
+        raise OptionError(
+            "metadata_columns must be a list of fields of _metadata, or a mapping from columns to "
+            f"fields, got {columns!r}."
+        )
+    if isinstance(columns, Mapping):
+        pairs = columns.items()
+        entries = [f"{field} AS `{name.replace('`', '``')}`" for name, field in pairs]
+    else:
+        entries = list(columns)
+    text = ", ".join(entries)
+    _read(NAME, text)
+    return text
+
+
+def _entries(name: str, text: str) -> Iterator[list[MetadataColumn]]:
+    """What each entry of the list asks for."""
+    at = 0
+    while at < len(text) and text.strip():
+        found = _ENTRY.match(text, at)
+        if found is None:
+            raise OptionError(
+                f"{name} must name fields of {STRUCT}, such as 'file_path, file_size AS bytes'; "
+                f"cannot read {cut(text[at:])!r}."
+            )
+        quoted = found["quoted"]
+        column = quoted.replace("``", "`") if quoted else found["plain"]
+        yield _columns(name, found["field"], column)
+        at = found.end()
+
+
+def _columns(name: str, field: str, column: str | None) -> list[MetadataColumn]:
+    if field == _ALL:
+        if column is not None:
+            raise OptionError(
+                f"{name}: {STRUCT}.* is several columns and takes no AS. Name its fields."
+            )
+        return [MetadataColumn(each, each) for each in FIELDS]
+    known = field.lower()
+    if known not in {*FIELDS, STRUCT}:
+        near = difflib.get_close_matches(known, FIELDS, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise OptionError(
+            f"{name} names {cut(field)!r}, which is no field of {STRUCT}.{hint} It has "
+            f"{', '.join(FIELDS)}."
+        )
+    return [MetadataColumn(column or known, known)]
