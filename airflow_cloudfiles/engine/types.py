@@ -287,6 +287,17 @@ def _arrow_type(kind: DataType, where: str) -> pa.DataType:
     )
 
 
+def has_variant(kind: DataType) -> bool:
+    """Whether a type is VARIANT, or holds one."""
+    if isinstance(kind, StructType):
+        return any(has_variant(each.dataType) for each in kind.fields)
+    if isinstance(kind, ArrayType):
+        return has_variant(kind.elementType)
+    return isinstance(kind, VariantType) or (
+        isinstance(kind, MapType) and has_variant(kind.valueType)
+    )
+
+
 def short_type(kind: DataType) -> str:
     """A type as Spark writes it, as much of it as a message shows."""
     return cut(kind.simpleString())

@@ -70,8 +70,13 @@ query.awaitTermination()
 query = write(reader().load(str(root / "in")))
 found = [frame.schema.simpleString(), caught(query.awaitTermination)]
 write(reader().load(str(root / "in"))).awaitTermination()
+batch = spark.read.format("cloudFiles").option("cloudFiles.format", "json").schema("id INT")
+batch = batch.option("cloudFiles.metadataColumns", "file_name").load(str(root / "in"))
+found.append(sorted(list(row) for row in batch.collect()))
 """
-    schema, (kinds, message) = _run(server, tmp_path, body)
+    schema, (kinds, message), batch = _run(server, tmp_path, body)
+
+    assert batch == [[1, "1.json"], [2, "2.json"]]
 
     assert schema == "struct<id:string,_rescued_data:string>"
     assert "UnknownFieldException" in kinds

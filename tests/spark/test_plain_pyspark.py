@@ -356,14 +356,6 @@ def test_a_table_is_read_back_without_jars_over_an_evolution(
         spark.read.format("deltalake").load(str(tmp_path / "nowhere"))
 
 
-def test_a_batch_read_of_cloud_files_says_to_stream(spark: SparkSession, tmp_path: Path) -> None:
-    drop(tmp_path / "in", "1.json", [{"a": 1}])
-    reader = spark.read.format("cloudFiles").option("cloudFiles.format", "json")
-    frame = reader.schema("a string").load(str(tmp_path / "in"))
-    with pytest.raises(AnalysisException, match="readStream"):
-        frame.collect()
-
-
 def test_state_and_target_below_the_source_are_never_ingested(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -222,6 +222,8 @@ class CloudFilesOptions(OptionGroup):
     """The source only emits what to read, in rows signed with this token."""
     parallelism: int = option("cloudFiles.internal.parallelism", internal_number, default=8)
     """How many tasks can run at once (Spark's default parallelism)."""
+    is_batch: bool = option("cloudFiles.internal.isBatch", boolean, default=False)
+    """Whether `spark.read` is known to have asked, which writes nothing."""
     case_sensitive: bool = option("cloudFiles.internal.caseSensitive", boolean, default=False)
     """Whether the session has `spark.sql.caseSensitive`: `foo` and `Foo` are two columns then
     (B16)."""
@@ -258,6 +260,24 @@ class CloudFilesOptions(OptionGroup):
     def read_limit(self) -> ReadLimit:
         """How much a micro-batch may take."""
         return ReadLimit(max_files=self.max_files_per_trigger, max_bytes=self.max_bytes_per_trigger)
+
+    def check_batch(self) -> None:
+        """Refuse options with which a batch read would not be what was asked for.
+
+        Raises:
+            OptionError: There is one.
+        """
+        if self.bad_records_path is not None:
+            raise OptionError(
+                "badRecordsPath is for streams: a batch read writes nothing. Remove it; to see "
+                "records that are not valid, add columnNameOfCorruptRecord to the columns, such as "
+                "cloudFiles.schemaHints='_corrupt_record STRING'."
+            )
+        if not self.discovery.include_existing_files:
+            raise OptionError(
+                "cloudFiles.includeExistingFiles=false is for streams: a batch read is of the "
+                "files that exist. Remove it; modifiedAfter leaves older files out."
+            )
 
     @classmethod
     def parse(

@@ -186,7 +186,8 @@ class SplitReader:
                 )
 
     def _was_refused(self, file: FileEntry) -> bool:
-        return refused.was_refused(self._split.context.state_uri, file)
+        state = self._split.context.state_uri
+        return bool(state) and refused.was_refused(state, file)
 
     def _rows(self, batch: pa.RecordBatch, part: FileRange) -> pa.RecordBatch:
         return self._columns.rows(batch, part, self._store.child_uri(part.file.path))

@@ -52,6 +52,7 @@ class BatchContext:
         source_uri: Root that the paths are relative to.
         source_name: What state and schema log know the source by: the root, perhaps with a pattern.
         state_uri: Where the file log is: to find the whole batch again when its schema changes.
+            Empty for a batch read, which has no state.
         schema_uri: Where the schema log is; `None` when the user gave the schema.
         schema_version: Number of the schema version the batch is read with; -1 for a given one.
         data_schema: Columns found in the records, as Spark schema JSON.

@@ -49,6 +49,15 @@ def diff_json(old: Json, new: Json) -> list[SchemaChange]:
     return list(_struct(old, new, ""))
 
 
+def in_words(change: SchemaChange) -> str:
+    """Say for people what has changed."""
+    if change.kind == "added":
+        return f"{change.path} {change.after} added"
+    if change.kind == "removed":
+        return f"{change.path} {change.before} removed"
+    return f"{change.path} {change.kind} from {change.before} to {change.after}"
+
+
 def paths_of(schema: Json) -> dict[str, str]:
     """Every column and every field inside one, by its path, with its type as Spark writes it."""
     return dict(_paths(schema, ""))

@@ -4,7 +4,8 @@ A session of Spark Connect is a client: what a query reads and writes is a messa
 the server. `register` puts the same few things around it as around a session with a JVM
 (`register`), but has them done by the server's Python:
 
-1. `load()` checks the options, completes a given schema, and raises our errors as themselves.
+1. `load()` checks the options, completes a given schema, and raises our errors as themselves, also
+   that of a batch.
 2. `start()` completes the message: a `cloudFiles` source without a
    `checkpointLocation` gets the query's, and a target below the source is left out of it.
 3. `awaitTermination()` raises `UnknownFieldException` and the others by class and message.
@@ -50,6 +51,7 @@ _CHECKPOINT = "checkpointLocation"
 _PARALLELISM = "cloudFiles.internal.parallelism"
 _EXCLUDE = "cloudFiles.internal.exclude"
 _CASE_SENSITIVE = "cloudFiles.internal.caseSensitive"
+_IS_BATCH = "cloudFiles.internal.isBatch"
 _IN_A_PIPELINE = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
 _LOCAL = re.compile(r"local\[(\d+)")
 _log = logging.getLogger(__name__)
@@ -68,13 +70,16 @@ def wrap_connect(sample_confs: tuple[tuple[str, str], ...]) -> None:
         sample_confs: SQL configurations, each with the option of the source that it stands for.
     """
     from pyspark.sql.connect.plan import WriteStreamOperation  # noqa: PLC0415
+    from pyspark.sql.connect.readwriter import DataFrameReader  # noqa: PLC0415
     from pyspark.sql.connect.streaming.query import StreamingQuery  # noqa: PLC0415
     from pyspark.sql.connect.streaming.readwriter import (  # noqa: PLC0415
         DataStreamReader,
         DataStreamWriter,
     )
 
-    _wrap(DataStreamReader, "load", functools.partial(_load, dict(sample_confs)))
+    _wrap(DataStreamReader, "load", functools.partial(_load, dict(sample_confs), {}))
+    batch = {_IS_BATCH: "true"}
+    _wrap(DataFrameReader, "load", functools.partial(_load, dict(sample_confs), batch))
     _wrap(DataStreamWriter, "foreachBatch", _foreach_batch)
     _wrap(DataStreamWriter, "start", _translated)
     _wrap(DataStreamWriter, "toTable", _translated)
@@ -96,6 +101,7 @@ def _wrap(owner: type, name: str, around: Callable[..., Any]) -> None:
 
 def _load(  # noqa: PLR0913, PLR0917 - Spark's arguments
     sample_confs: Mapping[str, str],
+    of_kind: Mapping[str, str],
     original: Callable[..., Any],
     self: Any,
     path: str | None = None,
@@ -103,7 +109,7 @@ def _load(  # noqa: PLR0913, PLR0917 - Spark's arguments
     schema: Any = None,
     **options: Any,
 ) -> Any:
-    """`DataStreamReader.load` for `cloudFiles`; other formats pass through."""
+    """`load` of a stream or a batch of `cloudFiles`; other formats pass through."""
     source = format or self._format
     if not isinstance(source, str) or source.lower() != _FORMAT:
         return original(self, path, format, schema, **options)
@@ -116,6 +122,8 @@ def _load(  # noqa: PLR0913, PLR0917 - Spark's arguments
     parsed = CloudFilesOptions.parse(
         set_before, has_schema=bool(self._schema), path=where and str(where)
     )
+    if of_kind:
+        parsed.check_batch()
     if self._schema:
         self.schema(completed(_given(self), parsed))
     confs: Mapping[str, str] = self._client.conf.getAll
@@ -124,13 +132,14 @@ def _load(  # noqa: PLR0913, PLR0917 - Spark's arguments
         _PARALLELISM: _parallelism(confs),
         _CASE_SENSITIVE: confs.get("spark.sql.caseSensitive"),
         CLIENT_VERSION: __version__,
+        **of_kind,
     }
     for option, value in more.items():
         if value is not None and option.lower() not in in_lower:
             self.option(option, value)
     frame = original(self, path, format)
     if parsed.split_token is None:
-        _check(frame, self._client, parsed)
+        _check(frame, self._client, parsed, is_batch=bool(of_kind))
     return frame
 
 
@@ -160,14 +169,15 @@ def _parallelism(confs: Mapping[str, str]) -> str | None:
     return str(int(executors) * int(cores)) if executors and cores else None
 
 
-def _check(frame: Any, session: Any, options: CloudFilesOptions) -> None:
+def _check(frame: Any, session: Any, options: CloudFilesOptions, *, is_batch: bool) -> None:
     """Have the server resolve the source now, as a session with a JVM does."""
     try:
         warning = zone_warning(frame.schema, options, session.conf.get(SESSION_ZONE, None))
     except PySparkException as error:
         if error.getCondition() == _IN_A_PIPELINE:
             # Spark resolves the flows of a declarative pipeline together, later.
-            _require_checkpoint(options)
+            if not is_batch:
+                _require_checkpoint(options)
             return
         raise _as_ours(error, session) from None
     if warning is not None:
@@ -259,10 +269,10 @@ def _hand_partitions_over(query: Any) -> None:
 
 
 def _sources(message: Message) -> Iterator[Any]:
-    """The `cloudFiles` sources in a plan, wherever they are in it."""
+    """The streams of `cloudFiles` in a plan, wherever they are in it."""
     if message.DESCRIPTOR.name == "DataSource":
         source: Any = message
-        if source.format.lower() == _FORMAT:
+        if source.format.lower() == _FORMAT and not _find(source.options, _IS_BATCH):
             yield source
         return
     for field, value in message.ListFields():

@@ -74,13 +74,14 @@ RECEIVE_SECONDS = 60.0
 _CHECKPOINT = "checkpointlocation"
 CASE_SENSITIVE = "cloudFiles.internal.caseSensitive"
 SAMPLE_CONFS = {
-    "spark.databricks.cloudFiles.schemaInference.sampleSize.numBytes": (
-        "cloudFiles.schemaInference.sampleSize.numBytes"
-    ),
-    "spark.databricks.cloudFiles.schemaInference.sampleSize.numFiles": (
-        "cloudFiles.schemaInference.sampleSize.numFiles"
-    ),
+    f"spark.databricks.{option}": option
+    for option in (
+        "cloudFiles.schemaInference.sampleSize.numBytes",
+        "cloudFiles.schemaInference.sampleSize.numFiles",
+    )
 }
+_LOAD = ("path", "format", "schema")
+"""The first arguments of `load`."""
 _OUR_SINKS = {DeltaLakeDataSource.name(), IcebergDataSource.name()}
 _DELTA_JAR_CLASS = "io.delta.sql.DeltaSparkSessionExtension"
 _log = logging.getLogger(__name__)
@@ -152,8 +153,8 @@ def _wrap_pyspark() -> None:
 
     for name in ("format", "schema", "option", "options"):
         _wrap(DataStreamReader, name, _remember)
+        _wrap(DataFrameReader, name, _remember)
     _wrap(DataStreamReader, "load", _load)
-    _wrap(DataFrameReader, "format", _remember)
     _wrap(DataFrameReader, "load", _load_batch)
     for name in _WRITER_CALLS:
         if hasattr(DataStreamWriter, name):
@@ -242,46 +243,63 @@ def _last(builder: Any, name: str) -> Any:
 
 def _load(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs: Any) -> Any:
     """`DataStreamReader.load` for `cloudFiles`; other formats pass through."""
-    names = ("path", "format", "schema")
-    call = dict(zip(names, args, strict=False)) | kwargs
+    call = dict(zip(_LOAD, args, strict=False)) | kwargs
     source = call.get("format") or _last(self, "format")
     if isinstance(source, str) and source.lower() in _OUR_SINKS:
         return queries.load_stream(original, self, call)
     if not isinstance(source, str) or source.lower() != "cloudfiles":
         return original(self, *args, **kwargs)
-    schema = call.pop("schema", None) or _last(self, "schema")
-    given = {key: value for key, value in call.items() if key not in names}
-    set_before = _options_of(self, given)
-    path = call.get("path") or set_before.get("path")
-    options = CloudFilesOptions.parse(
-        _as_typed(self, set_before), has_schema=schema is not None, path=path and str(path)
-    )
-    if schema is not None:
-        self.schema(completed(parsed(schema), options))
-    for conf, option in SAMPLE_CONFS.items():
-        value = self._spark.conf.get(conf, None)
-        if value is not None and option.lower() not in set_before:
-            self.option(option, value)
-    self.option("cloudFiles.internal.parallelism", self._spark.sparkContext.defaultParallelism)
-    self.option(CASE_SENSITIVE, self._spark.conf.get("spark.sql.caseSensitive", "false"))
+    options = _completed(self, call)
     is_job = options.split_token is not None  # which has resolved the schema
     location = options.schema_location or options.checkpoint_location
-    if schema is None and location is not None and not is_job:
+    if not options.has_schema and location is not None and not is_job:
+        given = {key: value for key, value in call.items() if key not in _LOAD}
         _resolve_first(self, given, options.path)
     self.option(STATE_HANDOFF, handoff.new_token())
     frame = _defined(original, self, call, options)
-    if options.schema_location is None and schema is None and options.checkpoint_location is None:
+    if location is None and not options.has_schema:
         # Only this very frame, not one derived from it, can be defined again in `_start`.
         frame._cloudfiles_reader = (self, call)  # noqa: SLF001
     return frame
 
 
+def _completed(reader: Any, call: dict[str, Any]) -> CloudFilesOptions:
+    """Give a reader of files what only its session knows; a schema goes from the call to it."""
+    schema = call.pop("schema", None) or _last(reader, "schema")
+    set_before = _options_of(
+        reader, {key: value for key, value in call.items() if key not in _LOAD}
+    )
+    path = call.get("path") or set_before.get("path")
+    options = CloudFilesOptions.parse(
+        _as_typed(reader, set_before), has_schema=schema is not None, path=path and str(path)
+    )
+    if schema is not None:
+        reader.schema(completed(parsed(schema), options))
+    conf = reader._spark.conf  # noqa: SLF001
+    for name, option in SAMPLE_CONFS.items():
+        value = conf.get(name, None)
+        if value is not None and option.lower() not in set_before:
+            reader.option(option, value)
+    parallelism = reader._spark.sparkContext.defaultParallelism  # noqa: SLF001
+    reader.option("cloudFiles.internal.parallelism", parallelism)
+    reader.option(CASE_SENSITIVE, conf.get("spark.sql.caseSensitive", "false"))
+    return options
+
+
 def _load_batch(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs: Any) -> Any:
     """`DataFrameReader.load`; formats that are not ours pass through."""
-    source = kwargs.get("format") or (args[1] if len(args) > 1 else None) or _last(self, "format")
+    call = dict(zip(_LOAD, args, strict=False)) | kwargs
+    source = call.get("format") or _last(self, "format")
     if isinstance(source, str) and source.lower() in _OUR_SINKS:
         return queries.load_batch(original, self, args, kwargs)
-    return original(self, *args, **kwargs)
+    if not isinstance(source, str) or source.lower() != "cloudfiles":
+        return original(self, *args, **kwargs)
+    if not isinstance(call.get("path") or "", str):
+        raise OptionError("cloudFiles reads one path. Write a pattern, such as '/landing/{a,b}'.")
+    options = _completed(self, call)
+    options.check_batch()
+    self.option("cloudFiles.internal.isBatch", "true")
+    return _defined(original, self, call, options)
 
 
 def _defined(

@@ -1,6 +1,7 @@
 """How does Spark read the files as a stream?
 
-`spark.readStream.format("cloudFiles")`: a Python data source. Three processes meet here, and each
+`spark.readStream.format("cloudFiles")`: a Python data source, which can be read as a batch, too
+(`batch_source`). Three processes meet here, and each
 opens for itself what it needs:
 
 1. The *defining* process (`load()`): validates the options, resolves the schema.
@@ -95,6 +96,7 @@ class CloudFilesDataSource(DataSource):
             OptionError: The options are not valid.
             SchemaInferenceError: There is nothing to infer from (B4).
         """
+        from airflow_cloudfiles.engine.inference.workers import local_workers  # noqa: PLC0415
         from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
 
         log_to_stderr()
@@ -105,23 +107,34 @@ class CloudFilesDataSource(DataSource):
         if options.split_token is not None:
             # The driver has resolved the schema. The planning process reads it with all else.
             return split_rows.SPLIT_SCHEMA
-        self._resolved = definition.resolve_schema(options)
+        # Spark does not say which it is; only a stream that `register` knows is sure to be one.
+        is_stream = bool(options.token or options.client_version) and not options.is_batch
+        workers = None if is_stream else local_workers()
+        self._resolved = definition.resolve_schema(options, workers=workers, writes=is_stream)
         definition.check_readable(self._resolved, options)
-        if options.evolve_ahead:
+        if options.evolve_ahead and is_stream:
             from airflow_cloudfiles.engine.stream import evolve_ahead  # noqa: PLC0415
 
             self._resolved = evolve_ahead.before_definition(options, self._resolved)
         return self._resolved.full_schema(options)  # type: ignore[no-any-return]
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Refuse a batch read, which would ingest nothing once."""
-        raise OptionError(
-            f"cloudFiles is a streaming source (asked for {len(schema.fields)} columns): use "
-            "spark.readStream.format('cloudFiles'), with trigger(availableNow=True) for a batch."
+        """The reader of a batch, which has no state."""
+        from airflow_cloudfiles.engine.spark.batch_source import (  # noqa: PLC0415
+            CloudFilesBatchReader,
         )
+
+        options, resolved = self._defined(schema)
+        if resolved is None:
+            raise OptionError(f"{split_rows.SPLIT_TOKEN} is set by this package itself; remove it.")
+        return CloudFilesBatchReader(options, resolved)
 
     def streamReader(self, schema: StructType) -> CloudFilesStreamReader:  # noqa: N802
         """The reader of one query; cheap, since Spark builds one for every micro-batch."""
+        return CloudFilesStreamReader(*self._defined(schema))
+
+    def _defined(self, schema: StructType) -> tuple[CloudFilesOptions, ResolvedSchema | None]:
+        """Options and schema of a query; in a job, the planning process resolves the schema."""
         from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
 
         check_client(self.options)
@@ -139,7 +152,7 @@ class CloudFilesDataSource(DataSource):
                 )
             resolved = definition.given_schema(schema, options)
             definition.check_readable(resolved, options)
-        return CloudFilesStreamReader(options, resolved)
+        return options, resolved
 
 
 class SplitPartition(InputPartition):

@@ -11,13 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    MapType,
-    StructType,
-    VariantType,
-)
+from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.casing import NameMatcher
 from airflow_cloudfiles.engine.errors import (
@@ -40,7 +34,7 @@ from airflow_cloudfiles.engine.options.cloud_files import (
     EvolutionMode,
 )
 from airflow_cloudfiles.engine.reading.splits import BatchContext
-from airflow_cloudfiles.engine.schema.diff import SchemaChange, diff_json
+from airflow_cloudfiles.engine.schema.diff import diff_json, in_words
 from airflow_cloudfiles.engine.schema.file_metadata import (
     check_names,
     given_metadata,
@@ -64,7 +58,7 @@ from airflow_cloudfiles.engine.schema.restart import (
 from airflow_cloudfiles.engine.shortened import few
 from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri, open_store
 from airflow_cloudfiles.engine.stream.locations import QueryLocations
-from airflow_cloudfiles.engine.types import as_nullable, short_type
+from airflow_cloudfiles.engine.types import as_nullable, has_variant, short_type
 
 GIVEN = -1
 """Schema version of a schema that the user gave."""
@@ -88,6 +82,7 @@ class ResolvedSchema:
         pin: What new fields do while the schema is pinned; `None` when it may evolve.
         warnings: Options that have no effect, and what would have.
         column_order: Names of all columns of a given schema, in its order.
+        is_read_only: Whether what is not in the schema log was left unwritten.
     """
 
     version: int
@@ -102,6 +97,7 @@ class ResolvedSchema:
     pin: NewFields | None = None
     warnings: tuple[str, ...] = ()
     column_order: tuple[str, ...] = ()
+    is_read_only: bool = False
 
     def full_schema(self, options: CloudFilesOptions) -> StructType:
         """The schema of the DataFrame."""
@@ -115,6 +111,7 @@ def resolve_schema(
     *,
     workers: Workers | None = None,
     again: bool = False,
+    writes: bool = True,
     on_found: Callable[[], None] | None = None,
 ) -> ResolvedSchema:
     """Read the newest schema version, or infer the first and write it.
@@ -128,6 +125,7 @@ def resolve_schema(
         options: The options of the source.
         workers: Who may help to read a large sample; `None` for nobody.
         again: Infer also where there is a schema, and write what differs from it as a new version.
+        writes: Whether the schema log gets what it lacks.
         on_found: Called when there is a file to infer a schema from, before any is read.
 
     Raises:
@@ -137,7 +135,7 @@ def resolve_schema(
             pinned and is to be inferred again.
     """
     infer = partial(_infer, options, workers, on_found)
-    resolved = _resolved(options, infer, again=again)
+    resolved = _resolved(options, infer, again=again, writes=writes)
     if warning := hinted_not_null(options):
         resolved = replace(resolved, warnings=(*resolved.warnings, warning))
     for warning in resolved.warnings:
@@ -146,7 +144,7 @@ def resolve_schema(
 
 
 def _resolved(
-    options: CloudFilesOptions, infer: Callable[[], Inferred], *, again: bool
+    options: CloudFilesOptions, infer: Callable[[], Inferred], *, again: bool, writes: bool
 ) -> ResolvedSchema:
     """The schema as the log and the options have it."""
     location = options.schema_location or options.checkpoint_location
@@ -158,7 +156,9 @@ def _resolved(
     )
     latest = log.latest()
     if latest is not None and not again:
-        return _restarted(log, uri, latest, options)
+        return _restarted(log, latest, options, uri=uri, writes=writes)
+    if not writes:
+        return replace(_unlogged(infer()), is_read_only=True)
     if latest is not None and latest.pin is not None:
         raise StateConflictError(
             f"The schema in {uri} is pinned at version {latest.version}. Unpin it before it is "
@@ -168,7 +168,7 @@ def _resolved(
 
 
 def _restarted(
-    log: SchemaLog, uri: str, latest: SchemaVersion, options: CloudFilesOptions
+    log: SchemaLog, latest: SchemaVersion, options: CloudFilesOptions, *, uri: str, writes: bool
 ) -> ResolvedSchema:
     """The newest version, and behind it what the options of now add to it."""
     wanted = restarted(latest, options)
@@ -176,7 +176,15 @@ def _restarted(
     resolved = replace(_as_logged(latest, uri), warnings=wanted.warnings)
     if not wanted.changes:
         return resolved
-    changes = tuple(map(_in_words, wanted.changes))
+    changes = tuple(map(in_words, wanted.changes))
+    if not writes:
+        return replace(
+            resolved,
+            data_schema=wanted.data_schema,
+            partition_schema=wanted.partition_schema,
+            changes=changes,
+            is_read_only=True,
+        )
     written = log.append(
         latest.version + 1,
         data_schema=wanted.data_schema,
@@ -199,7 +207,7 @@ def check_readable(resolved: ResolvedSchema, options: CloudFilesOptions) -> None
     """
     for column in resolved.data_schema.fields:
         is_whole = column.name == options.single_variant_column
-        if is_whole or options.format == "parquet" or not _has_variant(column.dataType):
+        if is_whole or options.format == "parquet" or not has_variant(column.dataType):
             continue
         raise IncompatibleSchemaError(
             f"Column {column.name} has type {short_type(column.dataType)}, but no part of a "
@@ -207,17 +215,6 @@ def check_readable(resolved: ResolvedSchema, options: CloudFilesOptions) -> None
             "or XML, leave the schema out and set singleVariantColumn, which takes whole records."
         )
     open_reader(resolved.data_schema, options)
-
-
-def _has_variant(kind: DataType) -> bool:
-    """Whether a type is VARIANT, or holds one."""
-    if isinstance(kind, StructType):
-        return any(_has_variant(each.dataType) for each in kind.fields)
-    if isinstance(kind, ArrayType):
-        return _has_variant(kind.elementType)
-    return isinstance(kind, VariantType) or (
-        isinstance(kind, MapType) and _has_variant(kind.valueType)
-    )
 
 
 def _as_logged(latest: SchemaVersion, uri: str) -> ResolvedSchema:
@@ -275,15 +272,7 @@ def _changes(
     before = full_schema(latest.data_schema, latest.partition_schema, None)
     partitions = beside(inferred.data_schema, inferred.partition_schema, matcher)
     after = full_schema(inferred.data_schema, partitions, None)
-    return tuple(map(_in_words, diff_json(before.jsonValue(), after.jsonValue())))
-
-
-def _in_words(change: SchemaChange) -> str:
-    if change.kind == "added":
-        return f"{change.path} {change.after} added"
-    if change.kind == "removed":
-        return f"{change.path} {change.before} removed"
-    return f"{change.path} {change.kind} from {change.before} to {change.after}"
+    return tuple(map(in_words, diff_json(before.jsonValue(), after.jsonValue())))
 
 
 def given_schema(schema: StructType, options: CloudFilesOptions) -> ResolvedSchema:
@@ -357,6 +346,8 @@ def bind(resolved: ResolvedSchema, options: CloudFilesOptions, checkpoint: str) 
     """
     if resolved.version == GIVEN:
         return resolved
+    if resolved.is_read_only:
+        resolved = _written_now(resolved, options)
     uri = resolved.schema_uri or normalize_uri(checkpoint)
     log = SchemaLog(open_store(uri), _place(options, checkpoint).name, options.matcher)
     latest = log.latest()
@@ -380,6 +371,22 @@ def bind(resolved: ResolvedSchema, options: CloudFilesOptions, checkpoint: str) 
             "the newest one; set cloudFiles.schemaLocation if it is not set."
         )
     return replace(resolved, schema_uri=uri, version=latest.version, pin=latest.pin)
+
+
+def _written_now(defined: ResolvedSchema, options: CloudFilesOptions) -> ResolvedSchema:
+    """Write the schema of a query whose definition could not know that it is a stream.
+
+    Raises:
+        StaleSchemaError: It is another one by now.
+    """
+    found = resolve_schema(options)
+    if found.full_schema(options) != defined.full_schema(options):
+        raise StaleSchemaError(
+            f"The schema of {options.path} has become another one since this DataFrame was "
+            "defined. Call load() again; or call register(spark) first, which writes the schema "
+            "when load() is called."
+        )
+    return found
 
 
 def obeying_pin(options: CloudFilesOptions, resolved: ResolvedSchema) -> CloudFilesOptions:
