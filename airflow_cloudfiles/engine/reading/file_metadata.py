@@ -44,8 +44,11 @@ def metadata_arrays(
         rows: How many rows.
     """
     values = metadata_values(source_uri, part)
+    wanted = {each.field for each in columns}
     arrays = {
-        field.name: pa.repeat(pa.scalar(values[field.name], field.type), rows) for field in _FIELDS
+        field.name: pa.repeat(pa.scalar(values[field.name], field.type), rows)
+        for field in _FIELDS
+        if STRUCT in wanted or field.name in wanted
     }
     found = {}
     for each in columns:
