@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from airflow_cloudfiles import __version__
 from airflow_cloudfiles.commands import (
+    clean,
     discover,
     docs,
     infer,
@@ -32,6 +33,7 @@ from airflow_cloudfiles.commands.outcome import Outcome
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 
 COMMANDS = (
+    clean,
     discover,
     docs,
     infer,

@@ -103,10 +103,6 @@ _REFUSED: Final = """\
 
 ## Not in this version
 
-These options are documented by Auto Loader or Spark and refused here by name:
-
-{planned}
-
 These hold credentials. They are refused for good: options are rendered, logged and stored. Use an
 Airflow connection, or the environment's own credential chain.
 
@@ -165,7 +161,6 @@ def page() -> str:
     """Make the whole page."""
     switches = "".join(f"| `{each.name}` | `{each.accepts[0]}` |\n" for each in refusals.SWITCHES)
     refused = _REFUSED.format(
-        planned=_listed(refusals.PLANNED),
         credentials=_listed(refusals.CREDENTIALS),
         in_connection=_listed(refusals.IN_CONNECTION),
         in_set_up=_listed(refusals.IN_SET_UP),

@@ -71,7 +71,7 @@ def _replay(given: argparse.Namespace) -> Outcome:
             "batches up with --accept-loss. Of a stream from a Delta table, the LostBatchesError "
             "of its runs says how to read the versions again."
         )
-    run = _newest_run(state)
+    run = newest_run(state)
     spec = JobSpec(
         kind="replay",
         source=stream.source if stream else given.checkpoint_location,
@@ -93,7 +93,7 @@ def _replay(given: argparse.Namespace) -> Outcome:
     return run_job(spec, _TOLD)
 
 
-def _newest_run(state: ObjectStore) -> dict[str, Any]:
+def newest_run(state: ObjectStore) -> dict[str, Any]:
     """What the newest run of the stream was given; nothing when there was none."""
     specs = sorted(
         state.list(f"{RUNS_PREFIX}/"), key=lambda entry: entry.modification_time_us, reverse=True

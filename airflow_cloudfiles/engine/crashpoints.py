@@ -64,6 +64,18 @@ PROMOTION_POINTS = (
 REPLAY_POINTS = ("after-replay-decision", "before-sink-commit", "after-replay-commit")
 """The points that replaying a batch passes, in this order."""
 
+CLEANING_POINTS = (
+    "before-clean-copy",
+    "after-clean-copy",
+    "before-clean-delete",
+    "after-clean-rename",
+    "after-clean-delete",
+    "before-clean-record",
+    "after-clean-record",
+)
+"""The points that cleaning the source passes, in this order; the first two where it moves files,
+the fourth on a local disk."""
+
 VACUUM_POINTS = ("after-part-of-vacuum",)
 """The point that vacuuming a table passes, once for each part of the files."""
 

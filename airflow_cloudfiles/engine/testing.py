@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_cloudfiles.engine.files import FileEntry
-    from airflow_cloudfiles.engine.storage.base import ObjectStore, SkipRule
+    from airflow_cloudfiles.engine.storage.base import Fingerprint, ObjectStore, SkipRule
 
 
 class LandingZone:
@@ -196,6 +196,18 @@ class FailingStore:
     def delete(self, key: str) -> None:
         """Remove an object."""
         self.store.delete(key)
+
+    def delete_version(self, entry: FileEntry) -> None:
+        """Remove a version of an object."""
+        self.store.delete_version(entry)
+
+    def copy_version(self, entry: FileEntry, to: ObjectStore, key: str) -> bool:
+        """Copy a version of an object."""
+        return self.store.copy_version(entry, to, key)
+
+    def fingerprint(self, key: str) -> Fingerprint | None:
+        """Inspect an object and its checksums."""
+        return self.store.fingerprint(key)
 
     def child_uri(self, key: str) -> str:
         """Give the URI of an object."""

@@ -145,6 +145,9 @@ class FileStates:
         snapshot: How far the state was.
         query: Which files are wanted; `None` for all.
         access: How its cloud is reached.
+        start: Only files from this position on, which is the end of a micro-batch or of an entry.
+        after_batch: The last micro-batch before `start`, if the caller knows it; one that is wrong
+            costs a search.
 
     Raises:
         OptionError: The query names a path that cannot be in the source.
@@ -156,6 +159,9 @@ class FileStates:
         snapshot: StateSnapshot,
         query: FileQuery | None = None,
         access: Access | None = None,
+        *,
+        start: Offset = START,
+        after_batch: int = -1,
     ) -> None:
         self._snapshot = snapshot
         self._query = query or FileQuery()
@@ -166,12 +172,14 @@ class FileStates:
             self._state,
             committed=snapshot.committed,
             planned=snapshot.batches,
-            ahead=self._matches is None and self._query.batch_id is None,
+            ahead=self._matches is None and self._query.batch_id is None and start == START,
             spark=snapshot.spark,
         )
+        self._batches.begin_behind(after_batch)
         self._wanted = _statuses(self._query.status)
         self._has_existing = "existing" in self._wanted
-        self._first, self._last = self._bounds()
+        first, self._last = self._bounds()
+        self._first = max(first, start)
 
     def groups(self, entries: range | None = None) -> Iterator[FileGroup]:
         """Give the files that are wanted; lazy.

@@ -6,6 +6,7 @@
 3. Start an available-now query from the source to the table; the tasks read, parse and
    write, so no row enters the JVM.
 4. Follow it: a line whenever something moved, at least every few seconds.
+5. Clean the source, if that is asked for: files of earlier runs that are due.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.opening import Opened, opened_under
+from airflow_cloudfiles.engine.job.cleaning.after_run import clean_after_run
 from airflow_cloudfiles.engine.job.connect import left_runs
 from airflow_cloudfiles.engine.job.connect.batch_lines import BatchLines
 from airflow_cloudfiles.engine.job.connect.coming_back import Leaving, come_back, has_to_wait
@@ -130,6 +132,7 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     """Ingest, under the lock of jobs; what remains of an earlier part of the same run."""
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
     state = open_store(spec.checkpoint_location)
+    definition.check_cleaning(options, spec.target)
     before = position_of_a_job(state, PlanLog(state))
     check_before_run(state, str(spec.target))
     resolved: ResolvedSchema | None = None
@@ -160,6 +163,8 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     run = replace(earlier or _as_run(spec, found), report=known)
     leaving = Leaving(run, spark.identify, spec)
     _run_query(spark, found, leaving, opened, report=report, durations=durations)
+    if options.cleaning.is_on and found.has_work and leaving.query is None:
+        clean_after_run(spec, options, before, report, durations)
 
 
 def _as_run(spec: JobSpec, found: _Found) -> LeftRun:

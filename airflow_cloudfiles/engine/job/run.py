@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
 from airflow_cloudfiles.engine.inference.workers import SparkWorkers
+from airflow_cloudfiles.engine.job.cleaning.command import clean_source
 from airflow_cloudfiles.engine.job.connect.server import CONNECT
 from airflow_cloudfiles.engine.job.connect.session import ConnectStart
 from airflow_cloudfiles.engine.job.ingest import ingest
@@ -114,6 +115,8 @@ def _carry_out(
         report |= promote(_promotion(spec)).to_json()
     elif spec.kind == "replay":
         report |= replay(spec)
+    elif spec.kind == "clean":
+        report |= clean_source(spec)
     elif is_table(spec.format):
         ingest_table(spec, spark, report, durations)
     else:

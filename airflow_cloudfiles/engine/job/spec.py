@@ -43,25 +43,28 @@ class JobSpec:
 
     Attributes:
         kind: `ingest` files into the target, `infer` the schema and write the schema log,
-            `promote` fields of the rescued data of the target, or `replay` batches it has lost.
+            `promote` fields of the rescued data of the target, `replay` batches it has lost, or
+            `clean` the source of what is committed.
         source: Folder the files land in; or a Delta table.
         format: `cloudFiles.format`; or `delta`, to ingest the versions of a table.
         checkpoint_location: State of the stream.
         run_id: Names the run's report; letters, digits and `_.=+-`, at most 200.
         schema_location: Where `_schemas/` is; default is the checkpoint location.
-        target: The Delta table, or (to ingest) the URI of an Iceberg table; needed to ingest.
+        target: The Delta table, or (to ingest or clean) the URI of an Iceberg table; needed but to
+            infer or clean.
         options: `cloudFiles.*` and format options, and those of the sink (`sink_options`).
         batch: The sensor's reference to a batch: ingest the file log up to its `last_entry` and
             discover nothing. `None`: discover first, then ingest all that is outstanding.
         spark_conf: Spark configuration of the run.
         promote: Of `promote`: dotted paths of fields, each with a type in DDL or `None`.
         replay: Of `replay`: which batches, and what to do with them (`engine.stream.replay`).
+        clean: Of `clean`: how (`engine.job.cleaning.command`).
         infer_again: Of `infer`: also where there is a schema; what differs is a new version.
         leave_after_seconds: Of `ingest`, on a Spark Connect server: a query that lasts longer is
             left there, and a run of the same `run_id` comes back to it (`connect.coming_back`).
     """
 
-    kind: Literal["ingest", "infer", "promote", "replay"]
+    kind: Literal["ingest", "infer", "promote", "replay", "clean"]
     source: str
     format: str
     checkpoint_location: str
@@ -73,6 +76,7 @@ class JobSpec:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     promote: Mapping[str, str | None] = field(default_factory=dict)
     replay: Mapping[str, Any] = field(default_factory=dict)
+    clean: Mapping[str, Any] = field(default_factory=dict)
     infer_again: bool = False
     leave_after_seconds: float | None = None
 
@@ -84,9 +88,9 @@ class JobSpec:
         _refuse_internal(self.options)
         refuse_secrets(self.spark_conf)
         start_conf.check(self.spark_conf)
-        if self.kind != "infer" and not self.target:
+        if self.kind not in {"infer", "clean"} and not self.target:
             raise OptionError(f"target is required to {self.kind}: the folder of a Delta table.")
-        if self.kind != "ingest" and self.target:
+        if self.kind not in {"ingest", "clean"} and self.target:
             refuse_iceberg(self.target)
         if is_table(self.format) and self.kind != "ingest":
             raise OptionError(

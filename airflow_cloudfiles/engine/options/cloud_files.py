@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Literal
 from airflow_cloudfiles.engine.casing import NameMatcher
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import ReadLimit
+from airflow_cloudfiles.engine.options.cleaning import CleaningOptions
 from airflow_cloudfiles.engine.options.declared import (
     Option,
     OptionGroup,
@@ -203,6 +204,8 @@ class CloudFilesOptions(OptionGroup):
     their names, as in Spark, unless `cloudFiles.partitionColumns` names some."""
     discovery: DiscoveryOptions = field(default_factory=DiscoveryOptions)
     """Which files are wanted and how they are found."""
+    cleaning: CleaningOptions = field(default_factory=CleaningOptions)
+    """What becomes of files that were ingested."""
     format_options: FormatOptions = field(default_factory=JsonOptions)
     """The options that only this format has."""
     has_schema: bool = False
@@ -308,12 +311,13 @@ class CloudFilesOptions(OptionGroup):
         return cls(
             **values,
             discovery=DiscoveryOptions.read(given),
+            cleaning=CleaningOptions.read(given),
             format_options=FORMATS[name].read(given),
             has_schema=has_schema,
         )
 
 
-GROUPS: Final[Groups] = (CloudFilesOptions, DiscoveryOptions)
+GROUPS: Final[Groups] = (CloudFilesOptions, DiscoveryOptions, CleaningOptions)
 """The classes that declare the options of a source, whatever its format."""
 
 

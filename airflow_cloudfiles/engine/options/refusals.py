@@ -48,12 +48,6 @@ def _all(reason: str, *names: str) -> tuple[Refused, ...]:
 
 SWITCHES: Final = (
     Refused(
-        "cloudFiles.cleanSource",
-        "files of the source are neither deleted nor moved in this version. Set it to OFF or "
-        "leave it out, and let a lifecycle rule of the storage, or a task of yours, remove them.",
-        accepts=("off",),
-    ),
-    Refused(
         "cloudFiles.useManagedFileEvents",
         "managed file events are a service of Databricks. Leave it out, and set "
         "cloudFiles.useNotifications=true to be notified of new files by a queue.",
@@ -61,14 +55,6 @@ SWITCHES: Final = (
     ),
 )
 """Documented switches of which this version has one position only."""
-
-PLANNED: Final = _all(
-    "it is not in this version. Remove it.",
-    "cloudFiles.cleanSource.retentionDuration",
-    "cloudFiles.cleanSource.moveDestination",
-    "cloudFiles.cleanSource.waitForCompletion",
-)
-"""Documented, not in this version."""
 
 CREDENTIALS: Final = _all(
     "credentials never travel as options, which are rendered, logged and stored. Use an Airflow "
@@ -114,7 +100,7 @@ PLATFORM: Final = _all(
 )
 """Options of Databricks' own platform."""
 
-REFUSED: Final = (*SWITCHES, *PLANNED, *CREDENTIALS, *IN_CONNECTION, *IN_SET_UP, *PLATFORM)
+REFUSED: Final = (*SWITCHES, *CREDENTIALS, *IN_CONNECTION, *IN_SET_UP, *PLATFORM)
 """All that are refused for every format."""
 
 _BY_KEY: Final = {each.name.lower(): each for each in REFUSED}

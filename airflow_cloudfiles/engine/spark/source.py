@@ -68,6 +68,10 @@ OPENED = "cloudFiles.internal.opened"
 """Option of the source: where the driver of a job hands over what it has read of the state."""
 LOCK_PATIENCE_SECONDS = 20.0
 """How long a query waits for the planning process of its predecessor to go away."""
+_NOT_CLEANED = (
+    "cloudFiles.cleanSource: a query of your own does not clean its source by itself. Run "
+    "`cloudfiles clean` with its checkpoint location (docs/how-to/clean-the-source.md)."
+)
 _log = logging.getLogger(__name__)
 
 
@@ -110,6 +114,8 @@ class CloudFilesDataSource(DataSource):
         # Spark does not say which it is; only a stream that `register` knows is sure to be one.
         is_stream = bool(options.token or options.client_version) and not options.is_batch
         workers = None if is_stream else local_workers()
+        if not options.is_batch:
+            definition.check_cleaning(options)
         self._resolved = definition.resolve_schema(options, workers=workers, writes=is_stream)
         definition.check_readable(self._resolved, options)
         if options.evolve_ahead and is_stream:
@@ -143,6 +149,7 @@ class CloudFilesDataSource(DataSource):
         options = CloudFilesOptions.parse(self.options, has_schema=has_schema)
         resolved = self._resolved
         if has_schema:
+            definition.check_cleaning(options)
             column = options.rescued_data_column
             if column is not None and column not in schema.names:
                 raise IncompatibleSchemaError(
@@ -319,6 +326,8 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
                 self._intake, self._lock = definition.open_intake(
                     self._options, locations, LOCK_PATIENCE_SECONDS
                 )
+                if self._options.after_batch is None and self._options.cleaning.is_on:
+                    _log.warning("%s", _NOT_CLEANED)
                 if self._options.after_batch is not None:
                     self._start = _start_of_a_job(self._intake, self._options.after_batch)
                 self._intake.check()

@@ -87,6 +87,11 @@ class BatchStates:
         self._known: dict[int, BatchState] = {}
         self._current: Plan | None = None
 
+    def begin_behind(self, number: int) -> None:
+        """Look for the next position behind a batch first; none below 0."""
+        if 0 <= number < self._planned:
+            self._current = self.plan(number)
+
     def plan(self, number: int) -> Plan:
         """Read the plan of a batch."""
         return self._timed(number)[0]

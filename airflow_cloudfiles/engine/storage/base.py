@@ -29,11 +29,29 @@ class ObjectChangedError(LookupError):
     """The object is another version than the one that was asked for."""
 
 
+class LinkedObjectError(LookupError):
+    """The object is a symbolic link: what it is a version of lies elsewhere."""
+
+
 class UnorderedListingError(OSError):
     """A store does not list its keys in order, or does not start a listing where it was asked to.
 
     It can still be listed whole: `list(ordered=False)`.
     """
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """By what two objects of one store can be compared without reading them.
+
+    Attributes:
+        entry: What `head` gives.
+        checksums: Pairs of a kind of checksum and its value. Objects that share one have the same
+            content. Objects that share none may have it nevertheless.
+    """
+
+    entry: FileEntry
+    checksums: frozenset[tuple[str, str]] = frozenset()
 
 
 class ObjectStore(Protocol):
@@ -181,6 +199,47 @@ class ObjectStore(Protocol):
     def delete(self, key: str) -> None:
         """Remove an object; nothing happens when there is none."""
 
+    def delete_version(self, entry: FileEntry) -> None:
+        """Remove an object if it still is a version; another version is never removed.
+
+        Where the store has conditional deletions, one request compares and removes. On a local disk
+        the file is first renamed to a hidden name beside it, which takes one version and no other;
+        one that is not the version is put back. Killed in between, the next call for this file puts
+        it back.
+
+        Args:
+            entry: From `head`, `fingerprint` or `list`. What counts is the etag, or size and
+                modification time where the store has none.
+
+        Raises:
+            ObjectNotFoundError: There is no such object.
+            ObjectChangedError: It is another version.
+            LinkedObjectError: It is a symbolic link.
+        """
+
+    def copy_version(self, entry: FileEntry, to: ObjectStore, key: str) -> bool:
+        """Copy a version of an object, within the store, unless there is an object already.
+
+        On a local disk the copy is another name of the same file where the file system has hard
+        links.
+
+        Args:
+            entry: As in `delete_version`.
+            to: Another root of the same bucket, container or disk.
+            key: Of the copy.
+
+        Returns:
+            Whether this call made the copy; false where there is an object under the key.
+
+        Raises:
+            ObjectNotFoundError: There is no such object to copy.
+            ObjectChangedError: It is another version.
+            LinkedObjectError: It is a symbolic link.
+        """
+
+    def fingerprint(self, key: str) -> Fingerprint | None:
+        """Inspect an object and its checksums, with one request; `None` when there is none."""
+
     def child_uri(self, key: str) -> str:
         r"""Give the URI of an object, for people to read: not UTF-8 becomes `\xNN`."""
 
@@ -237,6 +296,13 @@ def check_key(key: str) -> str:
         msg = f"{key!r} is not a key: no part of it may be empty, . or .., or hold a zero byte."
         raise ValueError(msg)
     return key
+
+
+def is_version(found: FileEntry, entry: FileEntry) -> bool:
+    """Whether an object is a version, as far as its store knows."""
+    if entry.etag:
+        return (found.size, found.etag) == (entry.size, entry.etag)
+    return (found.size, found.modification_time_us) == (entry.size, entry.modification_time_us)
 
 
 def key_bytes(key: str) -> bytes:

@@ -17,12 +17,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.storage.base import (
+    Fingerprint,
     ListRequest,
+    ObjectChangedError,
     ObjectNotFoundError,
+    ObjectStore,
     RequestCounter,
     SkipRule,
     check_range,
     read_nothing,
+    refuse_version,
 )
 from airflow_cloudfiles.engine.storage.clock import http_now_us
 from airflow_cloudfiles.engine.storage.cloud_errors import BrokenOffError, Call, broken_off
@@ -213,6 +217,36 @@ class CloudStore(FlatStore):
         except ObjectNotFoundError:
             return
 
+    def delete_version(self, entry: FileEntry) -> None:
+        """Remove an object if it still has an etag."""
+        try:
+            with self._call("delete", entry.path) as full_key:
+                self._remove_version(full_key, entry)
+        except ObjectChangedError:  # the answer may be the same when it is gone
+            refuse_version(self, entry.path)
+
+    def copy_version(self, entry: FileEntry, to: ObjectStore, key: str) -> bool:
+        """Copy a version of an object, unless there is an object already."""
+        if not isinstance(to, type(self)) or to._bucket != self._bucket:  # noqa: SLF001 - of this class, too
+            msg = f"{to.uri} is not in the bucket or container of {self.uri}"
+            raise ValueError(msg)
+        try:
+            with to._call("put", key) as full_key:  # noqa: SLF001 - of this class, too
+                self._copy(self._root + entry.path, entry, full_key)
+        except (ObjectChangedError, ObjectNotFoundError):  # of the two objects, either
+            if to.head(key) is not None:
+                return False
+            refuse_version(self, entry.path)
+        return True
+
+    def fingerprint(self, key: str) -> Fingerprint | None:
+        """Inspect an object and its checksums."""
+        try:
+            with self._call("head", key) as full_key:
+                return self._describe_content(key, full_key)
+        except ObjectNotFoundError:
+            return None
+
     @abstractmethod
     def put(self, key: str, content: bytes) -> None:
         """Create or replace an object."""
@@ -248,6 +282,27 @@ class CloudStore(FlatStore):
     @abstractmethod
     def _remove(self, full_key: str) -> None:
         """Delete an object."""
+
+    @abstractmethod
+    def _remove_version(self, full_key: str, entry: FileEntry) -> None:
+        """Delete an object if it has the etag of an entry.
+
+        Raises:
+            ObjectChangedError: It has another, or there is none.
+        """
+
+    @abstractmethod
+    def _copy(self, source_key: str, entry: FileEntry, full_key: str) -> None:
+        """Copy an object, if it has the etag of an entry and there is no object at the new key.
+
+        Raises:
+            ObjectChangedError: Either is not so.
+            ObjectNotFoundError: There is nothing to copy.
+        """
+
+    @abstractmethod
+    def _describe_content(self, key: str, full_key: str) -> Fingerprint:
+        """Ask for what `fingerprint` gives."""
 
     @abstractmethod
     def _translated(self, failure: Any, kind: Call, where: str) -> Exception:

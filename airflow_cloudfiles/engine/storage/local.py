@@ -15,27 +15,35 @@ An object is created in three steps, so that a crash leaves all of it or nothing
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
+import shutil
 import stat
 import uuid
 from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.storage.base import (
+    Fingerprint,
+    LinkedObjectError,
     ListRequest,
+    ObjectChangedError,
     ObjectNotFoundError,
+    ObjectStore,
     RequestCounter,
     SkipRule,
     check_key,
     check_range,
+    is_version,
     key_bytes,
     key_text,
 )
 from airflow_cloudfiles.engine.storage.clock import disk_now_us
-from airflow_cloudfiles.engine.storage.durable import make_folders, sync_folder
+from airflow_cloudfiles.engine.storage.durable import make_folders, sync_file, sync_folder
 from airflow_cloudfiles.engine.storage.uri import local_path, normalize_uri
 from airflow_cloudfiles.engine.storage.walk import TEMPORARY, Walk, file_entry
 
@@ -191,6 +199,119 @@ class LocalStore:
             os.unlink(path)  # noqa: PTH108 - bytes path
             sync_folder(os.path.dirname(path))  # noqa: PTH120 - bytes path
 
+    def delete_version(self, entry: FileEntry) -> None:
+        """Remove a file if it still is a version.
+
+        There is no conditional deletion on a disk. A rename takes whatever has the name; so the
+        file is renamed before it is inspected for the last time, and put back if it is another.
+        """
+        self._requests.add("delete")
+        path = self._path(entry.path)
+        hidden = _hidden(path)
+        self._put_back(hidden, path)
+        self._require_version(path, entry)
+        os.rename(path, hidden)  # noqa: PTH104 - bytes path
+        crash_point("after-clean-rename")
+        try:
+            self._require_version(hidden, entry)
+        except LookupError:
+            self._put_back(hidden, path)
+            raise
+        _remove(hidden)
+        sync_folder(os.path.dirname(path))  # noqa: PTH120 - bytes path
+
+    def copy_version(self, entry: FileEntry, to: ObjectStore, key: str) -> bool:
+        """Give a file another name, or copy its bytes where that is another file system."""
+        if not isinstance(to, LocalStore):
+            msg = f"{to.uri} is not on a disk, as {self.uri} is"
+            raise ValueError(msg)  # noqa: TRY004 - as of other stores
+        to._requests.add("put")  # noqa: SLF001 - of this class, too
+        path, target = self._path(entry.path), to._path(key)  # noqa: SLF001 - of this class, too
+        self._put_back(_hidden(path), path)
+        self._require_version(path, entry)
+        make_folders(os.path.dirname(target))  # noqa: PTH120 - bytes path
+        try:
+            return self._link(path, target, entry)
+        except OSError as failure:
+            if failure.errno not in {errno.EXDEV, *_NO_HARD_LINKS}:
+                raise
+        return self._copy_bytes(path, target, entry)
+
+    def fingerprint(self, key: str) -> Fingerprint | None:
+        """Inspect a file; two names of one file have the same content."""
+        self._requests.add("head")
+        path = self._path(key)
+        self._put_back(_hidden(path), path)
+        try:
+            found = os.stat(path)  # noqa: PTH116 - bytes path
+        except _NO_OBJECT:
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        same = ("file", f"{found.st_dev}:{found.st_ino}")
+        return Fingerprint(file_entry(key, found), frozenset({same}))
+
+    def _link(self, path: bytes, target: bytes, entry: FileEntry) -> bool:
+        """Make a second name; false when the name is taken."""
+        try:
+            os.link(path, target)
+        except FileExistsError:
+            return False
+        except _NO_OBJECT as failure:
+            raise ObjectNotFoundError(self.child_uri(entry.path)) from failure
+        try:
+            self._require_version(target, entry)
+        except LookupError:
+            _remove(target)
+            raise
+        sync_folder(os.path.dirname(target))  # noqa: PTH120 - bytes path
+        return True
+
+    def _copy_bytes(self, path: bytes, target: bytes, entry: FileEntry) -> bool:
+        """Copy to another file system, with the modification time."""
+        folder = os.path.dirname(target)  # noqa: PTH120 - bytes path
+        temporary = folder + b"/" + TEMPORARY + uuid.uuid4().hex.encode()
+        try:
+            shutil.copy2(path, temporary)
+            sync_file(temporary)
+            self._require_version(path, entry)
+            os.link(temporary, target)
+            sync_folder(folder)
+        except FileExistsError:
+            return False
+        finally:
+            _remove(temporary)
+        return True
+
+    def _require_version(self, path: bytes, entry: FileEntry) -> None:
+        """Refuse what is not a version: nothing, another one, a link to one."""
+        uri = self.child_uri(entry.path)
+        try:
+            found = os.lstat(path)
+        except _NO_OBJECT as failure:
+            raise ObjectNotFoundError(uri) from failure
+        if stat.S_ISLNK(found.st_mode):
+            raise LinkedObjectError(uri)
+        if not stat.S_ISREG(found.st_mode) or not is_version(file_entry("", found), entry):
+            raise ObjectChangedError(uri)
+
+    def _put_back(self, hidden: bytes, path: bytes) -> None:
+        """Give a file its name back that a deletion had taken, unless a newer one has it."""
+        if not os.path.lexists(hidden):
+            return
+        try:
+            os.link(hidden, path)
+        except FileExistsError:
+            pass  # it was written anew, as if over the one that is hidden
+        except FileNotFoundError:
+            return  # another process was faster
+        except OSError as failure:
+            if failure.errno not in _NO_HARD_LINKS or os.path.lexists(path):
+                raise
+            os.rename(hidden, path)  # noqa: PTH104 - bytes path
+        _remove(hidden)
+        sync_folder(os.path.dirname(path))  # noqa: PTH120 - bytes path
+
     def sync_folder(self, folder: str) -> None:
         """Sync the names in a folder to the disk, whoever has created them.
 
@@ -243,6 +364,12 @@ class LocalStore:
             _remove(temporary)
             raise
         return temporary
+
+
+def _hidden(path: bytes) -> bytes:
+    """The name under which a file is inspected for the last time; no listing shows it."""
+    folder, _, name = path.rpartition(b"/")
+    return folder + b"/" + TEMPORARY + b"clean-" + hashlib.sha256(name).hexdigest().encode()
 
 
 def _remove(path: bytes) -> None:

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Literal
 
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage.base import (
+    Fingerprint,
     ObjectChangedError,
     ObjectNotFoundError,
     check_key,
     check_range,
+    is_version,
     key_bytes,
     key_text,
 )
@@ -28,6 +30,8 @@ from airflow_cloudfiles.engine.storage.flat_store import FlatStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from airflow_cloudfiles.engine.storage.base import ObjectStore
 
 
 @dataclass(slots=True)
@@ -147,6 +151,44 @@ class MemoryStore(FlatStore):
         with self._space.lock:
             self._space.objects.pop(self._key(key), None)
             self._space.sorted = None
+
+    def delete_version(self, entry: FileEntry) -> None:
+        """Remove an object if it still is a version."""
+        self._requests.add("delete")
+        full_key = self._key(entry.path)
+        with self._space.lock:
+            self._require_version(full_key, entry)
+            del self._space.objects[full_key]
+            self._space.sorted = None
+
+    def copy_version(self, entry: FileEntry, to: ObjectStore, key: str) -> bool:
+        """Copy a version of an object, unless there is an object already."""
+        if not isinstance(to, MemoryStore) or to._space is not self._space:  # noqa: SLF001 - of this class, too
+            msg = f"{to.uri} is not in the memory of {self.uri}"
+            raise ValueError(msg)
+        to._requests.add("put")  # noqa: SLF001 - of this class, too
+        full_key, new_key = self._key(entry.path), to._key(key)  # noqa: SLF001 - of this class, too
+        with self._space.lock:
+            if new_key in self._space.objects:
+                return False
+            self._require_version(full_key, entry)
+            to._write(new_key, self._space.objects[full_key][0])  # noqa: SLF001 - of this class, too
+            return True
+
+    def fingerprint(self, key: str) -> Fingerprint | None:
+        """Inspect an object and its checksum."""
+        found = self.head(key)
+        if found is None:
+            return None
+        content = self._space.objects[self._key(key)][0]
+        return Fingerprint(found, frozenset({("sha256", hashlib.sha256(content).hexdigest())}))
+
+    def _require_version(self, full_key: bytes, entry: FileEntry) -> None:
+        found = self._find(full_key)
+        if found is None:
+            raise ObjectNotFoundError(self.child_uri(entry.path))
+        if not is_version(FileEntry(*found[:4]), entry):
+            raise ObjectChangedError(self.child_uri(entry.path))
 
     def _pages(self, prefix: str, size: int, end_before: str = "") -> Fetch:  # noqa: ARG002
         """Give the function that fetches pages of a listing of what is there now."""

@@ -14,6 +14,7 @@ from functools import partial
 from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.casing import NameMatcher
+from airflow_cloudfiles.engine.cleaning.destination import check_destination
 from airflow_cloudfiles.engine.errors import (
     IncompatibleSchemaError,
     OptionError,
@@ -456,9 +457,29 @@ def open_intake(
 
 def own_locations(options: CloudFilesOptions, *others: str | None) -> Sequence[str]:
     """Locations that may lie below the source and are not input: state, schemas, target ..."""
-    named = (options.checkpoint_location, options.schema_location, options.bad_records_path)
+    named = (*_named(options), options.cleaning.move_destination)
     own = (*others, *named, *options.exclude)
     return tuple(dict.fromkeys(normalize_uri(location) for location in own if location))
+
+
+def check_cleaning(options: CloudFilesOptions, *others: str | None) -> None:
+    """Find out whether files of the source can be moved where they are to be.
+
+    Raises:
+        OptionError: They cannot.
+    """
+    destination = options.cleaning.move_destination
+    if destination is not None:
+        check_destination(
+            destination,
+            _place(options, options.checkpoint_location),
+            [each for each in (*others, *_named(options), *options.exclude) if each],
+            strict=options.discovery.use_strict_globber,
+        )
+
+
+def _named(options: CloudFilesOptions) -> tuple[str | None, ...]:
+    return options.checkpoint_location, options.schema_location, options.bad_records_path
 
 
 def _place(options: CloudFilesOptions, checkpoint: str | None) -> SourcePath:

@@ -12,8 +12,8 @@ from airflow_cloudfiles.engine.errors import (
     OptionError,
     UnknownFieldException,
     UnknownOptionError,
-    UnsupportedOptionError,
 )
+from airflow_cloudfiles.engine.options.cleaning import CleaningOptions
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.schema.diff import paths_of
@@ -159,12 +159,36 @@ def test_what_is_documented_for_csv_changes_nothing(option: str) -> None:
         assert found == plain
 
 
-@pytest.mark.parametrize("given", ["DELETE", "move"])
-def test_clean_source_is_refused_in_plain_words(given: str) -> None:
-    options = {"cloudFiles.format": "json", "cloudFiles.cleanSource": given}
-    with pytest.raises(UnsupportedOptionError, match="neither deleted nor moved") as caught:
-        CloudFilesOptions.parse(options, path="/in")
-    assert f"cloudFiles.cleanSource={given}" in caught.value.message
+def _cleaning(**given: str) -> CleaningOptions:
+    names = {
+        "mode": "",
+        "retention": ".retentionDuration",
+        "to": ".moveDestination",
+        "others": ".otherCheckpoints",
+    }
+    options = {f"cloudFiles.cleanSource{names[name]}": value for name, value in given.items()}
+    return CloudFilesOptions.parse({"cloudFiles.format": "json", **options}, path="/in").cleaning
+
+
+def test_clean_source_is_off_and_keeps_files_for_thirty_days() -> None:
+    assert _cleaning() == _cleaning(mode="off", retention="30 days") == CleaningOptions()
+    assert not _cleaning().is_on
+    assert _cleaning(others="s3://a/b, /c").other_checkpoints == ("s3://a/b", "/c")
+
+
+@pytest.mark.parametrize("retention", ["1 minute", "168 hours", "interval 7 days", "0 days"])
+def test_deleting_takes_more_than_seven_days(retention: str) -> None:  # B119
+    with pytest.raises(OptionError, match="more than 7 days"):
+        _cleaning(mode="delete", retention=retention)
+    assert _cleaning(mode="MOVE", retention=retention, to="/archive").is_on  # B120
+    assert _cleaning(mode="DELETE", retention="8 days").retention_seconds == 8 * 86400
+
+
+def test_moving_needs_a_destination() -> None:
+    with pytest.raises(OptionError, match=r"MOVE needs cloudFiles\.cleanSource\.moveDestination"):
+        _cleaning(mode="MOVE")
+    with pytest.raises(OptionError, match="fixed length"):
+        _cleaning(mode="MOVE", retention="1 month", to="/archive")
 
 
 def test_an_unknown_option_is_named_as_it_was_typed() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -21,10 +22,12 @@ from airflow_cloudfiles.engine.storage.access import Access, AwsAccess, of_kind
 from airflow_cloudfiles.engine.storage.aws.errors import error_code, error_status, readable
 from airflow_cloudfiles.engine.storage.aws.session import aws_client
 from airflow_cloudfiles.engine.storage.base import (
+    Fingerprint,
     ListRequest,
     ObjectChangedError,
     ObjectNotFoundError,
     UnorderedListingError,
+    is_version,
     read_nothing,
 )
 from airflow_cloudfiles.engine.storage.cloud_errors import (
@@ -53,6 +56,29 @@ _PERMISSIONS: dict[Call, str] = {
 
 _FRAMES = {"content-length", "transfer-encoding"}
 """One of them gives the end of a body. An answer without either has lost some of its headers."""
+
+
+COPIED_AT_ONCE = 5 * 2**30
+"""Bytes that S3 copies with one request."""
+
+PART_BYTES = 2**29
+"""Of an object that is copied in parts."""
+
+_DESCRIPTIONS = (
+    "CacheControl",
+    "ContentDisposition",
+    "ContentEncoding",
+    "ContentLanguage",
+    "ContentType",
+    "Metadata",
+)
+_CHECKSUMS = (
+    "ChecksumCRC32",
+    "ChecksumCRC32C",
+    "ChecksumCRC64NVME",
+    "ChecksumSHA1",
+    "ChecksumSHA256",
+)
 
 
 class _PreconditionError(Exception):
@@ -238,6 +264,78 @@ class S3Store(CloudStore):
 
     def _remove(self, full_key: str) -> None:
         self._client().delete_object(Bucket=self._bucket, Key=full_key)
+
+    def _remove_version(self, full_key: str, entry: FileEntry) -> None:
+        """Delete under a condition; a server that has none gets the question before."""
+        try:
+            self._client().delete_object(
+                Bucket=self._bucket, Key=full_key, IfMatch=f'"{entry.etag}"'
+            )
+        except ClientError as failure:
+            status = error_status(failure)
+            if status == HTTPStatus.PRECONDITION_FAILED:
+                raise ObjectChangedError(full_key) from failure
+            if status != HTTPStatus.NOT_IMPLEMENTED:
+                raise
+            if not is_version(self._describe(entry.path, full_key), entry):
+                raise ObjectChangedError(full_key) from failure
+            self._remove(full_key)
+
+    def _copy(self, source_key: str, entry: FileEntry, full_key: str) -> None:
+        source = {"Bucket": self._bucket, "Key": source_key}
+        condition = {"CopySourceIfMatch": f'"{entry.etag}"'}
+        try:
+            if entry.size > COPIED_AT_ONCE:
+                self._copy_parts(source, entry.size, full_key, condition)
+                return
+            self._client().copy_object(
+                Bucket=self._bucket, Key=full_key, CopySource=source, IfNoneMatch="*", **condition
+            )
+        except ClientError as failure:
+            if error_status(failure) == HTTPStatus.PRECONDITION_FAILED:
+                raise ObjectChangedError(full_key) from failure
+            raise
+
+    def _copy_parts(
+        self, source: dict[str, str], size: int, full_key: str, condition: dict[str, str]
+    ) -> None:
+        """Copy an object that is too large for one request; what describes it is copied too."""
+        client = self._client()
+        to = {"Bucket": self._bucket, "Key": full_key}
+        found = client.head_object(**source)
+        kept = {name: found[name] for name in _DESCRIPTIONS if found.get(name)}
+        upload = {**to, "UploadId": client.create_multipart_upload(**to, **kept)["UploadId"]}
+        try:
+            parts = []
+            for number, start in enumerate(range(0, size, PART_BYTES), 1):
+                end = min(start + PART_BYTES, size) - 1
+                answer = client.upload_part_copy(
+                    **upload,
+                    PartNumber=number,
+                    CopySource=source,
+                    CopySourceRange=f"bytes={start}-{end}",
+                    **condition,
+                )
+                parts.append({"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]})
+            whole = {"Parts": parts}
+            client.complete_multipart_upload(**upload, MultipartUpload=whole, IfNoneMatch="*")
+        except BaseException:
+            with suppress(BotoCoreError, ClientError):
+                client.abort_multipart_upload(**upload)
+            raise
+
+    def _describe_content(self, key: str, full_key: str) -> Fingerprint:
+        """Inspect; the etag of an object that was written at once is mostly its MD5."""
+        found = self._client().head_object(
+            Bucket=self._bucket, Key=full_key, ChecksumMode="ENABLED"
+        )
+        self._require_complete(found, "head", full_key)
+        time_us, etag = _microseconds(found["LastModified"]), _etag(found)
+        entry = FileEntry(key, found["ContentLength"], time_us, etag)
+        checksums = {("etag", etag)} if etag and "-" not in etag else set()
+        if found.get("ChecksumType") == "FULL_OBJECT":
+            checksums |= {(name, found[name]) for name in _CHECKSUMS if found.get(name)}
+        return Fingerprint(entry, frozenset(checksums))
 
     def _require_complete(self, answer: dict[str, Any], kind: Call, full_key: str) -> None:
         """Refuse an answer that ends within its headers."""

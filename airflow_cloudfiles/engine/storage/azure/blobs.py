@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,6 +33,7 @@ from airflow_cloudfiles.engine.storage.azure.client import (
 )
 from airflow_cloudfiles.engine.storage.azure.errors import error_code, translated
 from airflow_cloudfiles.engine.storage.base import (
+    Fingerprint,
     ListRequest,
     ObjectChangedError,
     ObjectNotFoundError,
@@ -71,6 +73,13 @@ TREE = Order(lambda key: FLAT.of(key.replace("/", "\0")), last=_LAST)
 
 _REFUSALS = {"BlobAlreadyExists", "ConditionNotMet"}
 """What Azure answers when the condition of a write does not hold."""
+
+_COPY_REFUSALS = _REFUSALS | {
+    "CannotVerifyCopySource",
+    "SourceConditionNotMet",
+    "TargetConditionNotMet",
+}
+_COPY_POLL_SECONDS = 0.5
 
 
 class AzureStore(CloudStore):
@@ -185,6 +194,47 @@ class AzureStore(CloudStore):
     def _remove(self, full_key: str) -> None:
         """Remove an object with its snapshots."""
         self._blob(full_key).delete_blob(delete_snapshots="include")
+
+    def _remove_version(self, full_key: str, entry: FileEntry) -> None:
+        try:
+            self._blob(full_key).delete_blob(delete_snapshots="include", **_if_match(entry.etag))
+        except HttpResponseError as failure:
+            if error_code(failure) in _REFUSALS:
+                raise ObjectChangedError(full_key) from failure
+            raise
+
+    def _copy(self, source_key: str, entry: FileEntry, full_key: str) -> None:
+        """Copy within the account; Azure may go on with it after its answer."""
+        blob = self._blob(full_key)
+        try:
+            copy = blob.start_copy_from_url(
+                self._blob(source_key).url,
+                source_etag=f'"{entry.etag}"',
+                source_match_condition=MatchConditions.IfNotModified,
+                match_condition=MatchConditions.IfMissing,
+            )
+        except HttpResponseError as failure:
+            if error_code(failure) in _COPY_REFUSALS:
+                raise ObjectChangedError(full_key) from failure
+            raise
+        status = copy["copy_status"]
+        while status == "pending":
+            time.sleep(_COPY_POLL_SECONDS)
+            status = blob.get_blob_properties().copy.status
+        if status != "success":
+            raise ConnectionError(f"{self._where(full_key)} could not be copied: {status}.")
+
+    def _describe_content(self, key: str, full_key: str) -> Fingerprint:
+        found = self._blob(full_key).get_blob_properties()
+        if _is_folder(found):
+            raise ObjectNotFoundError(self.child_uri(key))
+        if found.copy.status not in {None, "success"}:
+            raise ConnectionError(
+                f"{self._where(full_key)} is not whole: its copy is {found.copy.status}."
+            )
+        entry = FileEntry(key, found.size, _microseconds(found.last_modified), _etag(found))
+        md5 = found.content_settings.content_md5
+        return Fingerprint(entry, frozenset({("md5", bytes(md5).hex())} if md5 else ()))
 
     def _listing(self, wanted: ListRequest, *, ordered: bool) -> Iterator[FileEntry]:
         """List; nothing is asked before the first step."""

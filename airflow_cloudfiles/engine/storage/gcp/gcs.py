@@ -14,6 +14,7 @@ from typing import Any
 
 from google.api_core.exceptions import (
     GoogleAPIError,
+    NotFound,
     PreconditionFailed,
     RequestRangeNotSatisfiable,
 )
@@ -24,7 +25,12 @@ from google.cloud.storage.retry import DEFAULT_RETRY
 
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage.access import Access, GcpAccess, of_kind
-from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError, refuse_version
+from airflow_cloudfiles.engine.storage.base import (
+    Fingerprint,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    refuse_version,
+)
 from airflow_cloudfiles.engine.storage.cloud_errors import BrokenOffError, Call
 from airflow_cloudfiles.engine.storage.flat import Listed, Page
 from airflow_cloudfiles.engine.storage.flat_store import (
@@ -134,6 +140,38 @@ class GcsStore(CloudStore):
 
     def _remove(self, full_key: str) -> None:
         self._blob(full_key).delete(**self._patience)
+
+    def _remove_version(self, full_key: str, entry: FileEntry) -> None:
+        try:
+            self._blob(full_key).delete(if_generation_match=int(entry.etag), **self._patience)
+        except PreconditionFailed as failure:
+            raise ObjectChangedError(full_key) from failure
+
+    def _copy(self, source_key: str, entry: FileEntry, full_key: str) -> None:
+        """Copy, with as many requests as the service takes for it."""
+        generation = int(entry.etag)
+        source, blob = self._blob(source_key, generation), self._blob(full_key)
+        token: str | None = None
+        try:
+            while True:
+                token, _, _ = blob.rewrite(
+                    source,
+                    token=token,
+                    if_generation_match=0,
+                    if_source_generation_match=generation,
+                    **self._patience,
+                )
+                if token is None:
+                    return
+        except (NotFound, PreconditionFailed) as failure:
+            raise ObjectChangedError(full_key) from failure
+
+    def _describe_content(self, key: str, full_key: str) -> Fingerprint:
+        blob = self._blob(full_key)
+        blob.reload(**self._patience)
+        entry = FileEntry(key, blob.size, _microseconds(blob.time_created), str(blob.generation))
+        found = {("crc32c", blob.crc32c), ("md5", blob.md5_hash)}
+        return Fingerprint(entry, frozenset(each for each in found if each[1]))
 
     def _fetch_page(self, asked: PageRequest) -> Page:
         """Fetch one page; where it starts is inclusive, where it ends is not."""

@@ -1,0 +1,302 @@
+"""How is a source cleaned?
+
+1. Read how far it is cleaned, and find what has become due since (`due`), a part at a time.
+2. Leave out what another stream has not committed (`others`), and what must stay.
+3. Remove or move the files, several at once (`one_file`).
+4. Write how far the source is cleaned now (`record`), with the files that are to be tried again.
+
+Killed after any step, the next cleaning repeats the part; what is gone is passed over. The caller
+holds the lock of jobs and has seen to it that the table has the batches.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_cloudfiles.engine.cleaning.due import PART_FILES, Clock, DueFiles, due_files
+from airflow_cloudfiles.engine.cleaning.one_file import FileCleaner
+from airflow_cloudfiles.engine.cleaning.others import OtherStreams
+from airflow_cloudfiles.engine.cleaning.record import (
+    MAX_TRIED_AGAIN,
+    Cleaned,
+    Due,
+    read_cleaned,
+    write_cleaned,
+)
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.storage import open_store
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.cleaning.others import VerifyState
+    from airflow_cloudfiles.engine.files import FileEntry
+    from airflow_cloudfiles.engine.intake.source_path import SourcePath
+    from airflow_cloudfiles.engine.options.cleaning import CleaningOptions
+    from airflow_cloudfiles.engine.state.position import Position
+
+RUN_SECONDS: Final = 60.0
+"""How long a run cleans that does not wait for the end of it."""
+IN_FLIGHT: Final = 16
+"""Files that are cleaned at once."""
+_WAVE: Final = 4 * IN_FLIGHT
+_NAMED: Final = 3
+_TRIED_AGAIN: Final = ("waiting", "failed")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaning:
+    """What is to be cleaned.
+
+    Attributes:
+        location: The checkpoint location.
+        place: Where the files land.
+        options: What is to be done, when.
+        verify: Whether the table of another stream has its batches.
+        up_to: Only files of batches up to this position; `None` for all that are committed.
+        is_exact: Whether a file that was written anew with the same content is another version.
+        keeps_given_up: Whether files of a batch stay unless it is known that none of them was
+            given up as damaged.
+        is_dry_run: Whether only to tell what would be done.
+    """
+
+    location: str
+    place: SourcePath
+    options: CleaningOptions
+    verify: VerifyState
+    up_to: Position | None = None
+    is_exact: bool = False
+    keeps_given_up: bool = False
+    is_dry_run: bool = False
+
+
+@dataclass(slots=True)
+class CleaningReport:
+    """What a cleaning did.
+
+    Attributes:
+        mode: `DELETE` or `MOVE`.
+        is_dry_run: Whether `files` and `bytes` are what would be removed or moved.
+        files: How many files were removed or moved.
+        bytes: Their size.
+        others: How many files were not, by the reason.
+        examples: Some of them.
+        is_complete: Whether everything that is due was looked at.
+        warnings: For people.
+    """
+
+    mode: str
+    is_dry_run: bool = False
+    files: int = 0
+    bytes: int = 0
+    others: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+    is_complete: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is in the report of a run."""
+        return {
+            "mode": self.mode,
+            "is_dry_run": self.is_dry_run,
+            "files": self.files,
+            "bytes": self.bytes,
+            "others": dict(self.others),
+            "examples": self.examples,
+            "is_complete": self.is_complete,
+            "warnings": self.warnings,
+        }
+
+
+def clean(task: Cleaning, report: CleaningReport) -> None:
+    """Clean a source, as far as files are due and time is left.
+
+    Args:
+        task: What is to be cleaned.
+        report: Gets what was done, also when this raises.
+
+    Raises:
+        CloudFilesError: The state of this stream or of another cannot be read, or must not be
+            relied on; nothing is cleaned then.
+        OSError: The source does not answer.
+    """
+    try:
+        _Cleaner(task, report).run()
+    finally:
+        _log.info(
+            "Cleaned the source (%s%s): %s files, %s bytes; others: %s",
+            report.mode,
+            ", dry run" if report.is_dry_run else "",
+            report.files,
+            report.bytes,
+            dict(report.others) or "none",
+        )
+
+
+class _Cleaner:
+    """One cleaning."""
+
+    def __init__(self, task: Cleaning, report: CleaningReport) -> None:
+        self._task = task
+        self._report = report
+        self._state = open_store(task.location)
+        self._source = open_store(task.place.root)
+        options, to = task.options, None
+        if options.mode == "MOVE" and options.move_destination is not None:
+            to = open_store(options.move_destination)
+        self._files = FileCleaner(self._source, to, is_exact=task.is_exact)
+        self._clock = Clock(self._source, options.retention_seconds)
+        is_unlimited = options.wait_for_completion or task.is_dry_run
+        self._deadline = None if is_unlimited else time.monotonic() + RUN_SECONDS
+
+    def run(self) -> None:
+        cleaned = read_cleaned(self._state)
+        parts = _joined(due_files(self._task.location, cleaned, self._task.up_to, self._clock))
+        is_due = [self._clock.is_due(each.committed) for each in cleaned.again]
+        ready = [each for each, due in zip(cleaned.again, is_due, strict=True) if due]
+        later = [each for each, due in zip(cleaned.again, is_due, strict=True) if not due]
+        part = next(parts, None)
+        if not ready and (part is None or not part.files):
+            if part is not None:  # what lies before the first file that is not due is never cleaned
+                self._write(replace(cleaned, position=part.end, batch=part.batch))
+            self._report.is_complete = True
+            return
+        options, root = self._task.options, self._task.place.root
+        with (
+            OtherStreams(options.other_checkpoints, root, self._task.verify) as others,
+            ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="cloudfiles-clean") as pool,
+        ):
+            if options.move_destination is not None:
+                others.refuse_destination(options.move_destination)
+            again = [*later, *self._part(ready, others, pool)]
+            if ready:
+                cleaned = self._write(replace(cleaned, again=tuple(again)))
+            found = parts if part is None else chain([part], parts)
+            self._report.is_complete = self._clean_parts(found, cleaned, others, pool)
+
+    def _clean_parts(
+        self,
+        parts: Iterable[DueFiles],
+        cleaned: Cleaned,
+        others: OtherStreams,
+        pool: ThreadPoolExecutor,
+    ) -> bool:
+        """Clean one part after the other, one at least; false if it ends before the last one."""
+        for number, part in enumerate(parts):
+            if number and self._deadline is not None and time.monotonic() > self._deadline:
+                return False
+            again = (*cleaned.again, *self._part(self._to_clean(part), others, pool))
+            if len(again) > MAX_TRIED_AGAIN and not self._task.is_dry_run:
+                self._too_many()
+                return False
+            cleaned = self._write(
+                replace(cleaned, position=part.end, batch=part.batch, again=again)
+            )
+        return True
+
+    def _to_clean(self, part: DueFiles) -> Sequence[Due]:
+        """Give the files of a part, unless they stay because one of them was given up."""
+        if not part.has_given_up and not (part.has_given_up is None and self._task.keeps_given_up):
+            return part.files
+        for each in part.files:
+            self._tell("corrupt", each.file)
+        return ()
+
+    def _part(
+        self, files: Sequence[Due], others: OtherStreams, pool: ThreadPoolExecutor
+    ) -> list[Due]:
+        """Clean files; give those that are to be tried again."""
+        waits = others.not_done([each.file for each in files]) if files else set()
+        ready = [each for each in files if each.file not in waits]
+        waiting = [each for each in files if each.file in waits]
+        again = self._still_there(waiting, pool)
+        for start in range(0, len(ready), _WAVE):
+            wave = ready[start : start + _WAVE]
+            results = list(pool.map(self._try, [each.file for each in wave]))
+            failures = [each for each in results if isinstance(each, OSError)]
+            if len(failures) == len(wave) >= IN_FLIGHT:
+                raise failures[0]
+            for due, result in zip(wave, results, strict=True):
+                if isinstance(result, OSError):
+                    _log.warning("%s", result)
+                    again.append(due)
+                self._tell("failed" if isinstance(result, OSError) else result, due.file)
+        return again
+
+    def _still_there(self, waiting: Sequence[Due], pool: ThreadPoolExecutor) -> list[Due]:
+        """Give those files that another stream has not committed and somebody could still read."""
+        found = list(pool.map(self._look, [each.file for each in waiting]))
+        for each, what in zip(waiting, found, strict=True):
+            self._tell(what, each.file)
+        return [each for each, what in zip(waiting, found, strict=True) if what == "waiting"]
+
+    def _look(self, file: FileEntry) -> str:
+        try:
+            found = self._files.inspect(file)
+        except OSError:
+            return "waiting"
+        return found if isinstance(found, str) else "waiting"
+
+    def _try(self, file: FileEntry) -> str | OSError:
+        """Clean a file, or only look at it; an error is noted and the others go on."""
+        try:
+            if not self._task.is_dry_run:
+                return self._files.clean(file)
+            found = self._files.inspect(file)
+            return found if isinstance(found, str) else "cleaned"
+        except OSError as failure:
+            return failure
+
+    def _tell(self, what: str, file: FileEntry) -> None:
+        if what == "cleaned":
+            self._report.files += 1
+            self._report.bytes += file.size
+            return
+        self._report.others[what] += 1
+        named = self._report.examples.setdefault(what, [])
+        if len(named) < _NAMED:
+            named.append(self._source.child_uri(file.path))
+
+    def _write(self, cleaned: Cleaned) -> Cleaned:
+        """Write how far the source is cleaned."""
+        if not self._task.is_dry_run:
+            crash_point("before-clean-record")
+            write_cleaned(self._state, cleaned)
+            crash_point("after-clean-record")
+        return cleaned
+
+    def _too_many(self) -> None:
+        self._report.warnings.append(
+            f"More than {MAX_TRIED_AGAIN} files could not be cleaned, so cleaning has stopped "
+            "before newer ones: "
+            + ", ".join(
+                f"{self._report.others[what]} {what}"
+                for what in _TRIED_AGAIN
+                if self._report.others[what]
+            )
+            + ". See docs/how-to/clean-the-source.md."
+        )
+
+
+def _joined(parts: Iterable[DueFiles]) -> Iterator[DueFiles]:
+    """Join parts of small batches, as long as what holds for their files is the same."""
+    before: DueFiles | None = None
+    for part in parts:
+        if before is None:
+            before = part
+        elif (
+            part.has_given_up == before.has_given_up
+            and len(before.files) + len(part.files) <= PART_FILES
+        ):
+            before = replace(part, files=before.files + part.files)
+        else:
+            yield before
+            before = part
+    if before is not None:
+        yield before

@@ -1,0 +1,75 @@
+"""May files be moved there?
+
+Not where they would be ingested again, and not into a place that is something else. All of it is
+known before a run begins, but for the sources of other streams, whose states are read later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from airflow_cloudfiles.engine.discovery.globs import SourcePattern
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.storage import normalize_uri, open_store
+from airflow_cloudfiles.engine.storage.uri import bucket_and_path, is_iceberg
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.intake.source_path import SourcePath
+
+OPTION: Final = "cloudFiles.cleanSource.moveDestination"
+
+
+def check_destination(
+    destination: str, place: SourcePath, others: Iterable[str], *, strict: bool = False
+) -> None:
+    """Refuse a folder that files cannot be moved to.
+
+    Args:
+        destination: The folder.
+        place: Where the files land.
+        others: Locations that are not for files of the source: state, schemas, target, bad records.
+        strict: Whether the pattern of the source is read as Spark reads it.
+
+    Raises:
+        OptionError: It is in another bucket; in the source, or above it; or in one of the others.
+    """
+    to = normalize_uri(destination)
+    if _bucket(to) != _bucket(place.root):
+        raise OptionError(
+            f"{OPTION}={destination} is not where the source {printable_path(place.root)} is. "
+            "Files are moved within one bucket, container or disk: give a folder there."
+        )
+    below = open_store(place.root).key_of(to)
+    is_above = open_store(to).key_of(place.root) is not None
+    if is_above or (below is not None and _may_be_input(below, place.pattern, strict=strict)):
+        what = "is or contains the source" if is_above else "is below the source"
+        raise OptionError(  # B121
+            f"{OPTION}={destination} {what} {printable_path(place.name)}: files that were moved "
+            "would be ingested again. Give a folder outside of it."
+        )
+    for other in others:
+        if not is_iceberg(other) and _overlap(to, normalize_uri(other)):
+            raise OptionError(
+                f"{OPTION}={destination} overlaps {printable_path(other)}, which this stream uses "
+                "itself: the state, the schemas, the target or the bad records. Give a folder of "
+                "its own."
+            )
+
+
+def _may_be_input(below: str, pattern: str | None, *, strict: bool) -> bool:
+    """Whether files in a folder below the root of the source are wanted."""
+    if not below or pattern is None:
+        return True
+    return SourcePattern(pattern, strict=strict).may_hold(below)
+
+
+def _overlap(one: str, other: str) -> bool:
+    return open_store(one).key_of(other) is not None or open_store(other).key_of(one) is not None
+
+
+def _bucket(uri: str) -> str:
+    """What files can be moved within."""
+    scheme = uri.partition("://")[0]
+    return scheme if scheme == "file" else f"{scheme}://{bucket_and_path(uri)[0]}"
