@@ -1,4 +1,4 @@
-"""A run cleans its source of what earlier runs have committed."""
+"""What runs and queries have committed is cleaned by later runs, and by the command."""
 
 from __future__ import annotations
 
@@ -7,14 +7,46 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from airflow_cloudfiles.engine.job.cleaning.command import clean_source
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalSpark, launch
 from tests.support.emulators.aws import Aws
-from tests.support.landing import drop, rows
+from tests.support.landing import drop, rows, run, stream
 
-pytestmark = [pytest.mark.spark, pytest.mark.emulator]
+pytestmark = [pytest.mark.spark]
 
 
+def test_the_command_cleans_what_a_query_of_ones_own_has_committed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source, state, archive = (tmp_path / name for name in ("in", "state", "archive"))
+    options = {
+        "cloudFiles.cleanSource": "MOVE",
+        "cloudFiles.cleanSource.retentionDuration": "1 millisecond",
+        "cloudFiles.cleanSource.moveDestination": str(archive),
+    }
+    drop(source, "a.json", [{"id": 1}])
+    query = run(stream(spark, source, state, **options), state, tmp_path / "table")
+    assert query.exception() is None
+    assert (source / "a.json").exists(), "a query does not clean by itself"
+    drop(source, "b.json", [{"id": 2}])
+    spec = JobSpec(
+        kind="clean",
+        source=str(source),
+        format="json",
+        checkpoint_location=str(state),
+        options=options,
+        run_id="clean",
+    )
+    assert clean_source(spec)["files"] == 1
+    assert [each.name for each in source.iterdir()] == ["b.json"]
+    assert [each.name for each in archive.iterdir()] == ["a.json"]
+    run(stream(spark, source, state, **options), state, tmp_path / "table")
+    assert sorted(row["id"] for row in rows(tmp_path / "table")) == ["1", "2"]
+
+
+@pytest.mark.emulator
 def test_a_run_moves_what_the_run_before_it_has_committed(aws: Aws, tmp_path: Path) -> None:
     """In an object store; three runs, so that the second has something to move."""
     bucket, client = aws.bucket(), aws.client("s3")
@@ -24,7 +56,7 @@ def test_a_run_moves_what_the_run_before_it_has_committed(aws: Aws, tmp_path: Pa
         content = drop(tmp_path, "draft.json", [{"id": key}]).read_bytes()
         client.put_object(Bucket=name, Key=f"in/{key}.json", Body=content)
 
-    def run() -> dict[str, Any]:
+    def ingest() -> dict[str, Any]:
         spec = JobSpec(
             kind="ingest",
             source=f"{bucket}/in",
@@ -48,10 +80,10 @@ def test_a_run_moves_what_the_run_before_it_has_committed(aws: Aws, tmp_path: Pa
         return [each["Key"] for each in found]
 
     land("a")
-    assert run()["cleaning"]["files"] == 0, "its own files stay"
+    assert ingest()["cleaning"]["files"] == 0, "its own files stay"
     land("b")
-    cleaning = run()["cleaning"]
+    cleaning = ingest()["cleaning"]
     assert (cleaning["files"], cleaning["others"], cleaning["is_complete"]) == (1, {}, True)
     assert (keys("in/"), keys("archive/")) == (["in/b.json"], ["archive/a.json"])
-    assert "cleaning" not in run(), "nothing is new"
+    assert "cleaning" not in ingest(), "nothing is new"
     assert sorted(row["id"] for row in rows(tmp_path / "table")) == ["a", "b"]

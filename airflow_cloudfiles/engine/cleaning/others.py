@@ -21,6 +21,7 @@ from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.position import position
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage.base import is_version
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -71,12 +72,12 @@ class OtherStream:
         self._patterns = (
             [SourcePattern(pattern, strict=each) for each in (True, False)] if pattern else []
         )
-        files = FileLog(state)
-        self._ledger: Ledger = open_ledger(metadata.stream_id, files)
+        self._files = FileLog(state)
+        self._ledger: Ledger = open_ledger(metadata.stream_id, self._files)
         try:
             committed = position(state).end
             end = Offset(self._ledger.caught_up + 1, 0)
-            between = files.slice(committed, end) if committed < end else ()
+            between = self._files.slice(committed, end) if committed < end else ()
             self._outstanding = {file.path for file in between}
         except BaseException:
             self.close()
@@ -97,9 +98,21 @@ class OtherStream:
         """Give those of some files that the stream reads, and has not committed."""
         theirs = {self._theirs(file): file for file in files}
         concerned = {entry: file for entry, file in theirs.items() if entry is not None}
-        unseen = set(self._ledger.unseen(concerned, versions=True))
+        # A time may differ where one stream lists the files and the other is notified of them.
+        unseen = self._not_recorded(list(self._ledger.unseen(concerned, versions=True)))
         waits = unseen | {each for each in concerned if each.path in self._outstanding}
         return {concerned[each] for each in waits}
+
+    def _not_recorded(self, files: Sequence[FileEntry]) -> set[FileEntry]:
+        """Give those of some files of which the newest record has another size or etag."""
+        by_entry: dict[int | None, list[FileEntry]] = {}
+        for file in files:
+            by_entry.setdefault(self._ledger.entry_of(file.path), []).append(file)
+        missing = set(by_entry.pop(None, ()))
+        for number, some in by_entry.items():
+            recorded = {each.path: each for each in self._files.read(number or 0).files}
+            missing |= {each for each in some if not _has_etag(recorded.get(each.path), each)}
+        return missing
 
     def _theirs(self, file: FileEntry) -> FileEntry | None:
         """Give a file as the stream knows it; `None` if it does not read it."""
@@ -166,6 +179,11 @@ class OtherStreams:
     ) -> None:
         """Free their indexes."""
         self._opened.close()
+
+
+def _has_etag(recorded: FileEntry | None, file: FileEntry) -> bool:
+    """Whether a record is of a version, whatever its time."""
+    return recorded is not None and bool(file.etag) and is_version(recorded, file)
 
 
 def _parts(source: str) -> tuple[str, str | None]:

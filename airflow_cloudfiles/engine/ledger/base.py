@@ -59,6 +59,9 @@ class Ledger(Protocol):
                 modification time or etag) than the one that was recorded last.
         """
 
+    def entry_of(self, path: str) -> int | None:
+        """Give the newest entry that has a file; `None` for none."""
+
     def last(self, prefix: str = "", *, before: str | None = None) -> str | None:
         """Give the greatest path with a prefix (and less than `before`, when given)."""
 

@@ -23,6 +23,7 @@ class MemoryLedger:
 
     def __init__(self) -> None:
         self._versions: dict[bytes, bytes] = {}
+        self._entries: dict[bytes, int] = {}
         self._sorted: list[bytes] | None = None
         self._files = 0
         self._caught_up = -1
@@ -52,6 +53,10 @@ class MemoryLedger:
             if known is None or (versions and known != version_hash(entry)):
                 yield entry
 
+    def entry_of(self, path: str) -> int | None:
+        """Give the newest entry that has a file."""
+        return self._entries.get(path_key(path))
+
     def last(self, prefix: str = "", *, before: str | None = None) -> str | None:
         """Give the greatest path with a prefix."""
         keys, start = self._keys(), path_key(prefix)
@@ -77,6 +82,7 @@ class MemoryLedger:
             msg = f"entry {number} does not follow entry {self._caught_up}"
             raise ValueError(msg)
         self._versions.update((path_key(file.path), version_hash(file)) for file in batch.files)
+        self._entries.update((path_key(file.path), number) for file in batch.files)
         self._sorted = None
         self._files += len(batch.files)
         self._caught_up, self._caught_up_id = number, entry_id
@@ -88,6 +94,7 @@ class MemoryLedger:
     def clear(self) -> None:
         """Forget everything."""
         self._versions.clear()
+        self._entries.clear()
         self._sorted = None
         self._files = 0
         self._caught_up, self._caught_up_id = -1, ""

@@ -205,6 +205,10 @@ class _SlotLedger:
         """Give the files that are in no entry."""
         return self._ledger.unseen(entries, versions=versions)
 
+    def entry_of(self, path: str) -> int | None:
+        """Give the newest entry that has a file."""
+        return self._ledger.entry_of(path)
+
     def last(self, prefix: str = "", *, before: str | None = None) -> str | None:
         """Give the greatest path with a prefix."""
         return self._ledger.last(prefix, before=before)

@@ -95,6 +95,15 @@ class RocksDBLedger:
             if not is_known or (versions and scan.version() != version_hash(entry)):
                 yield entry
 
+    def entry_of(self, path: str) -> int | None:
+        """Give the newest entry that has a file.
+
+        Raises:
+            LedgerError: The index turns out to be damaged.
+        """
+        value = self._call(lambda database: database.get(path_key(path)))
+        return None if value is None else decode_value(value)[1]
+
     def last(self, prefix: str = "", *, before: str | None = None) -> str | None:
         """Give the greatest path with a prefix (and less than `before`, when given)."""
         first = path_key(prefix)

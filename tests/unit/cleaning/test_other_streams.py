@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,18 @@ def test_an_older_version_at_the_other_stream_is_not_the_file(
     stream.discover(newer)
     stream.commit(days_ago=1)
     assert stream.clean(others=(other.written.uri,)).others == {"waiting": 1}
+
+
+def test_a_stream_that_was_notified_may_know_another_time(stream: Cleaned, other: Cleaned) -> None:
+    files = stream.ingest("a.json", "b.json", days_ago=1)
+    [first, second] = [replace(each, modification_time_us=7) for each in files]
+    other.discover(first)
+    other.commit()
+    other.discover(second)
+    assert stream.clean(others=(other.written.uri,)).others == {"waiting": 1}
+    assert stream.left() == ["b.json"]
+    other.commit()
+    assert stream.clean(others=(other.written.uri,)).files == 1
 
 
 def test_what_the_other_stream_never_ingests_is_no_concern_of_it(

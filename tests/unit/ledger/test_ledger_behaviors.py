@@ -61,6 +61,15 @@ def test_a_recorded_file_is_seen(ledger):
     assert (ledger.caught_up, ledger.caught_up_id) == (1, "id1")
 
 
+def test_the_newest_entry_of_a_file_is_known(ledger):
+    assert ledger.entry_of("b") is None
+    ledger.record(0, "id0", batch("b", "d"))
+    ledger.record(1, "id1", batch("b", "a"))
+    assert [ledger.entry_of(name) for name in ("a", "b", "c", "d")] == [1, 1, None, 0]
+    ledger.clear()
+    assert ledger.entry_of("b") is None
+
+
 def test_seen_is_the_whole_path(ledger):
     ledger.record(0, "id", batch("a/b", "caf\u00e9", "x-\udcff"))
     others = ("a", "a/", "a/b/c", "a/bc", "cafe\u0301", "x-\udcfe", "", "a/B")

@@ -1,11 +1,11 @@
 """How does `cloudfiles clean` clean the source of a stream, also of a query of its own?
 
-Under the locks of a run, and when it has seen that the table has what is committed.
+Under the lock of jobs, and when it has seen that the table has what is committed. A plain query may
+go on meanwhile: what it has committed does not change.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.cleaning.clean import CleaningReport, clean
@@ -56,9 +56,7 @@ def clean_source(spec: JobSpec) -> dict[str, Any]:
     check_cleaning(options, spec.target)
     is_dry_run = bool(spec.clean.get("dry_run"))
     found = CleaningReport(options.cleaning.mode, is_dry_run)
-    with ExitStack() as stack:
-        for lock in (RunLock(state, JOB_KEY), RunLock(state)):
-            stack.enter_context(lock)
+    with RunLock(state, JOB_KEY):
         _require_batches(spec, state)
         clean(task_of(spec, options, is_dry_run=is_dry_run), found)
     say(found)
