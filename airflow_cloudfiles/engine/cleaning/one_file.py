@@ -118,7 +118,11 @@ class FileCleaner:
         etag = found.entry.etag or None
         for start in range(0, found.entry.size, _BLOCK):
             ours = self._source.get_range(found.entry.path, start, _BLOCK, etag=etag)
-            if ours != to.get_range(key, start, _BLOCK):
+            try:
+                theirs = to.get_range(key, start, _BLOCK)
+            except ObjectNotFoundError:  # that the copy went is not that the file did
+                return False
+            if ours != theirs:
                 return False
         return True
 

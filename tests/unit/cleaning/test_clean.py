@@ -11,7 +11,7 @@ import pytest
 
 from airflow_cloudfiles.engine.cleaning import clean as clean_module
 from airflow_cloudfiles.engine.cleaning.clean import CleaningReport, clean
-from airflow_cloudfiles.engine.cleaning.one_file import own_name
+from airflow_cloudfiles.engine.cleaning.one_file import FileCleaner, own_name
 from airflow_cloudfiles.engine.cleaning.record import KEY, encode_cleaned, read_cleaned
 from airflow_cloudfiles.engine.cleaning.record import Cleaned as Record
 from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
@@ -142,6 +142,25 @@ def test_an_equal_object_at_the_destination_counts_as_the_copy(stream: Cleaned) 
     stream.archive.put("a.json", b"rows")
     assert stream.clean().files == 1
     assert (stream.left(), stream.moved()) == ([], ["a.json"])
+
+
+def test_a_copy_that_goes_while_it_is_compared_is_no_copy() -> None:
+    stream = Cleaned(f"memory://{uuid.uuid4().hex}")
+    [file] = stream.ingest("a.json", days_ago=1)
+    stream.archive.put("a.json", b"else")
+    archive = stream.archive
+    assert isinstance(archive, MemoryStore)
+    read = archive.get_range
+
+    def gone(key: str, *given: int, **more: str | None) -> bytes:
+        archive.delete(key)
+        return read(key, *given, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archive, "get_range", gone)
+        assert FileCleaner(stream.source, archive).clean(file) == "cleaned"
+    assert stream.left() == []
+    assert stream.moved() == [own_name(file)]
 
 
 def test_a_file_that_is_gone_is_passed_over(stream: Cleaned) -> None:
