@@ -51,6 +51,7 @@ from airflow_cloudfiles.engine.state.position import position_of_a_job
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.fetched_ahead import is_near
 from airflow_cloudfiles.engine.stream import definition, evolve_ahead
+from airflow_cloudfiles.engine.stream.own_locations import check_cleaning, own_locations
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     """Ingest, under the lock of jobs; what remains of an earlier part of the same run."""
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
     state = open_store(spec.checkpoint_location)
-    definition.check_cleaning(options, spec.target)
+    check_cleaning(options, spec.target)
     before = position_of_a_job(state, PlanLog(state))
     check_before_run(state, str(spec.target))
     resolved: ResolvedSchema | None = None
@@ -227,7 +228,7 @@ def _opened(spec: JobSpec, options: CloudFilesOptions) -> Intake:
         source=spec.source,
         format=spec.format,
         checkpoint_location=spec.checkpoint_location,
-        exclude=definition.own_locations(options, *locations),
+        exclude=own_locations(options, *locations),
         discovery=options.discovery,
     )
 

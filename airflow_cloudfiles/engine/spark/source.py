@@ -102,6 +102,7 @@ class CloudFilesDataSource(DataSource):
         """
         from airflow_cloudfiles.engine.inference.workers import local_workers  # noqa: PLC0415
         from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
+        from airflow_cloudfiles.engine.stream.own_locations import check_cleaning  # noqa: PLC0415
 
         log_to_stderr()
         check_client(self.options)
@@ -115,7 +116,7 @@ class CloudFilesDataSource(DataSource):
         is_stream = bool(options.token or options.client_version) and not options.is_batch
         workers = None if is_stream else local_workers()
         if not options.is_batch:
-            definition.check_cleaning(options)
+            check_cleaning(options)
         self._resolved = definition.resolve_schema(options, workers=workers, writes=is_stream)
         definition.check_readable(self._resolved, options)
         if options.evolve_ahead and is_stream:
@@ -142,6 +143,7 @@ class CloudFilesDataSource(DataSource):
     def _defined(self, schema: StructType) -> tuple[CloudFilesOptions, ResolvedSchema | None]:
         """Options and schema of a query; in a job, the planning process resolves the schema."""
         from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
+        from airflow_cloudfiles.engine.stream.own_locations import check_cleaning  # noqa: PLC0415
 
         check_client(self.options)
         is_split = split_rows.SPLIT_TOKEN.lower() in {name.lower() for name in self.options}
@@ -149,7 +151,7 @@ class CloudFilesDataSource(DataSource):
         options = CloudFilesOptions.parse(self.options, has_schema=has_schema)
         resolved = self._resolved
         if has_schema:
-            definition.check_cleaning(options)
+            check_cleaning(options)
             column = options.rescued_data_column
             if column is not None and column not in schema.names:
                 raise IncompatibleSchemaError(

@@ -30,7 +30,7 @@ from airflow_cloudfiles.engine.reading.fetch import packed
 from airflow_cloudfiles.engine.reading.split_reader import SplitReader
 from airflow_cloudfiles.engine.reading.splits import BatchContext, Split
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.stream import definition
+from airflow_cloudfiles.engine.stream.own_locations import own_locations
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +55,7 @@ def plan(options: CloudFilesOptions, resolved: ResolvedSchema) -> list[Split]:
     options = _reading(options)
     place = locate(options.path)
     store = open_store(place.root)
-    keys = [store.key_of(location) for location in definition.own_locations(options)]
+    keys = [store.key_of(location) for location in own_locations(options)]
     wanted = FileFilter(store.uri, place.pattern, options.discovery, keys)
     found = DirectoryListing(store, wanted).discover()
     files = sorted(found, key=lambda file: file.path)

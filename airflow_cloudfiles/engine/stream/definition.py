@@ -7,14 +7,13 @@ when a query starts. A definition older than the schema log is refused, not sile
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.casing import NameMatcher
-from airflow_cloudfiles.engine.cleaning.destination import check_destination
 from airflow_cloudfiles.engine.errors import (
     IncompatibleSchemaError,
     OptionError,
@@ -27,7 +26,6 @@ from airflow_cloudfiles.engine.inference.infer import Inferred
 from airflow_cloudfiles.engine.inference.sample import infer_source
 from airflow_cloudfiles.engine.inference.tasks import Workers
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.intake.source_path import SourcePath, locate
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.options.cloud_files import (
     ADDING_MODES,
@@ -59,6 +57,7 @@ from airflow_cloudfiles.engine.schema.restart import (
 from airflow_cloudfiles.engine.shortened import few
 from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri, open_store
 from airflow_cloudfiles.engine.stream.locations import QueryLocations
+from airflow_cloudfiles.engine.stream.own_locations import own_locations, place_of
 from airflow_cloudfiles.engine.types import as_nullable, has_variant, short_type
 
 GIVEN = -1
@@ -153,7 +152,7 @@ def _resolved(
         return _unlogged(infer())
     uri = normalize_uri(location)
     log = SchemaLog(
-        open_store(uri), _place(options, options.checkpoint_location).name, options.matcher
+        open_store(uri), place_of(options, options.checkpoint_location).name, options.matcher
     )
     latest = log.latest()
     if latest is not None and not again:
@@ -350,7 +349,7 @@ def bind(resolved: ResolvedSchema, options: CloudFilesOptions, checkpoint: str) 
     if resolved.is_read_only:
         resolved = _written_now(resolved, options)
     uri = resolved.schema_uri or normalize_uri(checkpoint)
-    log = SchemaLog(open_store(uri), _place(options, checkpoint).name, options.matcher)
+    log = SchemaLog(open_store(uri), place_of(options, checkpoint).name, options.matcher)
     latest = log.latest()
     if latest is None and resolved.schema_uri is None:
         latest = log.append(
@@ -455,42 +454,10 @@ def open_intake(
     return intake, lock
 
 
-def own_locations(options: CloudFilesOptions, *others: str | None) -> Sequence[str]:
-    """Locations that may lie below the source and are not input: state, schemas, target ..."""
-    named = (*_named(options), options.cleaning.move_destination)
-    own = (*others, *named, *options.exclude)
-    return tuple(dict.fromkeys(normalize_uri(location) for location in own if location))
-
-
-def check_cleaning(options: CloudFilesOptions, *others: str | None) -> None:
-    """Find out whether files of the source can be moved where they are to be.
-
-    Raises:
-        OptionError: They cannot.
-    """
-    destination = options.cleaning.move_destination
-    if destination is not None:
-        check_destination(
-            destination,
-            _place(options, options.checkpoint_location),
-            [each for each in (*others, *_named(options), *options.exclude) if each],
-            strict=options.discovery.use_strict_globber,
-        )
-
-
-def _named(options: CloudFilesOptions) -> tuple[str | None, ...]:
-    return options.checkpoint_location, options.schema_location, options.bad_records_path
-
-
-def _place(options: CloudFilesOptions, checkpoint: str | None) -> SourcePath:
-    """Where the files land, as the state sees it."""
-    return locate(options.path, open_store(checkpoint) if checkpoint else None)
-
-
 def _infer(
     options: CloudFilesOptions, workers: Workers | None, on_found: Callable[[], None] | None
 ) -> Inferred:
-    place = _place(options, options.checkpoint_location)
+    place = place_of(options, options.checkpoint_location)
     found = infer_source(options, place, own_locations(options), workers, on_found)
     check_names(found.data_schema, found.partition_schema, options)
     return found

@@ -23,8 +23,9 @@ from airflow_cloudfiles.engine.schema.log import SchemaLog
 from airflow_cloudfiles.engine.schema.log_entry import author
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.stream.definition import ResolvedSchema, batch_context, own_locations
+from airflow_cloudfiles.engine.stream.definition import ResolvedSchema, batch_context
 from airflow_cloudfiles.engine.stream.new_fields import detect_new_fields
+from airflow_cloudfiles.engine.stream.own_locations import own_locations
 
 _log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from airflow_cloudfiles.engine.reading.bad_records import BadRecordWriter
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange, Split
 from airflow_cloudfiles.engine.state.metadata import open_metadata
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.stream import definition
+from airflow_cloudfiles.engine.stream.own_locations import own_locations
 
 STREAM = "{}"
 
@@ -154,7 +154,7 @@ def test_bad_records_below_the_source_are_no_input(tmp_path: Path) -> None:
     context = _context(tmp_path, location)
     _write(context, [FileRange(_entry("f.json"))], [_record(tmp_path, "f.json", "x")])
     source = open_store(context.source_uri)
-    own = [source.key_of(uri) for uri in definition.own_locations(context.options)]
+    own = [source.key_of(uri) for uri in own_locations(context.options)]
     assert own == ["bad"]
     wanted = FileFilter(source.uri, None, context.options.discovery, own)
     assert list(source.list(skip=wanted.skip)) == []

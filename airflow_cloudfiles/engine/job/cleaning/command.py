@@ -19,7 +19,7 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.stream.definition import check_cleaning
+from airflow_cloudfiles.engine.stream.own_locations import check_cleaning
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.job.spec import JobSpec
