@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,9 @@ from airflow_cloudfiles.commands.job import run_job
 from airflow_cloudfiles.commands.outcome import Outcome, add_command, add_options
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.job.spec import RUNS_PREFIX, JobSpec
+from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.state.metadata import read_metadata
+from airflow_cloudfiles.engine.state.run_history import newest_ingest
 from airflow_cloudfiles.engine.storage import open_store
 
 if TYPE_CHECKING:
@@ -95,15 +95,8 @@ def _replay(given: argparse.Namespace) -> Outcome:
 
 def newest_run(state: ObjectStore) -> dict[str, Any]:
     """What the newest run of the stream was given; nothing when there was none."""
-    specs = sorted(
-        state.list(f"{RUNS_PREFIX}/"), key=lambda entry: entry.modification_time_us, reverse=True
-    )
-    for entry in specs:
-        try:
-            spec: dict[str, Any] = json.loads(state.get(entry.path))
-        except (LookupError, ValueError):
-            continue
-        if spec.get("kind") == "ingest":
-            _log.info("Options are those of run %s", spec.get("run_id"))
-            return spec
-    return {}
+    found = newest_ingest(state)
+    if found is None:
+        return {}
+    _log.info("Options are those of run %s", found[1].get("run_id"))
+    return found[1]

@@ -1,7 +1,8 @@
-"""`cloudfiles state`: what a checkpoint location holds. It reads, and nothing else.
+"""`cloudfiles state`: what a checkpoint location holds.
 
 `cloudfiles state show`, the same as `cloudfiles state`, sums it up; `cloudfiles state files` lists
-the files (`state_files`).
+the files (`state_files`). Both read, and nothing else. `cloudfiles state compact` makes it smaller
+(`state_compact`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands import state_files
+from airflow_cloudfiles.commands import state_compact, state_files
 from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text
 from airflow_cloudfiles.engine.discovery.listing import state as listing_state
 from airflow_cloudfiles.engine.errors import OptionError, StateError
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command."""
-    help_text = "show what a checkpoint location holds; nothing is changed"
+    help_text = "show what a checkpoint location holds, or compact it"
     found = add_command(commands, "state", _state, help=help_text, parents=[shared])
     # Not required here: it may stand behind the action, too.
     found.add_argument("--checkpoint-location", metavar="URI")
@@ -44,6 +45,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     actions = found.add_subparsers(title="actions", metavar="action")
     add_command(actions, "show", _state, help="sum it up (the default)", parents=[shared, where])
     state_files.add_to(actions, [shared, where])
+    state_compact.add_to(actions, [shared, where])
 
 
 def _state(given: argparse.Namespace) -> Outcome:

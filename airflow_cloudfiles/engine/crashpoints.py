@@ -81,6 +81,13 @@ VACUUM_POINTS = ("after-part-of-vacuum",)
 
 OPTIMIZE_POINTS = ("before-optimize-commit", "after-optimize-commit")
 """The points that compacting a table passes, once for each group of files."""
+COMPACTION_POINTS = (
+    "before-pack",
+    "after-pack-copy",
+    "before-packed-removal",
+    "after-packed-removal",
+)
+"""The points that compacting a state passes, in this order, once for each pack of a log."""
 TABLE_STREAM_POINTS = ("before-tracking-append", "after-tracking-append")
 """The points that a stream from a Delta table passes at a change of its schema, in this order."""
 

@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.cloud_files import GROUPS
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.names import documented
-from airflow_cloudfiles.engine.state.numbered_log import decode_entry
+from airflow_cloudfiles.engine.state.entry_format import decode_entry
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 from tests.docs.pages import (

@@ -17,6 +17,7 @@ from rocksdict import Options, Rdict
 
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset, ReadLimit
 from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
+from airflow_cloudfiles.engine.state.entry_format import encode_entry
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog, encode_files
 from airflow_cloudfiles.engine.state.metadata import (
     KEY,
@@ -25,7 +26,6 @@ from airflow_cloudfiles.engine.state.metadata import (
     encode_metadata,
     read_metadata,
 )
-from airflow_cloudfiles.engine.state.numbered_log import encode_entry
 from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
 from airflow_cloudfiles.engine.storage import open_store
 

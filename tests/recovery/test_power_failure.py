@@ -148,7 +148,8 @@ with closing(Intake.open(source=str(landing), format="json", checkpoint_location
 """
 
 OF_OTHERS = """
-from airflow_cloudfiles.engine.state.numbered_log import NumberedLog, encode_entry
+from airflow_cloudfiles.engine.state.entry_format import encode_entry
+from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
 from airflow_cloudfiles.engine.storage import open_store
 
 def left_behind(number):

@@ -168,6 +168,7 @@ class FileStates:
         self._matches = self._query.matcher(snapshot.source)
         self._state = open_store(snapshot.uri, access)
         self._files = FileLog(self._state)
+        self._files.meet_packs()
         self._batches = BatchStates(
             self._state,
             committed=snapshot.committed,

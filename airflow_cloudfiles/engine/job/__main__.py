@@ -33,13 +33,9 @@ def main(arguments: list[str]) -> int:
     from airflow_cloudfiles.engine import crashpoints  # noqa: PLC0415
     from airflow_cloudfiles.engine.job import forked_python  # noqa: PLC0415
     from airflow_cloudfiles.engine.job import run as job  # noqa: PLC0415
-    from airflow_cloudfiles.engine.job.spec import (  # noqa: PLC0415
-        BESIDE,
-        RUNS_PREFIX,
-        SPEC,
-        JobSpec,
-    )
+    from airflow_cloudfiles.engine.job.spec import BESIDE, SPEC, JobSpec  # noqa: PLC0415
     from airflow_cloudfiles.engine.spark import handoff  # noqa: PLC0415
+    from airflow_cloudfiles.engine.state.run_history import RUNS_PREFIX  # noqa: PLC0415
     from airflow_cloudfiles.engine.storage import open_store  # noqa: PLC0415
 
     gc.freeze()  # pages that the collector does not touch stay shared

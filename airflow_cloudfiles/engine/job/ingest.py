@@ -22,6 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.files import START, Offset
+from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.opening import Opened, opened_under
 from airflow_cloudfiles.engine.job.cleaning.after_run import clean_after_run
@@ -50,6 +51,7 @@ from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.position import position_of_a_job
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.fetched_ahead import is_near
+from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.stream import definition, evolve_ahead
 from airflow_cloudfiles.engine.stream.own_locations import check_cleaning, own_locations
 from airflow_cloudfiles.engine.types import to_arrow
@@ -76,7 +78,7 @@ def ingest(
     report: dict[str, Any],
     durations: dict[str, float],
     workers: Workers | None,
-) -> None:
+) -> bool:
     """Ingest everything that was there when the run began.
 
     Repeating it is harmless. What was committed goes into the report also when the run then fails.
@@ -88,6 +90,9 @@ def ingest(
         durations: Gets how long its parts took, in seconds.
         workers: Who may help to read a large sample.
 
+    Returns:
+        Whether the logs of the state are to be compacted (`upkeep.is_due`).
+
     Raises:
         CloudFilesError: What stopped it.
     """
@@ -97,7 +102,7 @@ def ingest(
     if server is not None:
         back = come_back(spec, server, report, durations)
         if back.is_settled:
-            return
+            return False
         earlier = back.run
         if earlier is not None:
             spec = replace(spec, batch={"last_entry": earlier.last_entry})
@@ -106,6 +111,7 @@ def ingest(
         lock = RunLock(state, JOB_KEY)
         with opened_under(lock, location, timeout_seconds=LOCK_PATIENCE_SECONDS) as opened:
             if server is None or not has_to_wait(spec, server, state, report):
+                is_due = _is_due(spec, state, opened)
                 _ingest(
                     spec,
                     spark,
@@ -115,9 +121,19 @@ def ingest(
                     workers=workers,
                     earlier=earlier,
                 )
+                return is_due
     finally:
         if earlier is not None and "query" not in report:
             left_runs.delete_run(state, spec.run_id)
+    return False
+
+
+def _is_due(spec: JobSpec, state: ObjectStore, opened: Opened) -> bool:
+    """Whether the logs are to be compacted, by what was listed to open the state."""
+    options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
+    with reaching_state(state):
+        listed = state.list if opened.ahead is None else opened.ahead.listed
+        return upkeep.is_due(listed, options.upkeep.state_compact_interval)
 
 
 def _ingest(  # noqa: PLR0913 - as `ingest`

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
 from airflow_cloudfiles.engine.inference.workers import SparkWorkers
+from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.job.cleaning.command import clean_source
 from airflow_cloudfiles.engine.job.connect.server import CONNECT
 from airflow_cloudfiles.engine.job.connect.session import ConnectStart
@@ -32,8 +33,10 @@ from airflow_cloudfiles.engine.job.warm.wire import WARM
 from airflow_cloudfiles.engine.locks.run_lock import end_releases
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.table_stream import is_table
+from airflow_cloudfiles.engine.options.upkeep import UpkeepOptions
 from airflow_cloudfiles.engine.promotion.promote import Promotion, promote
 from airflow_cloudfiles.engine.spark import handoff
+from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.stream import definition
@@ -64,11 +67,12 @@ def run(spec: JobSpec, python: ForkServer | None = None) -> dict[str, Any]:
     started = datetime.now(tz=UTC)
     clock = time.monotonic()
     durations: dict[str, float] = {}
+    compacts = False
     report: dict[str, Any] = {"run_id": spec.run_id, "kind": spec.kind}
     with closing(_spark_of(spec, python)) as spark:
         try:
             spark.check()
-            _carry_out(spec, spark, report, durations)
+            compacts = _carry_out(spec, spark, report, durations)
             report["outcome"] = "left" if "query" in report else "succeeded"
         except Exception as error:  # noqa: BLE001 - the report has it, whatever it was
             ours = _as_ours(error, spark)
@@ -91,6 +95,8 @@ def run(spec: JobSpec, python: ForkServer | None = None) -> dict[str, Any]:
         finally:
             end_releases()
         _hand_back(report)
+    if report["outcome"] == "succeeded" and spec.kind == "ingest":
+        _keep_small(spec, compacts=compacts)
     return report
 
 
@@ -105,10 +111,30 @@ def _hand_back(report: Mapping[str, Any]) -> None:
         _log.info("The report was not handed back, and is read from the state: %s", failure)
 
 
+def _keep_small(spec: JobSpec, *, compacts: bool) -> None:
+    """See to it that the state does not grow with the number of runs."""
+    sweeps = run_history.sweeps(spec.run_id)
+    if not compacts and not sweeps:
+        return
+    given = {key.lower(): value for key, value in spec.source_options().items()}
+    options = UpkeepOptions.read(given)
+    upkeep.after_run(
+        spec.checkpoint_location,
+        compacts=compacts,
+        least=options.state_compact_interval,
+        sweeps=sweeps,
+        retention_seconds=options.run_retention_seconds,
+    )
+
+
 def _carry_out(
     spec: JobSpec, spark: SparkStart, report: dict[str, Any], durations: dict[str, float]
-) -> None:
-    """Do what a run is for; what it has done is in the report also when it fails."""
+) -> bool:
+    """Do what a run is for; what it has done is in the report also when it fails.
+
+    Returns:
+        Whether the logs of the state are to be compacted.
+    """
     if spec.kind == "infer":
         report |= _infer(spec, spark)
     elif spec.kind == "promote":
@@ -120,7 +146,8 @@ def _carry_out(
     elif is_table(spec.format):
         ingest_table(spec, spark, report, durations)
     else:
-        ingest(spec, spark, report, durations, _workers(spec, spark))
+        return ingest(spec, spark, report, durations, _workers(spec, spark))
+    return False
 
 
 def _spark_of(spec: JobSpec, python: ForkServer | None) -> SparkStart:

@@ -19,14 +19,13 @@ from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.job import start_conf
 from airflow_cloudfiles.engine.options.sink import OF_SINK, TableOptions
 from airflow_cloudfiles.engine.options.table_stream import is_table
+from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, RUNS_PREFIX
 from airflow_cloudfiles.engine.storage.uri import refuse_iceberg
 
 BESIDE = "CLOUDFILES_RUN_FOLDER"
 """Environment variable of a driver: the folder in which whoever started it hands it the
 specification, and gets the report."""
 SPEC, REPORT = "spec.json", "report.json"
-RUNS_PREFIX = "_runs"
-REPORTS_PREFIX = "_reports"
 SPEC_VERSION = 1
 _OF_SINK = frozenset(name.lower() for name in OF_SINK)
 _WIDENING = "addnewcolumnswithtypewidening"

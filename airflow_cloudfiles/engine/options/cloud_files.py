@@ -32,6 +32,7 @@ from airflow_cloudfiles.engine.options.metadata_columns import (
     metadata_columns,
 )
 from airflow_cloudfiles.engine.options.names import Groups, check_names
+from airflow_cloudfiles.engine.options.upkeep import UpkeepOptions
 from airflow_cloudfiles.engine.options.values import (
     GIB,
     Kind,
@@ -206,6 +207,8 @@ class CloudFilesOptions(OptionGroup):
     """Which files are wanted and how they are found."""
     cleaning: CleaningOptions = field(default_factory=CleaningOptions)
     """What becomes of files that were ingested."""
+    upkeep: UpkeepOptions = field(default_factory=UpkeepOptions)
+    """What keeps the state small."""
     format_options: FormatOptions = field(default_factory=JsonOptions)
     """The options that only this format has."""
     has_schema: bool = False
@@ -312,12 +315,13 @@ class CloudFilesOptions(OptionGroup):
             **values,
             discovery=DiscoveryOptions.read(given),
             cleaning=CleaningOptions.read(given),
+            upkeep=UpkeepOptions.read(given),
             format_options=FORMATS[name].read(given),
             has_schema=has_schema,
         )
 
 
-GROUPS: Final[Groups] = (CloudFilesOptions, DiscoveryOptions, CleaningOptions)
+GROUPS: Final[Groups] = (CloudFilesOptions, DiscoveryOptions, CleaningOptions, UpkeepOptions)
 """The classes that declare the options of a source, whatever its format."""
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import Offset, printable_path
 from airflow_cloudfiles.engine.state import progress, spark_checkpoint
+from airflow_cloudfiles.engine.state.packs import Packs
 from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once, is_near
@@ -78,7 +79,10 @@ class BatchStates:
     ) -> None:
         self._state = state
         self._plans = PlanLog(state)
+        with reaching_state(state):
+            self._plans.meet_packs()
         self._sink = SinkLog(state)
+        self._packs = Packs(state, progress.PREFIX)
         self._committed = committed
         self._planned = planned
         self._spark = spark
@@ -157,7 +161,7 @@ class BatchStates:
     def _note(self, number: int) -> progress.BatchDone | None:
         """Read the note of a batch. One that a power failure has cut off says nothing."""
         try:
-            return progress.note_of(self._state, number)
+            return progress.note_of(self._state, number, self._packs)
         except (ValueError, TypeError) as failure:
             name = self._state.child_uri(f"{progress.PREFIX}/{number}")
             _log.warning("%s cannot be read, so run and counts are not shown: %s", name, failure)

@@ -97,7 +97,9 @@ class FileLog:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._log = NumberedLog(store, PREFIX, format_version=FORMAT_VERSION, has_all=True)
+        self._log = NumberedLog(
+            store, PREFIX, format_version=FORMAT_VERSION, has_all=True, is_packed=True
+        )
         self._cache: OrderedDict[int, tuple[EntrySummary, FileBatch]] = OrderedDict()
         self._summaries: OrderedDict[int, EntrySummary] = OrderedDict()
         self._baseline_end = -1
@@ -168,6 +170,11 @@ class FileLog:
         summary = self._summary(number, part.header)
         files = self._files(part, summary)
         return summary, FileBatch(files, summary.found_by, summary.position)
+
+    def meet_packs(self) -> None:
+        """Learn which entries are in packs, before many old ones are read."""
+        with reaching_state(self._store):
+            self._log.meet_packs()
 
     def latest(self) -> int:
         """Give the number of the newest entry; -1 when there is none."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateConflictError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.state.numbered_log import check_version
+from airflow_cloudfiles.engine.state.entry_format import check_version
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.clock import now_us
 from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 KEY = "_source/metadata.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""The newest that is understood: entries of its logs may be in packs."""
+_FIRST_VERSION = 1
+"""That of a state without packs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class StreamMetadata:
     stream_id: str
     source: str
     format: str
-    format_version: int = FORMAT_VERSION
+    format_version: int = _FIRST_VERSION
     include_existing_files: bool = True
     started_us: int | None = None
     is_new: bool = field(default=False, compare=False)
@@ -130,6 +133,25 @@ def read_metadata(state: ObjectStore) -> StreamMetadata | None:
     except ObjectNotFoundError:
         return None
     return decode_metadata(content, name=state.child_uri(KEY))
+
+
+def allow_packs(state: ObjectStore) -> None:
+    """Note that entries of the logs may be in packs, for versions that do not look there.
+
+    Done before the first entry is removed that is in a pack.
+
+    Raises:
+        CorruptedStateError: The metadata cannot be read, or is not what was written.
+    """
+    found = read_metadata(state)
+    if found is None:
+        raise _damaged(state.child_uri(KEY))
+    if found.format_version >= FORMAT_VERSION:
+        return
+    with reaching_state(state):
+        state.put(KEY, encode_metadata(replace(found, format_version=FORMAT_VERSION)))
+    if read_metadata(state) != replace(found, format_version=FORMAT_VERSION):
+        raise _damaged(state.child_uri(KEY))
 
 
 def encode_metadata(metadata: StreamMetadata) -> bytes:

@@ -5,40 +5,45 @@ number `n` wins; the others read it and try `n + 1`. The answer to a put can be 
 own retry is then refused because of its own object; so every writing carries an
 id, and after anything but a plain yes the entry is read back and the id decides.
 
-The bytes of an entry:
-
-```
-v1                                                          format version of this log
-{"id": "…", "created": "2026-01-31T…", …, "crc32": "…"}     header, one line of JSON
-…                                                           body: the rest, may be empty
-```
-
-The checksum covers header and body, so that damage is found rather than believed.
+Old entries may be in packs instead of objects of their own (`packs`); readers find them there. So a
+number whose object is gone was given out nevertheless: a writer that has not met the end of the log
+for long asks whether a pack goes as far, after it has created an entry. If so, it was left behind.
+Its entry is nobody's, and the number another one's.
 """
 
 from __future__ import annotations
 
 import functools
-import json
-import re
+import logging
 import uuid
-import zlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
+from airflow_cloudfiles.engine.errors import CorruptedStateError
+from airflow_cloudfiles.engine.state.entry_format import (
+    decode_entry,
+    encode_entry,
+    parse_header,
+    split_entry,
+)
+from airflow_cloudfiles.engine.state.packs import Packs
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
+from airflow_cloudfiles.engine.storage.clock import Moment
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.uri import refuse_directory_bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-_VERSION = re.compile(rb"v([0-9]{1,9})")
-_CHECKSUM = re.compile(rb', "crc32": "([0-9a-f]{8})"}$')
+    from airflow_cloudfiles.engine.state.packs import Pack
+
 _HEADER_BYTES = 65536
+MET_SECONDS = 3600.0
+"""So long after it has met the end of the log, a writer takes the next number without asking. Much
+less than the time for which a packed entry stays (`compaction.GRACE_SECONDS`)."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +92,13 @@ class NumberedLog:
         format_version: The version written, and the newest that is understood.
         width: Numbers are padded with zeros to this width; 0 for plain numbers.
         has_all: Whether every entry from 0 to the newest must be there, which `latest` sees to.
+        is_packed: Whether old entries may be in packs.
 
     Attributes:
         written: The entry that this object appended last, if its store has said so at once.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what tells logs apart
         self,
         store: ObjectStore,
         prefix: str,
@@ -100,6 +106,7 @@ class NumberedLog:
         format_version: int = 1,
         width: int = 20,
         has_all: bool = False,
+        is_packed: bool = False,
     ) -> None:
         refuse_directory_bucket(store.uri)
         self._store = store
@@ -107,7 +114,9 @@ class NumberedLog:
         self._format_version = format_version
         self._width = width
         self._has_all = has_all
+        self._packs = Packs(store, prefix) if is_packed else None
         self._known_latest = -1
+        self._met: Moment | None = None
         self.written: LogEntry | None = None
 
     @_reaching
@@ -130,18 +139,48 @@ class NumberedLog:
         stamp = {"id": writing, "created": datetime.now(UTC).isoformat(timespec="microseconds")}
         header = {**stamp, **header}
         content = encode_entry(header, body, format_version=self._format_version)
+        before = Moment.now()
         try:
             created = self._store.put_if_absent(self._key(number), content)
         except Exception:
             if not self._exists(number):
                 raise
             created = False
-        self.written = LogEntry(number, header, body) if created else None
         if not created:
             self._sync_names()
-        won = created or self.read(number).id == writing
+        won = created or self._loose_id(number) == writing
+        if self._was_left_behind(number, won=won):
+            return False
+        self.written = LogEntry(number, header, body) if created else None
         self._known_latest = max(self._known_latest, number)
+        self._met = before
         return won
+
+    def _loose_id(self, number: int) -> str:
+        """The id of an entry that is an object."""
+        try:
+            content = self._store.get(self._key(number))
+        except ObjectNotFoundError:
+            return self.read(number).id  # it was packed meanwhile
+        name, version = self.name(number), self._format_version
+        return str(decode_entry(content, name=name, format_version=version)[0]["id"])
+
+    def _was_left_behind(self, number: int, *, won: bool) -> bool:
+        """Whether a number was given out long ago, and its entry packed.
+
+        Asked when the entry has been created. An object of a packed entry was removed before that,
+        and the pack was there before it was removed.
+        """
+        is_sure = self._met is not None and self._met.seconds_ago() < MET_SECONDS
+        if self._packs is None or not self._has_all or is_sure:
+            return False
+        if not self._packs.goes_to(number):
+            return False
+        if won:
+            self._store.delete(self._key(number))
+        _log.warning("%s was packed long ago; the log is read again", self.name(number))
+        self.written, self._known_latest = None, -1
+        return True
 
     @_reaching
     def read(self, number: int) -> LogEntry:
@@ -151,26 +190,65 @@ class NumberedLog:
             CorruptedStateError: It is missing, damaged, or not an entry.
             IncompatibleStateError: A newer version of this package wrote it.
         """
-        found = self.find(number)
+        found = self.find(number) or self._found_in_new_packs(number)
         if found is None:
             raise self._missing(number)
         return found
 
     def find(self, number: int) -> LogEntry | None:
-        """Read an entry with one request; `None` when it is not there.
+        """Read an entry, with one request if it is an object; `None` when it is not there.
 
         Raises:
             CorruptedStateError: It is damaged, or not an entry.
             IncompatibleStateError: A newer version of this package wrote it.
         """
+        return self._find(number, lambda: self._store.get(self._key(number)))
+
+    def find_recent(self, number: int) -> LogEntry | None:
+        """Read an entry that is among the newest, with one request; `None` when it is not there.
+
+        An older one is found only if it was not packed.
+        """
         try:
-            content = self._store.get(self._key(number))
+            return self._entry(number, self._store.get(self._key(number)))
         except ObjectNotFoundError:
             return None
-        header, body = decode_entry(
-            content, name=self.name(number), format_version=self._format_version
-        )
-        return LogEntry(number, header, body)
+
+    def _find(self, number: int, ask: Callable[[], bytes]) -> LogEntry | None:
+        """Read an entry out of its pack, if that was met, or its object, or else a pack."""
+        if self._packs is None:
+            return self._object(number, ask)
+        if not self._packs.has(number):
+            found = self._object(number, ask)
+            if found is not None:
+                return found
+            content = self._packs.read(number)
+            return None if content is None else self._entry(number, content)
+        try:
+            content = self._packs.read(number)
+        except CorruptedStateError:
+            found = self._object(number, ask)
+            if found is None:
+                raise
+            return found
+        return self._object(number, ask) if content is None else self._entry(number, content)
+
+    def _object(self, number: int, ask: Callable[[], bytes]) -> LogEntry | None:
+        try:
+            return self._entry(number, ask())
+        except ObjectNotFoundError:
+            return None
+
+    def _entry(self, number: int, content: bytes) -> LogEntry:
+        name, version = self.name(number), self._format_version
+        return LogEntry(number, *decode_entry(content, name=name, format_version=version))
+
+    def _found_in_new_packs(self, number: int) -> LogEntry | None:
+        """Look once more for an entry that must be there: it may have been packed just now."""
+        if self._packs is None:
+            return None
+        self._packs.refresh()
+        return self.find(number)
 
     @_reaching
     def header(self, number: int) -> Mapping[str, Any]:
@@ -191,35 +269,43 @@ class NumberedLog:
                 a large one is not checked.
             IncompatibleStateError: A newer version of this package wrote it.
         """
+        if self._packs is not None and self._packs.has(number):
+            return self.read(number)
         try:
             start = self._store.get_range(self._key(number), 0, _HEADER_BYTES)
         except ObjectNotFoundError as failure:
-            raise self._missing(number) from failure
+            found = None if self._packs is None else self._found_in_new_packs(number)
+            if found is None:
+                raise self._missing(number) from failure
+            return found
         name, version = self.name(number), self._format_version
         if len(start) < _HEADER_BYTES:
-            return LogEntry(number, *decode_entry(start, name=name, format_version=version))
-        line, _ = _split(start, name=name, format_version=version)
-        return _parse_header(line, name=name)
+            return self._entry(number, start)
+        line, _ = split_entry(start, name=name, format_version=version)
+        return parse_header(line, name=name)
 
     @_reaching
     def latest(self) -> int:
         """Give the number of the newest entry; -1 when the log is empty.
 
         The first call lists the log. Later calls only ask for the numbers that would follow,
-        for entries are added at the end and nowhere else.
+        for entries are added at the end and nowhere else; after a long time, they list it again.
 
         Raises:
             CorruptedStateError: An entry before the newest is gone.
         """
         before = self._known_latest
-        if self._known_latest < 0:
-            numbers = self.numbers()
+        if self._known_latest < 0 or self._is_long_ago():
+            self._met = getattr(self._store, "fetched_at", None) or Moment.now()
+            numbers, packed = self._list()
             if self._has_all:
-                self._refuse_gaps(numbers)
-            self._known_latest = max(numbers, default=-1)
+                self._refuse_gaps(numbers, packed)
+            self._known_latest = max([packed.last, *numbers[-1:]])
         else:
+            met = Moment.now()
             while self._exists(self._known_latest + 1):
                 self._known_latest += 1
+            self._met = met
         if self._known_latest > before:
             self._sync_names()
         return self._known_latest
@@ -236,14 +322,33 @@ class NumberedLog:
     @_reaching
     def numbers(self, after: int = -1) -> list[int]:
         """List the numbers of the entries after a number, in order; other files are no entries."""
+        numbers, packed = self._list(after)
+        return sorted({*numbers, *(number for number in packed if number > after)})
+
+    @_reaching
+    def newest(self) -> int:
+        """List the log, and give the number of the newest entry; -1 when it is empty."""
+        numbers, packed = self._list()
+        return max([packed.last, *numbers[-1:]])
+
+    def _list(self, after: int = -1) -> tuple[list[int], _Packed]:
+        """Give the numbers that are objects, and what is in packs."""
         prefix = self._prefix + "/"
         from_name = self._key(after) if self._width and after >= 0 else ""
-        names = (
+        names = [
             entry.path.removeprefix(prefix)
             for entry in self._store.list(prefix, start_after=from_name)
-        )
+        ]
+        if self._packs is not None:
+            self._packs.meet(names)
         found = (int(name) for name in names if self._is_number(name))
-        return sorted(number for number in found if number > after)
+        numbers = sorted(number for number in found if number > after)
+        return numbers, _Packed(() if self._packs is None else self._packs.known)
+
+    def meet_packs(self) -> None:
+        """Learn which entries are in packs, before many old ones are read."""
+        if self._packs is not None:
+            self._packs.refresh()
 
     def name(self, number: int) -> str:
         """Give the URI of an entry, for messages."""
@@ -267,16 +372,21 @@ class NumberedLog:
     def _exists(self, number: int) -> bool:
         return self._store.head(self._key(number)) is not None
 
-    def _refuse_gaps(self, numbers: list[int]) -> None:
+    def _is_long_ago(self) -> bool:
+        """Whether entries behind those that this object has met may be packed by now."""
+        return self._packs is not None and (
+            self._met is None or self._met.seconds_ago() > MET_SECONDS
+        )
+
+    def _refuse_gaps(self, numbers: Sequence[int], packed: _Packed) -> None:
         """Refuse a log of which an entry is gone.
 
         A listing that went on while entries were added may lack one that is there, and have one
         that came later; so each is asked for.
         """
-        gaps = sorted(set(range(max(numbers, default=-1))) - set(numbers))
-        gone = next((number for number in gaps if not self._exists(number)), None)
-        if gone is not None:
-            raise self._missing(gone)
+        for number in packed.lacks(numbers):
+            if not self._exists(number) and self._found_in_new_packs(number) is None:
+                raise self._missing(number)
 
     def _missing(self, number: int) -> CorruptedStateError:
         return CorruptedStateError(
@@ -286,78 +396,28 @@ class NumberedLog:
         )
 
 
-def encode_entry(header: Mapping[str, Any], body: bytes, *, format_version: int) -> bytes:
-    """Build the bytes of an entry."""
-    line = json.dumps(header, ensure_ascii=True).encode("ascii")
-    crc = zlib.crc32(body, zlib.crc32(line))
-    return b'v%d\n%b, "crc32": "%08x"}\n%b' % (format_version, line[:-1], crc, body)
+class _Packed:
+    """The numbers in some packs, as ranges."""
 
+    def __init__(self, packs: Iterable[Pack]) -> None:
+        self._packs = list(packs)
 
-def decode_entry(content: bytes, *, name: str, format_version: int) -> tuple[dict[str, Any], bytes]:
-    """Take the bytes of an entry apart.
+    def __iter__(self) -> Iterator[int]:
+        for pack in self._packs:
+            yield from pack.numbers
 
-    Args:
-        content: All of its bytes.
-        name: What to call it in an error.
-        format_version: The newest version that is understood.
+    @property
+    def last(self) -> int:
+        """The newest one; -1 for none."""
+        return max((pack.last for pack in self._packs), default=-1)
 
-    Returns:
-        The header and the body.
-
-    Raises:
-        CorruptedStateError: Not an entry, or damaged.
-        IncompatibleStateError: A newer version of this package wrote it.
-    """
-    line, body = _split(content, name=name, format_version=format_version)
-    found = _CHECKSUM.search(line)
-    if found is None:
-        raise _corrupted(name, "its header has no checksum")
-    signed = line[: found.start()] + b"}"
-    if zlib.crc32(body, zlib.crc32(signed)) != int(found.group(1), 16):
-        raise _corrupted(name, "its content does not match its checksum")
-    return _parse_header(line, name=name), body
-
-
-def check_version(line: bytes, *, name: str, format_version: int) -> None:
-    """Refuse a version line that is none, or newer than what is understood."""
-    found = _VERSION.fullmatch(line)
-    if found is None:
-        raise _corrupted(name, "it does not begin with a version line")
-    version = int(found.group(1))
-    if version > format_version or version < 1:
-        msg = (
-            f"{name} has format version {version}; this version of airflow-provider-cloudfiles "
-            f"understands versions up to {format_version}. Upgrade the package here, or use a new "
-            f"checkpoint location."
-        )
-        raise IncompatibleStateError(msg)
-
-
-def _split(content: bytes, *, name: str, format_version: int) -> tuple[bytes, bytes]:
-    """Split an entry into header line and body, having checked the version line."""
-    version, _, rest = content.partition(b"\n")
-    check_version(version, name=name, format_version=format_version)
-    line, newline, body = rest.partition(b"\n")
-    if not newline:
-        raise _corrupted(name, "it ends before the end of its header")
-    return line, body
-
-
-def _parse_header(line: bytes, *, name: str) -> dict[str, Any]:
-    """Parse a header line."""
-    try:
-        header = json.loads(line)
-    except ValueError as failure:
-        raise _corrupted(name, "its header is not JSON") from failure
-    if not isinstance(header, dict) or not isinstance(header.get("id"), str):
-        raise _corrupted(name, "its header has no id")
-    header.pop("crc32", None)
-    return header
-
-
-def _corrupted(name: str, what: str) -> CorruptedStateError:
-    return CorruptedStateError(
-        f"{name} cannot be read: {what}. It was damaged or changed after it was written. Restore "
-        f"the checkpoint location as a whole from a backup, or start with a new one, which "
-        f"ingests everything anew."
-    )
+    def lacks(self, numbers: Sequence[int]) -> Iterator[int]:
+        """Give what is missing up to the newest number, beside others that are there."""
+        if not self._packs and len(numbers) == max(numbers, default=-1) + 1:
+            return
+        parts = [range(number, number + 1) for number in numbers]
+        parts += [pack.numbers for pack in self._packs]
+        behind = 0
+        for part in sorted(parts, key=lambda each: each.start):
+            yield from range(behind, part.start)
+            behind = max(behind, part.stop)

@@ -56,7 +56,9 @@ class PlanLog:
     """
 
     def __init__(self, store: ObjectStore) -> None:
-        self._log = NumberedLog(store, PREFIX, format_version=FORMAT_VERSION, has_all=True)
+        self._log = NumberedLog(
+            store, PREFIX, format_version=FORMAT_VERSION, has_all=True, is_packed=True
+        )
         self._read: dict[int, Plan] = {}
 
     def plan(self, files: FileLog, start: Offset, limit: ReadLimit, up_to: Offset) -> Offset:
@@ -145,6 +147,10 @@ class PlanLog:
             CorruptedStateError: There is none, or it is damaged.
         """
         return self._log.read(number).id
+
+    def meet_packs(self) -> None:
+        """Learn which plans are in packs, before many old ones are read."""
+        self._log.meet_packs()
 
     def latest(self) -> Plan | None:
         """Give the newest plan; `None` when nothing was planned yet."""

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any
 
+from airflow_cloudfiles.engine.state.packs import Packs
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.fetched_ahead import aside, at_once
 from airflow_cloudfiles.engine.storage.outage import reaching_state
@@ -81,12 +82,21 @@ def notes(state: str, batch_ids: Iterable[int]) -> list[BatchDone]:
     return [done for done in found if done is not None]
 
 
-def note_of(store: ObjectStore, batch_id: int) -> BatchDone | None:
-    """Read the note of a batch; `None` when there is none. What it says beyond is passed over."""
+def note_of(store: ObjectStore, batch_id: int, packs: Packs | None = None) -> BatchDone | None:
+    """Read the note of a batch; `None` when there is none. What it says beyond is passed over.
+
+    Args:
+        store: The state.
+        batch_id: Number of the batch.
+        packs: Where old notes are; `None`: it is among the newest.
+    """
     try:
-        loaded: dict[str, Any] = json.loads(store.get(f"{PREFIX}/{batch_id}"))
+        content: bytes | None = store.get(f"{PREFIX}/{batch_id}")
     except ObjectNotFoundError:
+        content = None if packs is None else packs.read(batch_id)
+    if content is None:
         return None
+    loaded: dict[str, Any] = json.loads(content)
     return BatchDone(**{key: value for key, value in loaded.items() if key in _FIELDS})
 
 

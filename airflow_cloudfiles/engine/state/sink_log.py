@@ -102,6 +102,7 @@ class SinkLog:
         self.state = state
         self._decisions = NumberedLog(state, DECISIONS, format_version=FORMAT_VERSION)
         self._epoch: int | None = None
+        self._logs: dict[int, NumberedLog] = {}
 
     @property
     def epoch(self) -> int:
@@ -129,8 +130,8 @@ class SinkLog:
 
     def newest(self) -> SinkRecord | None:
         """Read the newest record of this epoch."""
-        numbers = self._records().numbers()
-        return self.find(numbers[-1]) if numbers else None
+        number = self._records().newest()
+        return None if number < 0 else self.find(number)
 
     def expected(self, batch: int) -> SinkRecord | None:
         """Give the batch that the target must have when another one is to be committed.
@@ -145,7 +146,7 @@ class SinkLog:
         Raises:
             LostBatchesError: A replay has not come to its end.
         """
-        found = self.find(batch) or (self.find(batch - 1) if batch else None) or self.newest()
+        found = self._recent(batch) or (self._recent(batch - 1) if batch else None) or self.newest()
         if self.epoch > 0:
             return self._finished(found)
         if found is None and batch > 0:
@@ -251,9 +252,21 @@ class SinkLog:
             f"{decision.target} --from-batch {decision.first}{more}."
         )
 
+    def _recent(self, batch: int) -> SinkRecord | None:
+        """Read the record of a batch, if it is one of the newest, with one request."""
+        log = self._records()
+        entry = log.find_recent(batch)
+        return None if entry is None else _record(log, entry)
+
     def _records(self, epoch: int | None = None) -> NumberedLog:
-        prefix = f"{PREFIX}/{self.epoch if epoch is None else epoch}"
-        return NumberedLog(self.state, prefix, format_version=FORMAT_VERSION)
+        number = self.epoch if epoch is None else epoch
+        if number not in self._logs:
+            self._logs[number] = _log_of(self.state, number)
+        return self._logs[number]
+
+
+def _log_of(state: ObjectStore, epoch: int) -> NumberedLog:
+    return NumberedLog(state, f"{PREFIX}/{epoch}", format_version=FORMAT_VERSION, is_packed=True)
 
 
 def newest_of_a_job(state: ObjectStore) -> SinkRecord | None:
@@ -266,7 +279,7 @@ def newest_of_a_job(state: ObjectStore) -> SinkRecord | None:
     if newest is None:
         return None
     batch, epoch = newest
-    log = NumberedLog(state, f"{PREFIX}/{epoch}", format_version=FORMAT_VERSION)
+    log = _log_of(state, epoch)
     record = _record(log, log.read(batch))
     return record if record.read_by == "sink" else None
 

@@ -8,12 +8,41 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from typing import Self
 
 SKEW_SECONDS = 300
 """How far this machine's clock is taken to be ahead of a store that does not report the time."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When something was seen, for whoever asks how long ago that was.
+
+    Of the clocks of this machine, each may miss some time: the one that counts from its start does
+    not count the sleep of some systems, the other one may be set back.
+
+    Attributes:
+        wall: Seconds since 1970.
+        running: Seconds since the machine was started.
+    """
+
+    wall: float
+    running: float
+
+    @classmethod
+    def now(cls) -> Self:
+        """This moment."""
+        clock = getattr(time, "CLOCK_BOOTTIME", None)  # counts sleep; Linux has it
+        return cls(time.time(), time.monotonic() if clock is None else time.clock_gettime(clock))
+
+    def seconds_ago(self) -> float:
+        """How long ago it was: what the clock says that says more."""
+        now = self.now()
+        return max(now.wall - self.wall, now.running - self.running)
 
 
 def now_us() -> int:

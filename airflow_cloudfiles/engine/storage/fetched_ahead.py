@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from airflow_cloudfiles.engine import storage
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
+from airflow_cloudfiles.engine.storage.clock import Moment
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.uri import normalize_uri
@@ -65,6 +66,9 @@ class FetchedAhead:
         self._pool: ThreadPoolExecutor | None = None
         self._aside: dict[str, Future[None]] = {}
         self._writing = threading.local()
+        self._listed: dict[str, list[FileEntry]] = {}
+        self.fetched_at: Moment | None = None
+        """When the oldest answer was asked for that may be another one by now."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # asked of an object that is just being made
@@ -93,6 +97,7 @@ class FetchedAhead:
                 (`put_if_unchanged`).
         """
         self._once |= set(once)
+        self.fetched_at = self.fetched_at or Moment.now()
         calls = [partial(self._fetch, key) for key in (*keys, *once)]
         calls += [partial(self._list, folder) for folder in folders]
         calls += [partial(self._head, key) for key in versions]
@@ -113,14 +118,21 @@ class FetchedAhead:
 
     def newest(self, folders: Sequence[str]) -> list[str]:
         """Of each log that was listed, its newest entry, if it is small and not fetched yet."""
-        logs = [self._folders[each] for each in folders if self._folders.get(each)]
+        logs = [
+            [entry for entry in self._folders.get(each, ()) if "/" not in entry.path[len(each) :]]
+            for each in folders
+        ]
         # Numbers are padded with zeros, or not at all.
-        last = [max(each, key=lambda entry: (len(entry.path), entry.path)) for each in logs]
+        last = [max(log, key=lambda entry: (len(entry.path), entry.path)) for log in logs if log]
         return [e.path for e in last if e.size < SMALL_BYTES and e.path not in self._objects]
 
     def names(self, folder: str) -> list[str]:
         """The objects of a folder that was listed."""
         return self._names.get(folder, [])
+
+    def listed(self, folder: str) -> Sequence[FileEntry]:
+        """What the listing of a folder gave, with sizes and times."""
+        return self._listed.get(folder, ())
 
     def cut_out(self, folder: str, parent: str) -> None:
         """Give a part of a listing for the listing of that part."""
@@ -137,6 +149,7 @@ class FetchedAhead:
         for folder, names in given["folders"].items():
             self._folders[folder] = [FileEntry(folder + name, 0, 0) for name in names]
             self._names[folder] = [folder + name for name in names]
+        self.fetched_at = Moment(*given["at"])
 
     def to_hand_over(self, folders: Sequence[str]) -> dict[str, Any]:
         """What another process of this run need not ask for again, as JSON.
@@ -149,7 +162,9 @@ class FetchedAhead:
             for key, content in dict(self._objects).items()
             if content is not None and key not in self._once
         }
+        at = self.fetched_at or Moment.now()
         return {
+            "at": [at.wall, at.running],
             "objects": texts,
             "once": {key: text.decode("latin-1") for key, text in dict(self._marks).items()},
             "folders": {
@@ -167,6 +182,7 @@ class FetchedAhead:
             if content is not None and key not in self._once
         }
         self._folders.clear()
+        self.fetched_at = None
 
     def put_aside(self, key: str, write: Callable[[], None]) -> None:
         """Begin to write an object, and go on; whoever asks for the object waits for that.
@@ -293,6 +309,7 @@ class FetchedAhead:
     def _list(self, folder: str) -> None:
         self._folders[folder] = found = list(self._store.list(folder))
         self._names[folder] = [entry.path for entry in found]
+        self._listed[folder] = found
 
 
 def side_by_side(

@@ -198,3 +198,21 @@ def test_a_local_state_is_read_as_it_is(store: MemoryStore) -> None:
 def test_calls_side_by_side_give_both_results(ahead: FetchedAhead) -> None:
     assert side_by_side(ahead, lambda: 1, lambda: "two") == (1, "two")
     assert at_once(ahead, [lambda: 1, lambda: 2]) == [1, 2]
+
+
+def test_what_is_in_a_folder_of_a_log_is_not_its_newest_entry(store: MemoryStore) -> None:
+    store.put("log/packs/99-00.a", b"old entries")
+    found = FetchedAhead(store)
+    found.fetch(folders=["log/"])
+    assert found.newest(["log/"]) == ["log/2"]
+    assert [each.path for each in found.listed("log/")][-1] == "log/packs/99-00.a"
+
+
+def test_how_old_the_answers_are_is_handed_over(store: MemoryStore, ahead: FetchedAhead) -> None:
+    other = FetchedAhead(store)
+    other.seed(json.loads(json.dumps(ahead.to_hand_over(["log/"]))))
+    assert other.fetched_at == ahead.fetched_at is not None
+    other.fetch(["none"])
+    assert other.fetched_at == ahead.fetched_at
+    other.forget()
+    assert other.fetched_at is None

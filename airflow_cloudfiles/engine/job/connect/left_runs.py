@@ -18,11 +18,11 @@ from typing import Any, Self
 
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
+from airflow_cloudfiles.engine.state.run_history import LEFT_RUNS_PREFIX
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 
 QUERY_KEY = "_source/left_query.json"
-_RUNS = "_source/left_runs"
 _VERSION = 1
 _log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ def forget_query(state: ObjectStore) -> None:
 
 
 def _key(run_id: str) -> str:
-    return f"{_RUNS}/{run_id}.json"
+    return f"{LEFT_RUNS_PREFIX}/{run_id}.json"
 
 
 def _read(state: ObjectStore, key: str) -> LeftRun | None:

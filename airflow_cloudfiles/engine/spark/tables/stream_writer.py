@@ -220,7 +220,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         """
         if self._state is None:
             return None, None
-        plans = NumberedLog(open_store(self._state), PLANS)
+        plans = NumberedLog(open_store(self._state), PLANS, is_packed=True)
         if not self._reads_splits:
             plan = plans.find(batch)
             return (None if plan is None else plan.id), None

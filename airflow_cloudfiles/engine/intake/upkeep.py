@@ -1,0 +1,210 @@
+"""What keeps a state from growing with the number of runs?
+
+Old entries of its logs are packed (`state.compaction`), and what runs of the past have left is
+swept (`state.run_history`). Both are done under the locks of the state, by a run that has written
+its report, or by `cloudfiles state compact`.
+
+Whether anything is due, a run sees in the listings that it has made to open the state.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.engine.errors import CloudFilesError, StateError, StateLockedError
+from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.ledger.soundness import check_whole
+from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
+from airflow_cloudfiles.engine.locks.run_lock import KEY as RUN_KEY
+from airflow_cloudfiles.engine.state import file_log, plan_log, progress, run_history, sink_log
+from airflow_cloudfiles.engine.state.compaction import (
+    GRACE_SECONDS,
+    Compacted,
+    Compaction,
+    Folder,
+    Work,
+    work_of,
+)
+from airflow_cloudfiles.engine.state.file_log import FileLog
+from airflow_cloudfiles.engine.state.metadata import allow_packs, read_metadata
+from airflow_cloudfiles.engine.state.plan_log import PlanLog
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
+from airflow_cloudfiles.engine.storage.outage import reaching_state
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.files import FileEntry
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+MOST_PACKS = 4
+"""How many packs of each log a run makes, merges and clears at most."""
+_log = logging.getLogger(__name__)
+
+
+def is_due(listed: Callable[[str], Iterable[FileEntry]], least: int) -> bool:
+    """Whether there is work for `compact`, by listings that were made anyway.
+
+    Args:
+        listed: Gives the listing of a folder.
+        least: `cloudFiles.stateCompactInterval`; 0: never.
+    """
+    if least == 0:
+        return False
+    folders = _logs(listed)
+    times = (entry.modification_time_us for each in folders for entry in each.loose.values())
+    now_us = max(times, default=0)  # it is not earlier
+    return any(work_of(each, now_us, least=least) for each in folders)
+
+
+def after_run(
+    checkpoint_location: str, *, compacts: bool, least: int, sweeps: bool, retention_seconds: float
+) -> None:
+    """Do a part of what is due; that it cannot be done is logged, and the run has succeeded.
+
+    Args:
+        checkpoint_location: The state.
+        compacts: Whether logs are compacted.
+        least: As for `is_due`.
+        sweeps: Whether the runs of the past are swept.
+        retention_seconds: How long something of a run stays.
+    """
+    if not compacts and not sweeps:
+        return
+    state = open_store(checkpoint_location)
+    done = Compacted()
+    try:
+        with ExitStack() as stack:
+            may_go_on = _lock(state, stack)
+            if compacts:
+                _pass(state, least, GRACE_SECONDS, done, may_go_on, most=MOST_PACKS)
+            if sweeps:
+                with reaching_state(state):
+                    done.expired = run_history.sweep(state, state.clock_us(), retention_seconds)
+    except StateLockedError:
+        _log.info("The state is compacted another time: a run is working on it")
+    except (CloudFilesError, LookupError) as failure:
+        _log.warning("The state could not be compacted, which loses nothing: %s", failure)
+    _log.info(
+        "Kept the state small: %d entries packed, %d objects removed that packs hold, %d expired",
+        done.packed,
+        done.removed,
+        done.expired,
+    )
+
+
+def compact(
+    state: ObjectStore,
+    *,
+    retention_seconds: float,
+    grace_seconds: float = GRACE_SECONDS,
+    dry_run: bool = False,
+) -> Compacted:
+    """Do all that is due.
+
+    What is packed now is removed by a later call, when `grace_seconds` have passed.
+
+    Args:
+        state: The checkpoint location.
+        retention_seconds: How long something of a run stays.
+        grace_seconds: How long what is packed stays besides.
+        dry_run: Only tell what the first pass would do.
+
+    Raises:
+        StateLockedError: A run is working on the state.
+        CorruptedStateError: The state is damaged or has lost entries; nothing was removed that is
+            not in a pack.
+        StateError: There is no state of files, or it cannot be read or written.
+    """
+    if read_metadata(state) is None:
+        raise StateError(
+            f"There is no state in {printable_path(state.uri)}: nothing was discovered with it "
+            "yet. Give the checkpoint location of a cloudFiles stream."
+        )
+    done = Compacted()
+    with ExitStack() as stack, reaching_state(state):
+        may_go_on = _lock(state, stack)
+        if dry_run:
+            _tell(state, grace_seconds, done)
+        else:
+            while _pass(state, 1, grace_seconds, done, may_go_on):
+                pass
+        done.expired = run_history.sweep(
+            state, state.clock_us(), retention_seconds, dry_run=dry_run
+        )
+    return done
+
+
+def _lock(state: ObjectStore, stack: ExitStack) -> Callable[[], None]:
+    """Take the locks of a state; gives what raises when one is lost."""
+    locks = [stack.enter_context(RunLock(state, key)) for key in (JOB_KEY, RUN_KEY)]
+
+    def may_go_on() -> None:
+        if not all(lock.is_held for lock in locks):
+            raise StateLockedError(
+                f"The lock of {printable_path(state.uri)} was lost while it was compacted. Nothing "
+                "is lost. Run again."
+            )
+
+    return may_go_on
+
+
+def _pass(  # noqa: PLR0913 - what a pass needs
+    state: ObjectStore,
+    least: int,
+    grace_seconds: float,
+    done: Compacted,
+    may_go_on: Callable[[], None],
+    *,
+    most: int | None = None,
+) -> bool:
+    """See to each log once; whether there was anything to do."""
+    is_marked = False
+    before = (done.packed, done.merged, done.restored, done.removed)
+    with reaching_state(state):
+        for folder, work in _due(state, least, grace_seconds):
+            if work.remove and folder.is_log and not is_marked:
+                allow_packs(state)
+                is_marked = True
+            try:
+                Compaction(state, folder, may_go_on=may_go_on, done=done).run(work, most=most)
+            except ObjectNotFoundError as failure:
+                raise StateError(
+                    f"{failure} was removed while the state was compacted, by somebody who does "
+                    "not obey its lock. What was removed by this run is in packs. Run again."
+                ) from failure
+    return before != (done.packed, done.merged, done.restored, done.removed)
+
+
+def _tell(state: ObjectStore, grace_seconds: float, done: Compacted) -> None:
+    """Count what the next pass would do."""
+    for folder, work in _due(state, 1, grace_seconds):
+        done.packed += sum(pack.count for pack in work.create)
+        done.merged += sum(len(packs) for packs in work.merge)
+        done.restored += len(work.restore)
+        done.removed += sum(folder.held_beside(pack) for pack in work.remove)
+
+
+def _due(state: ObjectStore, least: int, grace_seconds: float) -> Iterator[tuple[Folder, Work]]:
+    """What is due in each log; a state that has lost entries is refused."""
+    check_whole(state, FileLog(state), PlanLog(state))
+    now_us = state.clock_us()
+    prefix = progress.PREFIX
+    notes = Folder.of(prefix, state.list(f"{prefix}/"), width=0, is_log=False)
+    for folder in (*_logs(state.list), notes):
+        yield folder, work_of(folder, now_us, least=least, grace_seconds=grace_seconds)
+
+
+def _logs(listed: Callable[[str], Iterable[FileEntry]]) -> list[Folder]:
+    """The logs that grow with the batches."""
+    found = [
+        Folder.of(prefix, listed(f"{prefix}/")) for prefix in (file_log.PREFIX, plan_log.PREFIX)
+    ]
+    epochs: dict[str, list[FileEntry]] = {}
+    for entry in listed(f"{sink_log.PREFIX}/"):
+        epoch = entry.path.removeprefix(f"{sink_log.PREFIX}/").partition("/")[0]
+        if epoch.isascii() and epoch.isdigit():
+            epochs.setdefault(epoch, []).append(entry)
+    found += [Folder.of(f"{sink_log.PREFIX}/{epoch}", each) for epoch, each in epochs.items()]
+    return found
