@@ -135,6 +135,12 @@ def read_metadata(state: ObjectStore) -> StreamMetadata | None:
     return decode_metadata(content, name=state.child_uri(KEY))
 
 
+def has_packs(state: ObjectStore) -> bool:
+    """Whether entries of the logs may be in packs alone."""
+    found = read_metadata(state)
+    return found is not None and found.format_version >= FORMAT_VERSION
+
+
 def allow_packs(state: ObjectStore) -> None:
     """Note that entries of the logs may be in packs, for versions that do not look there.
 

@@ -33,6 +33,7 @@ from airflow_cloudfiles.engine.spark.error_marks import marking_errors
 from airflow_cloudfiles.engine.spark.source import log_to_stderr
 from airflow_cloudfiles.engine.state import progress
 from airflow_cloudfiles.engine.state.metadata import KEY as METADATA
+from airflow_cloudfiles.engine.state.metadata import has_packs
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
 from airflow_cloudfiles.engine.state.plan_log import PREFIX as PLANS
 from airflow_cloudfiles.engine.state.sink_log import DECISIONS, RowsFrom, SinkLog
@@ -220,9 +221,10 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         """
         if self._state is None:
             return None, None
-        plans = NumberedLog(open_store(self._state), PLANS, is_packed=True)
+        state = open_store(self._state)
+        plans = NumberedLog(state, PLANS, is_packed=True)
         if not self._reads_splits:
-            plan = plans.find(batch)
+            plan = plans.find_recent(batch) or (plans.find(batch) if has_packs(state) else None)
             return (None if plan is None else plan.id), None
         found = plans.read(batch)
         return found.id, Offset.from_json(found.header["end"])
