@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from airflow_cloudfiles.engine.files import Offset, ReadLimit
-from airflow_cloudfiles.engine.intake import opening
+from airflow_cloudfiles.engine.intake import opening, upkeep
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.locks.run_lock import RunLock, end_releases
+from airflow_cloudfiles.engine.state import compaction
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.position import Position, position_of_a_job
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
@@ -173,3 +174,28 @@ def test_a_state_that_is_near_is_opened_under_its_lock(stream: Stream) -> None:
         opened.end_reads()
     end_releases()
     assert not lock.is_held
+
+
+def test_whether_old_entries_are_to_be_packed_is_known_from_what_was_listed(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "KEPT", 1)
+    monkeypatch.setattr(compaction, "PACK_ENTRIES", 2)
+    spent = []
+    for is_due in (False, True, False):
+        with driver(stream) as (intake, _, ahead, store):
+            intake.check()
+            assert not intake.has_work()
+            before = store.requests
+            assert upkeep.is_due(ahead.listed, 2) == is_due
+            assert store.requests == before
+            spent.append(before)
+        if is_due:
+            state = MemoryStore(stream.state)
+            upkeep.compact(state, retention_seconds=86400.0, grace_seconds=0.0)
+            assert not list(state.list(f"_source/files/{0:020}"))
+        else:
+            for _ in range(4):
+                stream.drop()
+                stream.job()
+    assert spent[0] == spent[1] == spent[2], "packs cost no request"
