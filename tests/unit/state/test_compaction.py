@@ -313,10 +313,16 @@ class _Stopping:
         return change
 
 
-writings = st.tuples(st.just("append"), st.integers(0, 2), st.sampled_from([None, *Fault]))
-kills = st.tuples(st.just("compact"), st.integers(1, 40), st.booleans())
+writings = st.tuples(
+    st.just("append"),
+    st.integers(0, 2),
+    st.sampled_from([1, 1, 7]),
+    st.sampled_from([None, *Fault]),
+)
+passes = st.tuples(st.just("compact"), st.just(0), st.booleans())
+kills = st.tuples(st.just("compact"), st.integers(1, 25), st.booleans())
 damages = st.tuples(st.just("damage"), st.integers(0, 5), st.sampled_from(COPIES))
-steps = st.lists(st.one_of(writings, writings, writings, kills, damages), max_size=60)
+steps = st.lists(st.one_of(writings, writings, passes, kills, damages), min_size=8, max_size=40)
 
 
 class _World:
@@ -329,7 +335,13 @@ class _World:
         self.known = [-1, -1, -1]
         self.given: dict[int, str] = {}
 
-    def append(self, who, fault):
+    def append(self, who, times, fault):
+        """Write some entries, the last one with a fault."""
+        for _ in range(times - 1):
+            self._append(who, None)
+        self._append(who, fault)
+
+    def _append(self, who, fault):
         log = self.writers[who]
         number = self.known[who] + 1
         self.faults.faults = {} if fault is None else {self.faults.puts + 1: fault}
