@@ -10,8 +10,8 @@ from airflow_cloudfiles.engine.cleaning.clean import Cleaning, CleaningReport, c
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.intake.source_path import locate
 from airflow_cloudfiles.engine.options.cleaning import CleaningOptions
+from airflow_cloudfiles.engine.state.entry_format import decode_entry, encode_entry
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FoundBy
-from airflow_cloudfiles.engine.state.numbered_log import decode_entry, encode_entry
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from tests.support.written_state import WrittenState
 
