@@ -66,13 +66,23 @@ LONGEST = (
 """Files of minutes, the longest first: begun last, one would keep one worker busy alone."""
 
 SLOW_FILES = (
+    "unit/delta/test_delta_variant_sink.py",
+    "unit/delta/test_merge.py",
+    "unit/delta/test_optimize.py",
+    "unit/delta/test_optimize_partitions.py",
+    "unit/delta/write/test_evolution.py",
     "unit/discovery/test_ranges.py",
+    "unit/intake/test_upkeep.py",
+    "unit/job/test_cleaning.py",
+    "unit/job/test_compaction_by_runs.py",
+    "unit/job/test_fork_server.py",
     "unit/job/test_lost_batches.py",
     "unit/job/test_replay.py",
     "unit/promotion/test_promotion.py",
+    "unit/stream/test_given_schema.py",
     "unit/stream/test_refused_files.py",
 )
-"""Files of many runs of the whole engine: a third of what `make quick` would take."""
+"""Files of many runs, commits or processes: more than half of what `make quick` would take."""
 
 _JAVA = """#!/bin/sh
 # Stands in for Java in tests that are not marked `spark`: it has a version, and starts nothing.
