@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
+from pathlib import Path
 
 from airflow.sdk import DAG, Asset, AssetWatcher
 
@@ -30,7 +31,7 @@ arrival = CloudFilesTrigger(
     **STREAM, poke_interval=float(os.environ.get("CLOUDFILES_POKE_SECONDS", "30"))
 )
 landing = Asset("landing", watchers=[AssetWatcher(name="arrivals", trigger=arrival)])
-table = Asset("table")
+table = Asset("table", uri=Path(ROOT, "table").as_uri())  # see example_new_columns.py
 
 with DAG(
     "example_event_driven",
@@ -42,5 +43,5 @@ with DAG(
     doc_md=__doc__,
 ):
     # No sensor: without a batch, the ingestion discovers files itself, and may find none.
-    CloudFilesIngestOperator(task_id="ingest", outlets=[table])
+    CloudFilesIngestOperator(task_id="ingest", target=table)
 # [END event_driven]

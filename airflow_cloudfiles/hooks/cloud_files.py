@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import closing
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import BaseHook
 
 from airflow_cloudfiles.engine.discovery import services
-from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, from_record
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.results import Arrivals
@@ -24,7 +25,8 @@ from airflow_cloudfiles.engine.job.launch import (
     launch,
 )
 from airflow_cloudfiles.engine.options.table_stream import is_table
-from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
 from airflow_cloudfiles.hooks.access import access_of
 from airflow_cloudfiles.hooks.arguments import check_fields
 from airflow_cloudfiles.hooks.spark import SparkArguments, submission
@@ -206,6 +208,15 @@ class CloudFilesHook(BaseHook):
         """Say which query a run has left on a Spark Connect server; `None` if it has left none."""
         run = read_run(open_store(self.locate(stream).checkpoint_location, self.access), run_id)
         return run.query.to_json() if run is not None and run.query is not None else None
+
+    def failure_of(self, stream: StreamArguments, run_id: str) -> CloudFilesError | None:
+        """Say why a run failed; `None` if it did not, or has left no report."""
+        state = open_store(self.locate(stream).checkpoint_location, self.access)
+        try:
+            report = json.loads(state.get(f"{REPORTS_PREFIX}/{run_id}.json"))
+        except ObjectNotFoundError:
+            return None
+        return from_record(report["error"]) if "error" in report else None
 
     def promote(
         self,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import (
         DAG,
+        Asset,
         Context,
         RetryPolicy,
         TaskGroup,
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 Location: TypeAlias = "str | PathLike[str] | XComArg"
 """Where something lies; templated, or what another task returns."""
+
+AssetLocation: TypeAlias = "Location | Asset"
+"""The same, or an asset with the URI of the location."""
 
 Options: TypeAlias = "Mapping[str, object] | str | XComArg"
 """Options of a stream, or what becomes them when the task runs."""
@@ -101,7 +105,7 @@ class AirflowArguments(TypedDict, total=False):
 class StreamKeywords(AirflowArguments, total=False):
     """The arguments of `StreamTask`, but for `target`, which some tasks require."""
 
-    source: Location
+    source: AssetLocation
     format: str
     checkpoint_location: Location
     schema_location: Location | None
@@ -113,7 +117,7 @@ class StreamKeywords(AirflowArguments, total=False):
 class TargetKeyword(TypedDict, total=False):
     """The argument `target` of a task that does not require it."""
 
-    target: Location | None
+    target: AssetLocation | None
 
 
 class ReconcileKeywords(StreamKeywords, TargetKeyword):

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 from airflow.providers.common.compat.sdk import BaseOperator
 
 from airflow_cloudfiles.hooks.arguments import StreamArguments, as_text, check_at_parse
+from airflow_cloudfiles.hooks.assets import location_of
 from airflow_cloudfiles.hooks.task import DEFAULT_RETRIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airflow_cloudfiles.hooks.keywords import Location, Options
+    from airflow_cloudfiles.hooks.keywords import AssetLocation, Location, Options
 
 REQUIRED: Final[Any] = inspect.Parameter.empty
 """Default of an argument that is required and may be in the `default_args` of a DAG.
@@ -64,16 +65,17 @@ class StreamTask(BaseOperator):
     def __init__(  # noqa: PLR0913 - a task's arguments are its interface
         self,
         *,
-        source: Location,
+        source: AssetLocation,
         format: str,  # noqa: A002 - Spark's word
         checkpoint_location: Location,
         schema_location: Location | None = None,
-        target: Location | None = None,
+        target: AssetLocation | None = None,
         options: Options | None = None,
         conn_id: str | None = None,
         retries: int = DEFAULT_RETRIES,
         **kwargs: Any,
     ) -> None:
+        source, target = location_of(source), location_of(target)
         check_at_parse(
             source=source, format=format, options=options, reads_tables=self.reads_tables
         )

@@ -84,17 +84,22 @@ def task_errors() -> Iterator[None]:
         raise AirflowFailException(error.message) from error
 
 
-def run_id_of(context: Mapping[str, Any]) -> str:
+def run_id_of(context: Mapping[str, Any], *, try_number: int | None = None) -> str:
     """Name one try of one task instance, in characters that every store and file system takes.
 
     Two tries never share a name: a hash keeps what the replaced characters distinguished.
+
+    Args:
+        context: Of the task.
+        try_number: Which try; `None` for this one.
     """
     ti = context["ti"]
+    number = ti.try_number if try_number is None else try_number
     parts = [ti.dag_id, ti.run_id, ti.task_id]
     map_index = getattr(ti, "map_index", -1)
     if isinstance(map_index, int) and map_index >= 0:
         parts.append(str(map_index))
-    full = ".".join([*parts, str(ti.try_number)])
+    full = ".".join([*parts, str(number)])
     name = re.sub(r"[^A-Za-z0-9._-]", "-", full).lstrip("._-")
     if name == full and len(name) <= _LONGEST_RUN_ID:
         return name

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.errors import OptionError, UnknownFieldException
 from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
 from airflow_cloudfiles.hooks.arguments import merge_options, metadata_options
+from airflow_cloudfiles.hooks.assets import describe_events, with_asset
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.stream_task import REQUIRED, StreamTask
-from airflow_cloudfiles.hooks.task import task_errors
+from airflow_cloudfiles.hooks.task import run_id_of, task_errors
 from airflow_cloudfiles.operators.deferrable import DeferrableSparkJobOperator
 from airflow_cloudfiles.operators.spark_job import CloudFilesSparkJobOperator
 
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.hooks.arguments import StreamArguments
     from airflow_cloudfiles.hooks.keywords import (
+        AssetLocation,
         DeferrableKeywords,
         InferKeywords,
-        Location,
         ReconcileKeywords,
     )
 
@@ -145,7 +146,7 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
     def __init__(  # noqa: PLR0913 - a task's arguments are its interface
         self,
         *,
-        target: Location = REQUIRED,
+        target: AssetLocation = REQUIRED,
         batch: object = None,
         write: Literal["append", "merge"] = "append",
         keys: Sequence[str] = (),
@@ -159,6 +160,8 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
         merge_options(write, keys, order_by, delete_when)
         metadata_options(metadata_columns, str(kwargs.get("format")), kwargs.get("options"))
         super().__init__(target=target, **kwargs)
+        self.inlets = with_asset(self.inlets, kwargs.get("source"))
+        self.outlets = with_asset(self.outlets, target)
         self.batch = batch
         self.write = write
         self.keys = keys
@@ -183,6 +186,15 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
     def run_or_come_back(self, context: Context) -> dict[str, Any]:
         """Ingest, unless the task defers, and return the report."""
         report = self.run_or_defer(context, "ingest", batch=self.batch)
+        if change := self._schema_change(context):
+            report["schema_change"] = change
+            self.log.info(
+                "Try %s failed because of new fields, which are columns now: %s (first in %s).",
+                change["try_number"],
+                ", ".join(change["fields"]),
+                change["file"],
+            )
+        describe_events(self.outlets, context, report)
         if "versions" in report:
             self.log.info(
                 "%s rows of %s versions, up to %s, in %s batches: table version %s.",
@@ -202,6 +214,15 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
             report["target_version"],
         )
         return report
+
+    def _schema_change(self, context: Context) -> dict[str, Any] | None:
+        """What an earlier try of this task failed for, where that was a change of the schema."""
+        hook, stream = CloudFilesHook(self.conn_id), self.stream_arguments()
+        for number in range(int(context["ti"].try_number) - 1, 0, -1):
+            failure = hook.failure_of(stream, run_id_of(context, try_number=number))
+            if isinstance(failure, UnknownFieldException):
+                return {"try_number": number, "fields": [*failure.fields], "file": failure.file}
+        return None
 
 
 class CloudFilesReconcileOperator(StreamTask):

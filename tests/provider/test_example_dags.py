@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset
 from airflow.sdk.execution_time import macros
 
 from airflow_cloudfiles.engine.intake.intake import Intake
@@ -132,7 +132,22 @@ def test_an_arrival_schedules_the_event_driven_dag(root: Path) -> None:
     assert watcher.trigger.stream.source == str(root / "landing")
     [ingest] = dag.tasks
     assert ingest.source == watcher.trigger.stream.source  # type: ignore[attr-defined]
-    assert [each.name for each in ingest.outlets] == ["table"]
+    [table] = ingest.outlets
+    assert table.uri == (root / "table").as_uri()
+    [awaited] = _dag("example_new_columns").timetable.asset_condition.objects
+    assert (awaited.name, awaited.uri) == (table.name, table.uri)
+
+
+def test_the_columns_that_events_name_are_reported(root: Path) -> None:
+    [react] = _dag("example_new_columns").tasks
+    table = Asset("table", uri=(root / "table").as_uri())
+    extras = [
+        {"rows": 1, "new_columns": ["b", "a"]},
+        {"rows": 2},
+        {"rows": 0, "new_columns": ["b"]},
+    ]
+    events = {table: [SimpleNamespace(extra=extra) for extra in extras]}
+    assert react.python_callable(events) == ["a", "b"]  # type: ignore[attr-defined]
 
 
 DAY = datetime(2026, 1, 2, tzinfo=UTC)

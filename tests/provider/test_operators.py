@@ -8,9 +8,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowFailException, Asset
+from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_cloudfiles import UnknownFieldException
+from airflow_cloudfiles.hooks.assets import EXTRA
 from airflow_cloudfiles.operators.cloud_files import (
     CloudFilesInferSchemaOperator,
     CloudFilesIngestOperator,
@@ -44,7 +46,7 @@ def _context(try_number: int = 1) -> Any:
         dag_id="d", run_id="manual__2026-11-21T00:00:00+00:00", task_id="t", map_index=-1
     )
     ti.try_number = try_number
-    return {"ti": ti}
+    return {"ti": ti, "outlet_events": OutletEventAccessors()}
 
 
 def test_what_varies_between_runs_is_templated() -> None:
@@ -58,6 +60,26 @@ def test_a_target_is_required_to_ingest() -> None:
         CloudFilesIngestOperator(  # type: ignore[call-arg]
             task_id="t", source="/in", format="json", checkpoint_location="/state"
         )
+
+
+def test_assets_stand_for_their_locations(tmp_path: Path) -> None:
+    stream = _stream(tmp_path)
+    source, table = (Asset(name, uri=stream[name]) for name in ("source", "target"))
+    stream |= {"source": source, "target": table}
+    other = Asset("other", uri="s3://lake/other")
+    task = CloudFilesIngestOperator(task_id="t", **stream, outlets=[other])
+    assert (task.source, task.target) == (source.uri, table.uri)
+    assert (task.inlets, task.outlets) == ([source], [other, table])
+    again = CloudFilesIngestOperator(task_id="u", **stream, outlets=[table], inlets=[source])
+    assert (again.inlets, again.outlets) == ([source], [table])
+    sensor = CloudFilesSensor(task_id="s", **stream)
+    assert sensor.source == source.uri
+    assert not [*sensor.inlets, *sensor.outlets]  # it neither reads nor writes a table
+
+
+def test_a_plain_path_makes_no_asset(tmp_path: Path) -> None:
+    task = CloudFilesIngestOperator(task_id="t", **_stream(tmp_path))
+    assert not [*task.inlets, *task.outlets]
 
 
 @pytest.mark.parametrize(
@@ -226,9 +248,15 @@ def test_infer_then_ingest_then_heal(tmp_path: Path, caplog: pytest.LogCaptureFi
     }
     assert infer.execute(_context())["created"] is False
 
-    ingest = CloudFilesIngestOperator(task_id="ingest", **stream, master="local[1]")
+    table = Asset("table", uri=stream["target"])
+    ingest = CloudFilesIngestOperator(
+        task_id="ingest", **{**stream, "target": table}, master="local[1]"
+    )
     with caplog.at_level(logging.INFO):
-        report = ingest.execute(_context())
+        context = _context()
+        report = ingest.execute(context)
+    extra = context["outlet_events"][table].extra
+    assert extra == {name: report[name] for name in EXTRA}
     assert json.loads(json.dumps(report)) == report
     counted = ("files", "rows", "rescued_rows", "batches", "schema_version")
     assert [report[name] for name in counted] == [1, 1, 0, 1, 0]
@@ -237,5 +265,9 @@ def test_infer_then_ingest_then_heal(tmp_path: Path, caplog: pytest.LogCaptureFi
     with pytest.raises(UnknownFieldException, match=r'\{"b":') as met:
         ingest.execute(_context(try_number=1))
     assert met.value.is_retryable
-    healed = ingest.execute(_context(try_number=2))
+    context = _context(try_number=2)
+    healed = ingest.execute(context)
     assert [healed[name] for name in counted] == [1, 1, 0, 1, 1]
+    file = (tmp_path / "in" / "2.json").as_uri()
+    assert healed["schema_change"] == {"try_number": 1, "fields": ["b"], "file": file}
+    assert context["outlet_events"][table].extra["new_columns"] == ["b"]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
+from airflow_cloudfiles.hooks.assets import EXTRA
 from demo.airflow_home import COMPONENTS, TRIGGERER, AirflowHome
 from tests.support.aws_landing import bucket_with_queue, connection, put, queue_size
 
@@ -45,7 +46,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def airflow(root: Path) -> Iterator[AirflowHome]:
     """A running Airflow with the DAGs of `real/` unpaused, and some of the examples."""
     dags = shutil.copytree(DAGS, root / "dags")
-    for name in ("backfill", "event_driven"):
+    for name in ("backfill", "event_driven", "new_columns"):
         shutil.copy(EXAMPLES / f"example_{name}.py", dags)
     env = {
         "STREAMS_ROOT": str(root),
@@ -186,7 +187,13 @@ def test_an_arrival_fires_once_and_past_days_join_the_same_state(
 
     _drop_at(root, "third.json", datetime(2026, 1, 3, 12, tzinfo=UTC))
     run_id = airflow.wait(lambda: _first_ended(airflow, driven), RUN_SECONDS, driven)
-    assert airflow.api.xcom(driven, run_id, "ingest")["rows"] == 1
+    report = airflow.api.xcom(driven, run_id, "ingest")
+    assert report["rows"] == 1
+    [event] = airflow.api.call("GET", f"/assets/events?source_dag_id={driven}")["asset_events"]
+    assert event["extra"] == {name: report[name] for name in EXTRA}
+    told = "example_new_columns"
+    consumed = airflow.wait(lambda: _first_ended(airflow, told), RUN_SECONDS, told)
+    assert airflow.api.xcom(told, consumed, "report_new_columns") == []
     assert len(airflow.api.runs(driven)) == 1  # B145: checked again and again, fired for once
     airflow.api.pause(driven, paused=True)
 
