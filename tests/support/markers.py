@@ -66,21 +66,38 @@ LONGEST = (
 """Files of minutes, the longest first: begun last, one would keep one worker busy alone."""
 
 SLOW_FILES = (
+    "unit/delta/read/test_log.py",
+    "unit/delta/stream/test_tables_of_others.py",
     "unit/delta/test_delta_variant_sink.py",
     "unit/delta/test_merge.py",
+    "unit/delta/test_merge_tables.py",
     "unit/delta/test_optimize.py",
+    "unit/delta/test_optimize_mapped.py",
     "unit/delta/test_optimize_partitions.py",
+    "unit/delta/test_vacuum.py",
+    "unit/delta/write/test_column_mapping.py",
+    "unit/delta/write/test_enforcement.py",
     "unit/delta/write/test_evolution.py",
+    "unit/delta/write/test_partitions.py",
+    "unit/discovery/test_incremental.py",
     "unit/discovery/test_ranges.py",
+    "unit/formats/xml/test_xml_columns.py",
+    "unit/iceberg/test_iceberg_commit.py",
+    "unit/iceberg/test_iceberg_schema.py",
+    "unit/intake/test_file_states.py",
     "unit/intake/test_upkeep.py",
     "unit/job/test_cleaning.py",
     "unit/job/test_compaction_by_runs.py",
     "unit/job/test_fork_server.py",
     "unit/job/test_lost_batches.py",
+    "unit/job/test_nothing_new.py",
     "unit/job/test_replay.py",
     "unit/promotion/test_promotion.py",
+    "unit/stream/test_every_format.py",
+    "unit/stream/test_failing_try.py",
     "unit/stream/test_given_schema.py",
     "unit/stream/test_refused_files.py",
+    "unit/stream/test_schema_change.py",
 )
 """Files of many runs, commits or processes: more than half of what `make quick` would take."""
 
