@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from airflow_cloudfiles.engine.errors import OptionError, SchemaInferenceError
+from airflow_cloudfiles.engine.job.java import find_java
 from airflow_cloudfiles.engine.job.start_conf import WARM_AGE, WARM_MEMORY, WARM_RUNS
 from airflow_cloudfiles.engine.job.warm import listing
 from airflow_cloudfiles.engine.job.warm.instances import instances
@@ -156,3 +157,28 @@ def test_one_that_was_killed_is_replaced_and_what_it_left_is_removed(
 def test_a_bound_that_is_none_is_an_error_that_names_it(stream: WarmStream) -> None:
     with pytest.raises(OptionError, match=r"spark\.cloudFiles\.warmMemory must be a size"):
         stream.spec(spark_conf={WARM_MEMORY: "much"})
+
+
+_JAVA = """#!/bin/sh
+# The first JVM that is to serve ends as one does whose port was taken meanwhile.
+case "$*" in
+    *launcher.Main*) ;;
+    *SparkConnectServer*) if mkdir '{mark}' 2>/dev/null; then exit 255; fi ;;
+esac
+exec '{java}' "$@"
+"""
+
+
+def test_a_jvm_that_cannot_serve_is_followed_by_another_once(
+    stream: WarmStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, home, mark = Path(find_java()), tmp_path / "java", tmp_path / "mark"
+    (home / "bin").mkdir(parents=True)
+    if (real / "release").exists():
+        (home / "release").write_bytes((real / "release").read_bytes())
+    (home / "bin" / "java").write_text(_JAVA.format(mark=mark, java=real / "bin" / "java"))
+    (home / "bin" / "java").chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert stream.warm(1)["rows"] == 3
+    assert mark.is_dir()
+    assert only()["takes_runs"]

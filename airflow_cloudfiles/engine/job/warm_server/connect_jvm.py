@@ -28,6 +28,8 @@ _FOLDER, _PORT = "@folder@", "@port@"
 _LOCAL = re.compile(r"local\[(\d+)")
 _LISTENS = "0A"
 _TAIL_BYTES = 4000
+_NOT_SERVING = 255
+"""Spark's server ends with this code where it cannot serve, as when its port is taken by now."""
 
 
 class ConnectJvm:
@@ -44,6 +46,7 @@ class ConnectJvm:
         self.port = _free_port()
         self.token = secrets.token_urlsafe(32)
         self._log = log
+        self._has_served = False
         conf = _conf(settings)
         memory = settings["driver_memory"]
         arguments = ["--master", settings["master"]]
@@ -81,7 +84,9 @@ class ConnectJvm:
 
     def is_ready(self) -> bool:
         """Whether the JVM, and nobody else, listens on its port."""
-        return _listens(self.pid, self.port)
+        listens = _listens(self.pid, self.port)
+        self._has_served = self._has_served or listens
+        return listens
 
     def ended(self, code: int) -> None:
         """Take note of its exit code, which another one has waited for."""
@@ -91,6 +96,11 @@ class ConnectJvm:
     def has_ended(self) -> bool:
         """Whether it is known to have ended."""
         return self._process.returncode is not None
+
+    @property
+    def could_not_serve(self) -> bool:
+        """Whether it has ended because it could not listen; another port may do."""
+        return self._process.returncode == _NOT_SERVING and not self._has_served
 
     def why(self) -> str:
         """The last of what it wrote, for an error."""

@@ -76,6 +76,7 @@ class Service:
         self._keep_seconds = keep_seconds
         self._began = self._idle_since = time.monotonic()
         self._jvm: ConnectJvm | None = None
+        self._is_second_jvm = False
         self._forks = Forks()
         self._waiting: list[socket.socket] = []
         self._retired = ""
@@ -263,7 +264,12 @@ class Service:
                 return
         if jvm is None:
             return
-        if jvm.has_ended:
+        if jvm.has_ended and jvm.could_not_serve and self._waiting and not self._is_second_jvm:
+            _log.info("The JVM could not serve, so another one starts, on another port")
+            jvm.end(keep_classes=False)
+            self._jvm, self._is_second_jvm = None, True
+            self._look_after_jvm()
+        elif jvm.has_ended:
             self._retire("its JVM has ended")
             self._tell({"error": jvm.why()})
         elif self._waiting and jvm.is_ready():
