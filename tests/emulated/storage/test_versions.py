@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import requests
+from azure.storage.blob import BlobClient
 from botocore.httpsession import URLLib3Session
 
 from airflow_cloudfiles.engine.cleaning.one_file import FileCleaner, own_name
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.aws import s3
+from airflow_cloudfiles.engine.storage.azure import blobs
 from airflow_cloudfiles.engine.storage.base import ObjectChangedError, ObjectNotFoundError
 from tests.emulated.storage.test_storage_behaviors import EMULATORS
 
@@ -172,6 +174,27 @@ def test_a_copy_that_a_killed_cleaning_left_counts(places: Places) -> None:
     assert places.source.copy_version(entry, places.archive, "a/b.json")
     assert FileCleaner(places.source, places.archive).clean(entry) == "cleaned"
     assert [each.path for each in places.archive.list()] == ["a/b.json"]
+
+
+@pytest.mark.parametrize("kind", ["azure"])
+def test_a_copy_that_takes_long_is_left_to_azure_and_counts_later(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = places.put()
+    start = BlobClient.start_copy_from_url
+
+    def pending(self: BlobClient, *given: Any, **named: Any) -> dict[str, Any]:
+        return {**start(self, *given, **named), "copy_status": "pending"}
+
+    cleaner = FileCleaner(places.source, places.archive)
+    with monkeypatch.context() as patch:
+        patch.setattr(BlobClient, "start_copy_from_url", pending)
+        patch.setattr(blobs, "_COPY_SECONDS", 0.0)
+        with pytest.raises(ConnectionError, match="could not be copied: pending"):
+            cleaner.clean(entry)
+    assert places.source.head(entry.path) is not None
+    assert cleaner.clean(entry) == "cleaned"
+    assert [each.path for each in places.archive.list()] == [entry.path]
 
 
 def test_another_version_is_not_copied(places: Places) -> None:

@@ -80,6 +80,8 @@ _COPY_REFUSALS = _REFUSALS | {
     "TargetConditionNotMet",
 }
 _COPY_POLL_SECONDS = 0.5
+_COPY_SECONDS = 600.0
+"""A copy that takes longer is left to Azure, which promises no time; who tries again finds it."""
 
 
 class AzureStore(CloudStore):
@@ -217,8 +219,8 @@ class AzureStore(CloudStore):
             if error_code(failure) in _COPY_REFUSALS:
                 raise ObjectChangedError(full_key) from failure
             raise
-        status = copy["copy_status"]
-        while status == "pending":
+        status, deadline = copy["copy_status"], time.monotonic() + _COPY_SECONDS
+        while status == "pending" and time.monotonic() < deadline:
             time.sleep(_COPY_POLL_SECONDS)
             status = blob.get_blob_properties().copy.status
         if status != "success":
