@@ -7,7 +7,13 @@ import uuid
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.commands.job import run_job
-from airflow_cloudfiles.commands.outcome import Outcome, add_command, add_options
+from airflow_cloudfiles.commands.outcome import (
+    Outcome,
+    add_checkpoint_location,
+    add_command,
+    add_options,
+    add_txn_app_id,
+)
 from airflow_cloudfiles.commands.replay import newest_run
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import printable_path
@@ -25,9 +31,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command."""
     help_text = "remove or move files of the source that are committed and due (cleanSource)"
     found = add_command(commands, "clean", _clean, help=help_text, parents=[shared])
-    found.add_argument(
-        "--checkpoint-location", required=True, metavar="URI", help="the state of the stream"
-    )
+    add_checkpoint_location(found)
     found.add_argument(
         "--target",
         metavar="URI",
@@ -42,9 +46,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
         help="for a query of your own that writes no table: what Spark has committed is taken to "
         "be where it belongs",
     )
-    found.add_argument(
-        "--txn-app-id", metavar="NAME", help="for a query of your own: its txnAppId, if it has one"
-    )
+    add_txn_app_id(found)
     add_options(found, "an option of the stream, besides or instead of those of its newest run")
 
 

@@ -6,7 +6,13 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text, pair
+from airflow_cloudfiles.commands.outcome import (
+    Outcome,
+    add_checkpoint_location,
+    add_command,
+    as_text,
+    pair,
+)
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
@@ -19,9 +25,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     help_text = "record the files that have arrived; nothing is ingested"
     found = add_command(commands, "discover", _discover, help=help_text, parents=[shared])
     found.add_argument("--source", required=True, metavar="URI", help="where the files land")
-    found.add_argument(
-        "--checkpoint-location", required=True, metavar="URI", help="the state of the stream"
-    )
+    add_checkpoint_location(found)
     found.add_argument("--format", default="json", help="cloudFiles.format (json)")
     found.add_argument(
         "--option",

@@ -33,8 +33,6 @@ SKEW_SECONDS: Final = 60.0
 """A clock that differs by more is a problem: retention and `maxFileAge` go by clocks."""
 FREE_BYTES: Final = 2 * 2**30
 """Less free space is noted: blocks of Spark and the index of files lie on local disks."""
-_SCRATCH: Final = "_cloudfiles_doctor"
-"""Folder of the object that a trial writes and removes. No stream reads names that begin so."""
 _EXTRAS: Final = {
     "airflow": ("apache-airflow",),
     "spark": ("pyspark", "pyarrow"),
@@ -233,6 +231,7 @@ def _target(store: ObjectStore) -> Iterator[Finding]:
 def _writes(store: ObjectStore) -> Finding:
     """Whether an object can be made there, once, and removed."""
     from airflow_cloudfiles.engine.storage.conditional import (  # noqa: PLC0415
+        SCRATCH,
         require_conditional_put,
     )
 
@@ -243,7 +242,7 @@ def _writes(store: ObjectStore) -> Finding:
         if problem := _unwritable(there):
             return Finding("write", "problem", problem)
         return Finding("write", "ok", f"{there} can be written")
-    require_conditional_put(store, folder=_SCRATCH)
+    require_conditional_put(store, folder=SCRATCH)
     text = "an object was written, kept against a second writer, and removed"
     return Finding("write", "ok", f"{printable_path(store.uri)}: {text}")
 

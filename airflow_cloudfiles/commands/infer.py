@@ -7,7 +7,13 @@ import uuid
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.commands.job import run_job
-from airflow_cloudfiles.commands.outcome import Outcome, add_command, add_options
+from airflow_cloudfiles.commands.outcome import (
+    Outcome,
+    add_checkpoint_location,
+    add_command,
+    add_options,
+    add_schema_location,
+)
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job.spec import JobSpec
@@ -34,12 +40,8 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command."""
     help_text = "infer the schema of a stream and write it to its schema log, unless it has one"
     found = add_command(commands, "infer", _infer, help=help_text, parents=[shared])
-    found.add_argument(
-        "--checkpoint-location", required=True, metavar="URI", help="the state of the stream"
-    )
-    found.add_argument(
-        "--schema-location", metavar="URI", help="the folder that has _schemas/, if it is another"
-    )
+    add_checkpoint_location(found)
+    add_schema_location(found)
     found.add_argument(
         "--source", metavar="URI", help="where the files land; needed before the first run"
     )

@@ -9,7 +9,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.commands.job import run_job
-from airflow_cloudfiles.commands.outcome import Outcome, add_command, add_options
+from airflow_cloudfiles.commands.outcome import (
+    Outcome,
+    add_command,
+    add_options,
+    add_schema_location,
+)
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.job.launch import LocalSpark, SparkConnect
 from airflow_cloudfiles.engine.job.spec import JobSpec
@@ -55,9 +60,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     ):
         metavar = "NAME" if name == "format" else "URI"
         found.add_argument(f"--{name}", required=True, metavar=metavar, help=text)
-    found.add_argument(
-        "--schema-location", metavar="URI", help="the folder that has _schemas/, if it is another"
-    )
+    add_schema_location(found)
     add_options(found, "an option of the stream or of the sink")
     where = found.add_mutually_exclusive_group()
     where.add_argument(

@@ -58,6 +58,27 @@ def add_options(parser: argparse.ArgumentParser, help_text: str) -> None:
     )
 
 
+def add_checkpoint_location(parser: argparse.ArgumentParser) -> None:
+    """Add `--checkpoint-location`, which must be given."""
+    parser.add_argument(
+        "--checkpoint-location", required=True, metavar="URI", help="the state of the stream"
+    )
+
+
+def add_schema_location(parser: argparse.ArgumentParser) -> None:
+    """Add `--schema-location`."""
+    parser.add_argument(
+        "--schema-location", metavar="URI", help="the folder that has _schemas/, if it is another"
+    )
+
+
+def add_txn_app_id(parser: argparse.ArgumentParser) -> None:
+    """Add `--txn-app-id`."""
+    parser.add_argument(
+        "--txn-app-id", metavar="NAME", help="for a query of your own: its txnAppId, if it has one"
+    )
+
+
 def add_command(
     commands: Commands,
     name: str,

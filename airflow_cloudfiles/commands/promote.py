@@ -8,7 +8,13 @@ import uuid
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.commands.job import run_job
-from airflow_cloudfiles.commands.outcome import Outcome, add_command, add_options
+from airflow_cloudfiles.commands.outcome import (
+    Outcome,
+    add_checkpoint_location,
+    add_command,
+    add_options,
+    add_schema_location,
+)
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job.spec import JobSpec
@@ -35,9 +41,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command."""
     help_text = "turn fields of the rescued data of a table into columns, and fill them"
     found = add_command(commands, "promote", _promote, help=help_text, parents=[shared])
-    found.add_argument(
-        "--checkpoint-location", required=True, metavar="URI", help="the state of the stream"
-    )
+    add_checkpoint_location(found)
     found.add_argument("--target", required=True, metavar="URI", help="the Delta table")
     found.add_argument(
         "--field",
@@ -49,9 +53,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
         help="a dotted path, such as user.zip=STRING; without a type, the rescued values tell it; "
         "may be repeated",
     )
-    found.add_argument(
-        "--schema-location", metavar="URI", help="the folder that has _schemas/, if it is another"
-    )
+    add_schema_location(found)
     add_options(found, "an option of the stream, such as cloudFiles.inferColumnTypes=true")
 
 

@@ -8,7 +8,14 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.commands.job import run_job
-from airflow_cloudfiles.commands.outcome import Outcome, add_command, add_options
+from airflow_cloudfiles.commands.outcome import (
+    Outcome,
+    add_checkpoint_location,
+    add_command,
+    add_options,
+    add_schema_location,
+    add_txn_app_id,
+)
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job.spec import JobSpec
@@ -28,9 +35,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command."""
     help_text = "ingest batches again that a table has lost, or accept their loss"
     found = add_command(commands, "replay", _replay, help=help_text, parents=[shared])
-    found.add_argument(
-        "--checkpoint-location", required=True, metavar="URI", help="the state of the stream"
-    )
+    add_checkpoint_location(found)
     found.add_argument("--target", required=True, metavar="URI", help="the Delta table")
     found.add_argument(
         "--from-batch",
@@ -52,12 +57,8 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
         action="store_true",
         help="for a query of your own: it writes what it reads, without transformations",
     )
-    found.add_argument(
-        "--txn-app-id", metavar="NAME", help="for a query of your own: its txnAppId, if it has one"
-    )
-    found.add_argument(
-        "--schema-location", metavar="URI", help="the folder that has _schemas/, if it is another"
-    )
+    add_txn_app_id(found)
+    add_schema_location(found)
     add_options(found, "an option of the stream, instead of those of its newest run")
 
 

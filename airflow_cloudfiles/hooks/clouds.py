@@ -12,13 +12,10 @@ from typing import ClassVar
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
-from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
+from airflow_cloudfiles.engine.storage.conditional import SCRATCH, require_conditional_put
 from airflow_cloudfiles.hooks.access import AWS, AZURE, GCP
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.extras import TEST_LOCATION
-
-_SCRATCH = "_cloudfiles_connection_test"
-"""Folder of the object that a test writes and removes. No stream reads names that begin so."""
 
 
 class CloudConnectionHook(CloudFilesHook):
@@ -42,7 +39,7 @@ class CloudConnectionHook(CloudFilesHook):
             access = self.access
             store = open_store(self._test_location(), access)
             next(iter(store.list(ordered=False)), None)
-            require_conditional_put(store, folder=_SCRATCH)
+            require_conditional_put(store, folder=SCRATCH)
         except CloudFilesError as failure:
             return False, failure.message
         except OSError as failure:

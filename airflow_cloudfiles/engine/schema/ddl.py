@@ -5,8 +5,7 @@ Makes Spark's types of what `ddl_grammar` reads, without a JVM.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pyspark.sql.types import (
     ArrayType,
@@ -30,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
-from airflow_cloudfiles.engine.schema.ddl_grammar import TypeText, fail, read_columns
+from airflow_cloudfiles.engine.schema.ddl_grammar import Column, TypeText, fail, read_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,38 +50,14 @@ _ATOMIC: Final[dict[str, Callable[[], DataType]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnDefinition:
-    """One column of a DDL text.
-
-    Attributes:
-        path: Its name; more than one part when it is dotted.
-        data_type: Its type.
-        nullable: False when the text says `NOT NULL`.
-        comment: What the text says after `COMMENT`.
-        position: Where in the text it begins, counted from 1.
-    """
-
-    path: tuple[str, ...]
-    data_type: DataType
-    nullable: bool
-    comment: str | None
-    position: int
+ColumnDefinition: TypeAlias = Column[DataType]
+"""A column with Spark's type."""
 
 
 def parse_columns(text: str, matcher: NameMatcher = CASE_INSENSITIVE) -> list[ColumnDefinition]:
-    """Read a list of columns whose names may be dotted paths; empty text gives none.
-
-    Args:
-        text: The list.
-        matcher: How the names of a struct's fields are compared, none of which may come twice.
-
-    Raises:
-        SchemaHintError: The text is not such a list; the message has the position, and what was
-            probably meant.
-    """
+    """Read a list of columns as `read_columns` does, with Spark's types."""
     return [
-        ColumnDefinition(each.path, _kind(each.type), each.nullable, each.comment, each.position)
+        Column(each.path, _kind(each.data_type), each.nullable, each.comment, each.position)
         for each in read_columns(text, matcher)
     ]
 

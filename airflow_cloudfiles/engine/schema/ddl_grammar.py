@@ -22,11 +22,13 @@ import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, NoReturn, Protocol
+from typing import Any, Final, Generic, NoReturn, TypeVar
 
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, CASE_SENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.errors import SchemaHintError
 from airflow_cloudfiles.engine.naming import dotted
+
+Type = TypeVar("Type")
 
 _ATOMIC: Final = {
     "boolean": "boolean",
@@ -92,7 +94,7 @@ class TypeText:
 
 @dataclass(frozen=True, slots=True)
 class FieldText:
-    """A field of a struct; see `ColumnText`."""
+    """A field of a struct; see `Column`."""
 
     name: str
     type: TypeText
@@ -101,34 +103,22 @@ class FieldText:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnText:
-    """One column.
+class Column(Generic[Type]):
+    """One column of a DDL text.
 
     Attributes:
         path: Its name; more than one part when it is dotted.
-        type: Its type.
+        data_type: Its type, as the text has it or as Spark's.
         nullable: False when the text says `NOT NULL`.
         comment: What the text says after `COMMENT`.
         position: Where in the text it begins, counted from 1.
     """
 
     path: tuple[str, ...]
-    type: TypeText
+    data_type: Type
     nullable: bool
     comment: str | None
     position: int
-
-
-class Placed(Protocol):
-    """A column with its place in the text."""
-
-    @property
-    def path(self) -> tuple[str, ...]:
-        """Its name."""
-
-    @property
-    def position(self) -> int:
-        """Where it begins, counted from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +128,7 @@ class _Token:
     position: int
 
 
-def read_columns(text: str, matcher: NameMatcher = CASE_INSENSITIVE) -> list[ColumnText]:
+def read_columns(text: str, matcher: NameMatcher = CASE_INSENSITIVE) -> list[Column[TypeText]]:
     """Read a list of columns whose names may be dotted paths; empty text gives none.
 
     Args:
@@ -165,13 +155,13 @@ def check_hints(text: str) -> None:
     refuse_repeated(read_columns(text, CASE_SENSITIVE), CASE_SENSITIVE)
 
 
-def refuse_repeated(hints: Iterable[Placed], matcher: NameMatcher) -> None:
+def refuse_repeated(hints: Iterable[Column[Any]], matcher: NameMatcher) -> None:
     """Refuse hints that name something twice.
 
     Raises:
         SchemaHintError: They do.
     """
-    seen: dict[tuple[str, ...], Placed] = {}
+    seen: dict[tuple[str, ...], Column[Any]] = {}
     for hint in hints:
         first = seen.setdefault(tuple(map(matcher.key, hint.path)), hint)
         if first is not hint:
@@ -191,7 +181,7 @@ class _Parser:
         self._at = 0
         self._depth = 0
 
-    def columns(self) -> list[ColumnText]:
+    def columns(self) -> list[Column[TypeText]]:
         if self._next.kind == "end":
             return []
         found = [self._column()]
@@ -201,14 +191,14 @@ class _Parser:
             self._expected("a comma or the end")
         return found
 
-    def _column(self) -> ColumnText:
+    def _column(self) -> Column[TypeText]:
         position = self._next.position
         path = [self._name("a column name")]
         while self._accept("."):
             path.append(self._name("a field name after the dot"))
         self._accept(":")
         kind = self._type()
-        return ColumnText(tuple(path), kind, self._nullable(), self._comment(), position)
+        return Column(tuple(path), kind, self._nullable(), self._comment(), position)
 
     def _field(self) -> FieldText:
         name = self._name("a field name")

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 FOLDER = "_source"
 """Where the trial of a state is made: below its own folder of what it knows about its source."""
 
+SCRATCH = "_cloudfiles_test"
+"""Where a trial is made that belongs to no state. No stream reads names that begin so."""
+
 
 def require_conditional_put(store: ObjectStore, *, folder: str = FOLDER) -> None:
     """Prove that put-if-absent refuses the second writer, with three requests and a deletion.
