@@ -15,7 +15,15 @@ import shutil
 import uuid
 from typing import TYPE_CHECKING, TypeVar
 
-from rocksdict import Checkpoint, Options, Rdict, RdictIter, WriteBatch
+from rocksdict import (
+    BlockBasedOptions,
+    Checkpoint,
+    DBCompressionType,
+    Options,
+    Rdict,
+    RdictIter,
+    WriteBatch,
+)
 
 from airflow_cloudfiles.engine.errors import LedgerError
 from airflow_cloudfiles.engine.ledger.index_format import (
@@ -44,6 +52,11 @@ _log = logging.getLogger(__name__)
 
 _STEPS_BEFORE_LEAP = 16
 _WRITE_BUFFER_BYTES = 32 * 2**20
+_TABLE_BYTES = 32 * 2**20
+"""A snapshot uploads a table as a whole, when one of its keys is new."""
+_BLOCK_BYTES = 16 * 2**10
+"""What is compressed as one. Four times RocksDB's default: a twentieth less bytes, and a quarter of
+the blocks, whose first keys are kept in memory for as long as the index is open."""
 
 _T = TypeVar("_T")
 
@@ -261,8 +274,13 @@ def _has_files(iterator: RdictIter) -> bool:
 
 def _options() -> Options:
     """Raw bytes, little memory, no history of its own log files."""
+    blocks = BlockBasedOptions()
+    blocks.set_block_size(_BLOCK_BYTES)
     options = Options(raw_mode=True)
     options.create_if_missing(True)
+    options.set_block_based_table_factory(blocks)
+    options.set_compression_type(DBCompressionType.zstd())
+    options.set_target_file_size_base(_TABLE_BYTES)
     options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
     options.set_keep_log_file_num(2)
     options.set_paranoid_checks(True)

@@ -1,8 +1,11 @@
 """How does a worker with an empty disk get an index without reading the whole file log?
 
-It fetches a snapshot: a copy of somebody's index, in the state. `_source/snapshots/<n>-<id>/` holds
-the files of a RocksDB checkpoint that covers the entries up to `n`, and when all of them are there
-`complete.json`, which names them with size and checksum. The file log has the rest.
+It fetches a snapshot: a copy of somebody's index, in the state. `_source/snapshots/<n>-<id>/` is a
+RocksDB checkpoint that covers the entries up to `n`. Its tables, which RocksDB writes once and
+never changes, are in `_source/snapshots/data/`, named by a hash of their bytes. So a later snapshot
+uploads the tables that are new, and shares the others. The other files of a checkpoint, a few
+kilobytes, are in the snapshot's own folder, and when all of them are there `complete.json`, which
+names everything with size and checksum. The file log has the rest.
 
 A snapshot is a copy of a cache. One that is incomplete, damaged, of another version or of another
 life of the log is passed over for the next older one, and without any the index is built from the
@@ -18,6 +21,8 @@ import time
 import uuid
 import zlib
 from dataclasses import asdict, dataclass
+from functools import partial
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import CloudFilesError
@@ -25,9 +30,10 @@ from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.ledger import index_format
 from airflow_cloudfiles.engine.private_folders import make_private, path_below
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
+from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from airflow_cloudfiles.engine.files import FileEntry
@@ -39,17 +45,25 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 PREFIX = "_source/snapshots"
+DATA = f"{PREFIX}/data"
+"""Folder of the tables, which snapshots share."""
 COMPLETE = "complete.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 WORTH_FILES = 100_000
 """A snapshot is made when so many files were recorded since the last one..."""
+WORTH_SHARE = 100
+"""...and at least a hundredth of all: making one reads the whole index..."""
 WORTH_ENTRIES = 500
 """...or so many entries: reading each is a request."""
 FAR_BEHIND_ENTRIES = 50
 """An index that lacks fewer entries than this reads them from the log."""
 
 _KEPT = 2
+_TABLE = ".sst"
+_HASH_BYTES = 20
+_PART_BYTES = 2**20
+_FETCHED_AT_ONCE = 4
 _ABANDONED_US = 24 * 3600 * 1_000_000
 _FAILURES = (CloudFilesError, OSError, ObjectNotFoundError, ValueError, TypeError, KeyError)
 
@@ -62,11 +76,14 @@ class SnapshotFile:
         name: Without a folder.
         size: In bytes.
         crc32: Of its content.
+        data: The name of its object in the shared folder, which is the hash of its content; empty
+            for a file in the folder of the snapshot.
     """
 
     name: str
     size: int
     crc32: int
+    data: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +110,7 @@ def maybe_snapshot(
     files: FileLog,
     state: ObjectStore,
     *,
-    worth_files: int = WORTH_FILES,
+    worth_files: int | None = None,
     worth_entries: int = WORTH_ENTRIES,
 ) -> bool:
     """Make a snapshot of a ledger when doing without it would be expensive.
@@ -104,13 +121,15 @@ def maybe_snapshot(
         ledger: Caught up; nobody records meanwhile.
         files: The file log it indexes.
         state: The checkpoint location.
-        worth_files: See `WORTH_FILES`.
+        worth_files: After how many files; `None` for `WORTH_FILES` and `WORTH_SHARE`.
         worth_entries: See `WORTH_ENTRIES`.
 
     Returns:
         Whether one was made.
     """
     entry, count = ledger.caught_up, ledger.files
+    if worth_files is None:
+        worth_files = max(WORTH_FILES, ledger.files // WORTH_SHARE)
     if entry + 1 < worth_entries and count < worth_files:
         return False
     copy: Path | None = None
@@ -196,8 +215,8 @@ def _is_of(files: FileLog, snapshot: Snapshot) -> bool:
 
 
 def _folders(state: ObjectStore) -> dict[str, dict[str, FileEntry]]:
-    """The objects of each snapshot, complete or not."""
-    found: dict[str, dict[str, FileEntry]] = {}
+    """The objects of each snapshot, complete or not, and under `DATA` those that they share."""
+    found: dict[str, dict[str, FileEntry]] = {DATA: {}}
     for entry in state.list(PREFIX + "/"):
         folder, _, name = entry.path.rpartition("/")
         found.setdefault(folder, {})[name] = entry
@@ -208,32 +227,60 @@ def _upload(copy: Path, ledger: Ledger, state: ObjectStore) -> None:
     """Put the files of a checkpoint into the state, and at last what makes them a snapshot."""
     started = time.monotonic()
     folder = f"{PREFIX}/{ledger.caught_up:020d}-{uuid.uuid4().hex}"
-    objects = []
+    there = {name: entry.size for name, entry in _folders(state)[DATA].items()}
+    objects, uploaded = [], 0
     for path in sorted(copy.iterdir()):
-        content = path.read_bytes()
-        state.put(f"{folder}/{path.name}", content)
-        objects.append(SnapshotFile(path.name, len(content), zlib.crc32(content)))
+        size, crc32, digest = _sums(path)
+        item = SnapshotFile(path.name, size, crc32, digest if path.suffix == _TABLE else "")
+        if not item.data or there.get(item.data) != size:
+            state.put(_key(folder, item), path.read_bytes())
+            uploaded += size
+        objects.append(item)
     snapshot = Snapshot(folder, ledger.caught_up, ledger.caught_up_id, ledger.files, tuple(objects))
     state.put(f"{folder}/{COMPLETE}", _encode(snapshot))
     _log.info(
-        "Made a snapshot of the index of seen files: %d entries, %d files, %d bytes, %.1f s",
+        "Made a snapshot of the index of seen files: %d entries, %d files, %d bytes, of which %d "
+        "were uploaded, %.1f s",
         ledger.caught_up + 1,
         ledger.files,
         sum(item.size for item in objects),
+        uploaded,
         time.monotonic() - started,
     )
+
+
+def _sums(path: Path) -> tuple[int, int, str]:
+    """Size, CRC-32 and hash of a file, which may be large."""
+    size, crc32, digest = 0, 0, blake2b(digest_size=_HASH_BYTES)
+    with path.open("rb") as file:
+        while part := file.read(_PART_BYTES):
+            size, crc32 = size + len(part), zlib.crc32(part, crc32)
+            digest.update(part)
+    return size, crc32, digest.hexdigest()
+
+
+def _key(folder: str, item: SnapshotFile) -> str:
+    """The key of a file of a snapshot."""
+    return f"{DATA}/{item.data}" if item.data else f"{folder}/{item.name}"
 
 
 def _clean(state: ObjectStore) -> None:
     """Remove all but the newest complete snapshots, and beginnings that nobody will end.
 
-    Ages are measured by the store's clock alone: by the time of the newest object that is there.
+    Ages are measured by the store's clock alone: by the time of the newest object that is there. A
+    table goes with the last snapshot that has it; one that no snapshot has may be part of one that
+    is being made, and goes after a day.
     """
     folders = _folders(state)
+    data = folders.pop(DATA)
     complete = sorted(folder for folder, objects in folders.items() if COMPLETE in objects)
     now_us = max(
-        entry.modification_time_us for objects in folders.values() for entry in objects.values()
+        entry.modification_time_us
+        for objects in (*folders.values(), data)
+        for entry in objects.values()
     )
+    kept = _tables(state, complete[-_KEPT:])
+    gone = _tables(state, complete[:-_KEPT])
     for folder, objects in folders.items():
         if folder in complete:
             is_old = folder not in complete[-_KEPT:]
@@ -245,6 +292,24 @@ def _clean(state: ObjectStore) -> None:
             state.delete(f"{folder}/{COMPLETE}")
             for name in objects:
                 state.delete(f"{folder}/{name}")
+    if kept is None:
+        return
+    for name, entry in data.items():
+        is_abandoned = now_us - entry.modification_time_us > _ABANDONED_US
+        if name not in kept and (name in (gone or ()) or is_abandoned):
+            state.delete(entry.path)
+
+
+def _tables(state: ObjectStore, complete: Iterable[str]) -> set[str] | None:
+    """Names of the tables that complete snapshots have; `None` when one of them cannot be read."""
+    found: set[str] = set()
+    for folder in complete:
+        try:
+            snapshot = _decode(folder, state.get(f"{folder}/{COMPLETE}"))
+        except (ObjectNotFoundError, ValueError, TypeError, KeyError):
+            return None  # perhaps a newer version can
+        found.update(item.data for item in snapshot.objects if item.data)
+    return found
 
 
 def _fetch(snapshot: Snapshot, state: ObjectStore, directory: Path) -> RocksDBLedger | None:
@@ -255,12 +320,11 @@ def _fetch(snapshot: Snapshot, state: ObjectStore, directory: Path) -> RocksDBLe
     ledger = None
     try:
         make_private(directory)
-        for item in snapshot.objects:
-            content = state.get(f"{snapshot.folder}/{item.name}")
-            if (len(content), zlib.crc32(content)) != (item.size, item.crc32):
-                msg = f"{item.name} does not match its checksum"
-                raise ValueError(msg)
-            path_below(directory, item.name).write_bytes(content)
+        for start in range(0, len(snapshot.objects), _FETCHED_AT_ONCE):
+            some = snapshot.objects[start : start + _FETCHED_AT_ONCE]
+            at_once(
+                state, [partial(_fetch_file, snapshot, item, state, directory) for item in some]
+            )
         ledger = RocksDBLedger(directory)
         if (ledger.caught_up, ledger.caught_up_id) != (snapshot.entry, snapshot.entry_id):
             msg = f"it covers the entries up to {ledger.caught_up}, not {snapshot.entry}"
@@ -279,6 +343,24 @@ def _fetch(snapshot: Snapshot, state: ObjectStore, directory: Path) -> RocksDBLe
         time.monotonic() - started,
     )
     return ledger
+
+
+def _fetch_file(
+    snapshot: Snapshot, item: SnapshotFile, state: ObjectStore, directory: Path
+) -> None:
+    """Fetch one file of a snapshot.
+
+    A damaged table is removed: as long as it is there, later snapshots share it.
+    """
+    key = _key(snapshot.folder, item)
+    content = state.get(key)
+    digest = blake2b(content, digest_size=_HASH_BYTES).hexdigest() if item.data else ""
+    if (len(content), zlib.crc32(content), digest) != (item.size, item.crc32, item.data):
+        if item.data:
+            state.delete(key)
+        msg = f"{item.name} does not match its checksum"
+        raise ValueError(msg)
+    path_below(directory, item.name).write_bytes(content)
 
 
 def _encode(snapshot: Snapshot) -> bytes:
@@ -308,7 +390,11 @@ def _decode(folder: str, content: bytes) -> Snapshot:
                 msg = f"it has version {version}.{index_version}"
                 raise ValueError(msg)
             names = tuple(SnapshotFile(**item) for item in objects)
-            if any("/" in item.name or item.name.startswith(".") for item in names):
+            if any(
+                "/" in each or each.startswith(".")
+                for item in names
+                for each in (item.name, item.data)
+            ):
                 msg = "a name in it is not that of a file"
                 raise ValueError(msg)
             return Snapshot(folder, entry, entry_id, files, names)

@@ -10,9 +10,10 @@ import pytest
 
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.ledger import snapshots
+from airflow_cloudfiles.engine.ledger.base import catch_up
 from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
 from airflow_cloudfiles.engine.ledger.opening import cache_folder, open_ledger
-from airflow_cloudfiles.engine.ledger.snapshots import COMPLETE, PREFIX, maybe_snapshot
+from airflow_cloudfiles.engine.ledger.snapshots import COMPLETE, DATA, PREFIX, maybe_snapshot
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.testing import FailingStore, Fault
@@ -57,7 +58,20 @@ def snap(state, *, worth_entries: int = 1) -> bool:
 
 
 def folders(state) -> list[str]:
-    return sorted({item.path.rpartition("/")[0] for item in state.list(PREFIX + "/")})
+    found = {item.path.rpartition("/")[0] for item in state.list(PREFIX + "/")}
+    return sorted(found - {DATA})
+
+
+def tables(state) -> set[str]:
+    """What the snapshots share."""
+    return {item.path for item in state.list(DATA + "/")}
+
+
+def named_tables(state) -> set[str]:
+    """The tables that the snapshots name."""
+    told = [json.loads(state.get(f"{folder}/{COMPLETE}")) for folder in folders(state)]
+    named = {item["data"] for each in told for item in each["objects"]}
+    return {f"{DATA}/{name}" for name in named - {""}}
 
 
 def reopened(state, upto: int) -> int:
@@ -120,6 +134,74 @@ def test_the_newest_two_are_kept(memory):
         grow(memory, upto, first=upto - 1)
         assert snap(memory)
     assert [folder.split("/")[2][:20] for folder in folders(memory)] == [f"{2:020d}", f"{3:020d}"]
+    assert tables(memory) == named_tables(memory)
+
+
+def test_a_snapshot_uploads_only_what_is_new(state):
+    """A table of the index is in the state once, however many snapshots have it."""
+    grow(state, 50)
+    snap(state)
+    first = {path: state.head(path).modification_time_us for path in tables(state)}
+    size = sum(item.size for item in state.list(PREFIX + "/"))
+    grow(state, 51, first=50)
+    snap(state)
+    assert set(first) < tables(state) == named_tables(state)
+    assert {path: state.head(path).modification_time_us for path in first} == first
+    assert sum(item.size for item in state.list(PREFIX + "/")) < 2 * size
+    assert reopened(state, 51) == 0
+
+
+def test_a_table_that_nobody_names_goes_after_a_day(memory, monkeypatch):
+    grow(memory, 1)
+    orphan = f"{DATA}/{'0' * 40}"
+    memory.put(orphan, b"of a snapshot that somebody else may be making")
+    snap(memory)
+    assert memory.head(orphan)
+    monkeypatch.setattr(snapshots, "_ABANDONED_US", 0)
+    grow(memory, 2, first=1)
+    snap(memory)
+    assert tables(memory) == named_tables(memory)
+    assert reopened(memory, 2) == 0
+
+
+def test_no_table_goes_while_a_snapshot_of_another_version_is_there(memory, monkeypatch):
+    monkeypatch.setattr(snapshots, "_ABANDONED_US", 0)
+    grow(memory, 2)
+    snap(memory)
+    (folder,) = folders(memory)
+    told = json.loads(memory.get(f"{folder}/{COMPLETE}"))
+    memory.put(f"{folder}/{COMPLETE}", json.dumps({**told, "version": 99}).encode())
+    before = tables(memory)
+    grow(memory, 3, first=2)
+    snap(memory)
+    assert before <= tables(memory)
+
+
+def test_a_damaged_table_is_uploaded_anew(memory):
+    grow(memory, 2)
+    snap(memory)
+    (table,) = tables(memory)
+    good = memory.get(table)
+    memory.put(table, good[:-1] + b"?")
+    assert reopened(memory, 2) == 2
+    assert memory.head(table) is None
+    grow(memory, 4, first=2)
+    snap(memory)
+    assert reopened(memory, 4) == 0
+
+
+def test_a_large_index_is_not_copied_for_few_files(memory, monkeypatch):
+    monkeypatch.setattr(snapshots, "WORTH_FILES", FILES_EACH)
+    monkeypatch.setattr(snapshots, "WORTH_SHARE", 2)
+    grow(memory, 3)
+    files = FileLog(memory)
+    ledger = open_ledger(STREAM, files)
+    assert maybe_snapshot(ledger, files, memory)
+    for upto, made in ((4, False), (5, False), (6, True)):
+        grow(memory, upto, first=upto - 1)
+        catch_up(ledger, files)
+        assert maybe_snapshot(ledger, files, memory) is made
+    ledger.close()
 
 
 def test_what_nobody_will_complete_is_removed_after_a_day(memory, monkeypatch):
@@ -159,7 +241,8 @@ def test_a_damaged_snapshot_is_passed_over_for_the_next_older_one(memory):
 @pytest.mark.parametrize(
     "changed",
     [
-        {"version": 2},
+        {"version": 1},
+        {"version": 3},
         {"index_version": 1},
         {"entry_id": "of another life"},
         {"entry": 0},
@@ -167,6 +250,7 @@ def test_a_damaged_snapshot_is_passed_over_for_the_next_older_one(memory):
         {"entry": -1},
         {"objects": [{"name": "../CURRENT", "size": 1, "crc32": 1}]},
         {"objects": [{"name": "CURRENT"}]},
+        {"objects": [{"name": "CURRENT", "size": 1, "crc32": 1, "data": "../x"}]},
         {"objects": []},
     ],
 )
