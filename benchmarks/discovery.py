@@ -8,6 +8,8 @@ For 10 thousand, 100 thousand and 1 million files in a tree partitioned by day a
 
 Then the same on an S3 emulator (its size is limited by how fast it takes files), and the largest
 tree again with a ledger of 10 million keys. Every run is a process of its own.
+
+`--state` measures a state of so many files instead, over a source whose listing is computed.
 """
 
 from __future__ import annotations
@@ -38,6 +40,10 @@ def main() -> None:
     arguments = _arguments()
     results: list[dict[str, Any]] = []
     try:
+        for files in arguments.state:
+            _state(files, arguments, results)
+        if arguments.state:
+            return
         for files in arguments.files:
             work = Path(tempfile.mkdtemp(prefix="cloudfiles-bench-", dir=arguments.data))
             try:
@@ -55,6 +61,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--files", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--s3-files", type=int, default=20_000, help="0: no S3 emulator")
     parser.add_argument("--keys", type=int, default=10_000_000, help="keys in the large ledger")
+    parser.add_argument("--state", type=int, nargs="+", default=[], help="files in a large state")
     parser.add_argument("--no-spark", action="store_true")
     parser.add_argument("--data", type=Path, default=None, help="where the trees are made")
     return parser.parse_args()
@@ -155,6 +162,46 @@ def _s3(files: int, arguments: argparse.Namespace, results: list[dict[str, Any]]
             _nothing_and_new(files, task, add, results, has_order=False)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _state(files: int, arguments: argparse.Namespace, results: list[dict[str, Any]]) -> None:
+    """A state of very many files: its size, and what it costs to open, to list, to grow."""
+    work = Path(tempfile.mkdtemp(prefix="cloudfiles-bench-", dir=arguments.data))
+    task = {"engine": "cloudFiles", "state": str(work / "state"), "files": files}
+    os.environ["CLOUDFILES_CACHE_DIR"] = str(work / "cache")
+
+    def step(case: str, what: str, **more: Any) -> None:
+        result = measure.contender({**task, "step": what, **more}, module="benchmarks.large_state")
+        figures = result.figures
+        told = {name: figures[name] for name in _TOLD if name in figures}
+        print(
+            f"{files:>13,} {case:44}{figures['seconds']:9.2f} s{figures['cpu_seconds']:9.2f} CPU s"
+            f"{result.peak_memory_mb:7.0f} MB  {told}",
+            flush=True,
+        )
+        results.append({"case": f"{files:,} files in the state, {case}", **asdict(result)})
+
+    grown = files + files // 100
+    try:
+        step("the state is made", "make")
+        step("opened", "open")
+        step("listing alone", "list")
+        step("nothing new, full", "discover", incremental="false")
+        step("nothing new, incremental", "discover", incremental="true")
+        step("1,000 new, incremental", "discover", files=files + NEW, incremental="true")
+        step("a hundredth new, incremental", "discover", files=grown, incremental="true")
+        late = {"files": grown, "late": 100_000, "incremental": "false"}
+        step("100,000 late ones everywhere, full", "discover", **late)
+        step("opened on an empty disk", "open", is_empty=True, files=grown)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+_TOLD = (
+    *("kind", "listed", "new", "list_calls", "requests", "close_seconds", "in_index_seconds"),
+    *("index_bytes", "tables", "log_bytes", "snapshot_bytes", "uploaded_bytes"),
+)
+"""What of the figures of a step is printed."""
 
 
 def _key(number: int) -> str:
