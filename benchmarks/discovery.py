@@ -62,6 +62,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--s3-files", type=int, default=20_000, help="0: no S3 emulator")
     parser.add_argument("--keys", type=int, default=10_000_000, help="keys in the large ledger")
     parser.add_argument("--state", type=int, nargs="+", default=[], help="files in a large state")
+    parser.add_argument("--listed", type=int, default=10_000_000, help="keys of it in a listing")
     parser.add_argument("--no-spark", action="store_true")
     parser.add_argument("--data", type=Path, default=None, help="where the trees are made")
     return parser.parse_args()
@@ -181,17 +182,17 @@ def _state(files: int, arguments: argparse.Namespace, results: list[dict[str, An
         )
         results.append({"case": f"{files:,} files in the state, {case}", **asdict(result)})
 
-    grown = files + files // 100
+    grown, listed = files + files // 100, min(files, arguments.listed)
     try:
         step("the state is made", "make")
         step("opened", "open")
-        step("listing alone", "list")
-        step("nothing new, full", "discover", incremental="false")
+        step(f"{listed:,} listed, alone", "list", files=listed)
+        step(f"{listed:,} listed, nothing new", "discover", files=listed, incremental="false")
         step("nothing new, incremental", "discover", incremental="true")
         step("1,000 new, incremental", "discover", files=files + NEW, incremental="true")
         step("a hundredth new, incremental", "discover", files=grown, incremental="true")
-        late = {"files": grown, "late": 100_000, "incremental": "false"}
-        step("100,000 late ones everywhere, full", "discover", **late)
+        late = {"files": listed, "late": 100_000, "incremental": "false"}
+        step("100,000 new between the others", "discover", **late)
         step("opened on an empty disk", "open", is_empty=True, files=grown)
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -62,6 +62,8 @@ class FileFilter:
 
     Attributes:
         prefix: How the key of every file that is input begins.
+        known_from_us: Files modified before this are left out where `maxFileAge` is set, whatever
+            the clock says: the index may have forgotten them.
         rejected: How many files were left out, by reason. Files in a folder that a listing did not
             look into are not counted.
 
@@ -81,6 +83,7 @@ class FileFilter:
         self.root = root
         self.pattern = pattern
         self.rejected: Counter[str] = Counter()
+        self.known_from_us = 0
         self._options = options
         self._excluded = frozenset(key for key in exclude_keys if key is not None)
         self._clock = clock
@@ -118,6 +121,11 @@ class FileFilter:
                 sorted(self._excluded),
             )
         )
+
+    def oldest_us(self) -> int | None:
+        """Before which time, in microseconds since 1970, files are too old; `None` for never."""
+        age = self._options.max_file_age_seconds
+        return None if age is None else int((self._clock() - age) * 1_000_000)
 
     def skip(self, key: str, is_folder: bool) -> bool:  # noqa: FBT001 - the protocol's SkipRule
         """Leave out a file by its name, or a folder with all that is below it.
@@ -188,8 +196,8 @@ class FileFilter:
             return TOO_EARLY
         if options.modified_before_us is not None and modified >= options.modified_before_us:
             return TOO_LATE
-        age = options.max_file_age_seconds
-        if age is not None and modified < (self._clock() - age) * 1_000_000:
+        oldest_us = self.oldest_us()
+        if oldest_us is not None and modified < max(oldest_us, self.known_from_us):
             return TOO_OLD
         return None
 

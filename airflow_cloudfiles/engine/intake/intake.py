@@ -26,7 +26,7 @@ from airflow_cloudfiles.engine.discovery.listing.state import (
     load_state,
     remember_notifications,
 )
-from airflow_cloudfiles.engine.discovery.queues.base import MessageQueue, as_queue_error, open_queue
+from airflow_cloudfiles.engine.discovery.queues.base import MessageQueue, open_queue, waiting
 from airflow_cloudfiles.engine.discovery.queues.notifications import (
     NotificationDiscovery,
     NotificationReport,
@@ -39,6 +39,7 @@ from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder, record_ove
 from airflow_cloudfiles.engine.intake.results import Arrivals, Backlog, Discovered
 from airflow_cloudfiles.engine.intake.source_path import locate, name_of
 from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up
+from airflow_cloudfiles.engine.ledger.expiry import catch_up_whole, forget_old
 from airflow_cloudfiles.engine.ledger.opening import open_ledger
 from airflow_cloudfiles.engine.ledger.overwritten import has_overwritten
 from airflow_cloudfiles.engine.ledger.snapshots import maybe_snapshot
@@ -54,7 +55,6 @@ from airflow_cloudfiles.engine.storage.access import Access
 _log = logging.getLogger(__name__)
 
 _SAMPLE_FILES = 5
-_GLANCE_SECONDS = 10
 
 
 class Intake:
@@ -248,7 +248,7 @@ class Intake:
         recorded = self.outstanding(up_to=head).files > 0
         ledger = self._caught_up_ledger()
         if self._drains and not self._is_listing_due(ledger):
-            messages, newest_us = self._waiting()
+            messages, newest_us = waiting(self._open_queue())
             return Arrivals(
                 head,
                 recorded=recorded,
@@ -370,38 +370,19 @@ class Intake:
         """The index, with all that is recorded now; one that has to be opened is."""
         if self._ledger is None:
             return self._open_ledger()
-        catch_up(self._ledger, self.files)
+        catch_up_whole(self._ledger, self.files, self._filter.oldest_us())
         return self._ledger
 
     def _open_ledger(self) -> Ledger:
         if self._ledger is None:
-            self._ledger = open_ledger(self.stream_id, self.files)
+            oldest_us = self._filter.oldest_us()
+            self._ledger = open_ledger(self.stream_id, self.files, oldest_us=oldest_us)
         return self._ledger
 
     def _open_queue(self) -> MessageQueue:
         if self._queue is None:
             self._queue = open_queue(self.source.uri, self._discovery, self._access)
         return self._queue
-
-    def _waiting(self) -> tuple[int, int]:
-        """Give about how many messages wait; where nobody counts them, whether, and since when.
-
-        Pub/Sub does not count. A message that is inspected is shown again at once, but has been
-        delivered once more.
-        """
-        queue = self._open_queue()
-        newest_us = 0
-        try:
-            size = queue.approximate_size()
-            if size is None:
-                seen = queue.receive(_GLANCE_SECONDS)
-                size = min(1, len(seen))
-                newest_us = max((message.sent_us or 0 for message in seen), default=0)
-                if seen:
-                    queue.hide(seen, 0)
-        except OSError as failure:
-            raise as_queue_error(failure) from failure
-        return size, newest_us
 
     @property
     def _drains(self) -> bool:
@@ -421,6 +402,7 @@ class Intake:
     def _recorder(
         self, ledger: Ledger, on_recorded: Callable[[], None] | None = None
     ) -> LedgerRecorder:
+        self._filter.known_from_us = ledger.expired_us
         return LedgerRecorder(
             ledger,
             self.files,
@@ -451,6 +433,7 @@ class Intake:
         """Mark how long the file log is by now, and perhaps save the index."""
         if recorder.recorded.last_entry is not None or recorder.recorded.existing:
             mark_head(self.state, self.files)
+        forget_old(ledger, self.files, self._filter.oldest_us())
         maybe_snapshot(ledger, self.files, self.state)
 
     def _discover(

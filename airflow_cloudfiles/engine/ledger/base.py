@@ -44,6 +44,14 @@ class Ledger(Protocol):
     def files(self) -> int:
         """How many files these entries hold."""
 
+    @property
+    def expired_entry(self) -> int:
+        """Old files of the entries before this one were forgotten (`ledger.expiry`)."""
+
+    @property
+    def expired_us(self) -> int:
+        """Files modified before this may be missing; 0: none is."""
+
     def unseen(
         self, entries: Iterable[FileEntry], *, versions: bool = False
     ) -> Iterator[FileEntry]:
@@ -78,6 +86,18 @@ class Ledger(Protocol):
             number: One more than `caught_up`.
             entry_id: The id of its writing.
             batch: Its files.
+        """
+
+    def forget(self, number: int, batch: FileBatch, before_us: int) -> int:
+        """Remove old files of an entry, and note that; or neither.
+
+        Args:
+            number: Of the entry: `expired_entry`.
+            batch: Its files. Those that a later entry has again stay.
+            before_us: Only files modified before this.
+
+        Returns:
+            How many were removed.
         """
 
     def save(self) -> Path | None:

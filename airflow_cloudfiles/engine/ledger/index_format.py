@@ -5,6 +5,7 @@ that is not this one, older or newer, is rebuilt and never converted.
 
 ```
 m                 → {"version": 2, "entry": n, "id": "…", "files": k}   how far it goes
+                    besides, once files were forgotten: "expired_entry", "expired_us"
 f<path, bytes>    → <version, 8 bytes><n>                   the file as it was recorded last
 ```
 
@@ -46,11 +47,15 @@ class Mark:
         entry: The last entry of the file log that is in it.
         entry_id: The id of that entry's writing.
         files: How many files the entries up to this one hold.
+        expired_entry: Old files of the entries before this one were forgotten.
+        expired_us: Only files modified before this were forgotten; 0: none was.
     """
 
     entry: int
     entry_id: str
     files: int
+    expired_entry: int = 0
+    expired_us: int = 0
 
 
 def path_key(path: str) -> bytes:
@@ -87,7 +92,9 @@ def decode_value(value: bytes) -> tuple[bytes, int]:
 
 def encode_mark(mark: Mark) -> bytes:
     """Build the value of the mark."""
-    place = {"entry": mark.entry, "id": mark.entry_id, "files": mark.files}
+    place: dict[str, int | str] = {"entry": mark.entry, "id": mark.entry_id, "files": mark.files}
+    if mark.expired_us:
+        place |= {"expired_entry": mark.expired_entry, "expired_us": mark.expired_us}
     return json.dumps({"version": FORMAT_VERSION, **place}).encode("ascii")
 
 
@@ -99,5 +106,7 @@ def decode_mark(value: bytes) -> Mark | None:
         return None
     match fields:
         case {"version": 2, "entry": int(entry), "id": str(entry_id), "files": int(files)}:
-            return Mark(entry, entry_id, files) if entry >= 0 else None
+            expired = fields.get("expired_entry", 0), fields.get("expired_us", 0)
+            is_valid = entry >= 0 and all(type(each) is int and each >= 0 for each in expired)
+            return Mark(entry, entry_id, files, *expired) if is_valid else None
     return None

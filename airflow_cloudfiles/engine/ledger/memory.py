@@ -28,6 +28,7 @@ class MemoryLedger:
         self._files = 0
         self._caught_up = -1
         self._caught_up_id = ""
+        self._expired = (0, 0)
 
     @property
     def caught_up(self) -> int:
@@ -43,6 +44,16 @@ class MemoryLedger:
     def files(self) -> int:
         """How many files these entries hold."""
         return self._files
+
+    @property
+    def expired_entry(self) -> int:
+        """Old files of the entries before this one were forgotten."""
+        return self._expired[0]
+
+    @property
+    def expired_us(self) -> int:
+        """Files modified before this may be missing; 0: none is."""
+        return self._expired[1]
 
     def unseen(
         self, entries: Iterable[FileEntry], *, versions: bool = False
@@ -87,6 +98,18 @@ class MemoryLedger:
         self._files += len(batch.files)
         self._caught_up, self._caught_up_id = number, entry_id
 
+    def forget(self, number: int, batch: FileBatch, before_us: int) -> int:
+        """Remove old files of an entry."""
+        keys = [
+            path_key(each.path) for each in batch.files if each.modification_time_us < before_us
+        ]
+        gone = [key for key in keys if self._entries.get(key) == number]
+        for key in gone:
+            del self._entries[key], self._versions[key]
+        self._sorted = None
+        self._expired = (number + 1, max(self.expired_us, before_us))
+        return len(gone)
+
     def save(self) -> Path | None:
         """Do nothing: it is not on a disk."""
         return None
@@ -98,6 +121,7 @@ class MemoryLedger:
         self._sorted = None
         self._files = 0
         self._caught_up, self._caught_up_id = -1, ""
+        self._expired = (0, 0)
 
     def _keys(self) -> list[bytes]:
         if self._sorted is None:

@@ -1,6 +1,7 @@
 """On which disk, and in which directory, is this process's ledger?
 
-`<cache>/<stream id>/<slot>/<build>/`, with the lock file `<slot>.lock` beside the slot. The first
+`<cache>/<stream id>/<slot>/<build>/`, with the lock file `<slot>.lock` beside the slot. An index
+that may forget old files (`expiry`) is in `<stream id>-aged` instead. The first
 process takes slot 0, a second one at the same time slot 1, and so on; each builds its own index
 from the newest snapshot and the file log, and finds it again the next time. Whatever is wrong with
 an index, it is deleted and built anew, under a new random name: so the cache can be deleted while a
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import LedgerAccessError, LedgerError
 from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up, require_fit
+from airflow_cloudfiles.engine.ledger.expiry import suffices
 from airflow_cloudfiles.engine.ledger.snapshots import fetch_snapshot
 from airflow_cloudfiles.engine.locks.file_lock import FileLock
 from airflow_cloudfiles.engine.private_folders import make_private
@@ -38,17 +40,19 @@ CACHE_DIR = "CLOUDFILES_CACHE_DIR"
 """Environment variable: directory on a local disk for the indexes of seen files."""
 
 
-def open_ledger(stream_id: str, files: FileLog) -> Ledger:
+def open_ledger(stream_id: str, files: FileLog, *, oldest_us: int | None = None) -> Ledger:
     """Open this process's index of the file log and bring it up to date.
 
     Args:
         stream_id: Of the stream's metadata.
         files: The file log it indexes.
+        oldest_us: Files modified before this (`cloudFiles.maxFileAge`) are not asked for, and may
+            be missing in the index; `None` for one that has all.
 
     Raises:
         LedgerError: No index can be built; the cause is the local disk.
     """
-    folder = cache_folder() / stream_id
+    folder = cache_folder() / (stream_id if oldest_us is None else f"{stream_id}-aged")
     try:
         make_private(folder)
         lock, slot = _take_slot(folder)
@@ -60,7 +64,7 @@ def open_ledger(stream_id: str, files: FileLog) -> Ledger:
         kind = LedgerError if is_transient(failure) else LedgerAccessError
         raise kind(msg) from failure
     try:
-        return _open_in(slot, lock, files)
+        return _open_in(slot, lock, files, oldest_us)
     except BaseException:
         lock.release()
         raise
@@ -104,7 +108,7 @@ def _take_slot(folder: Path) -> tuple[FileLock, Path]:
     raise AssertionError
 
 
-def _open_in(slot: Path, lock: FileLock, files: FileLog) -> Ledger:
+def _open_in(slot: Path, lock: FileLock, files: FileLog, oldest_us: int | None) -> Ledger:
     """Open and catch up; what cannot be used is fetched or built once more."""
     from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger  # noqa: PLC0415 - heavy
 
@@ -121,6 +125,7 @@ def _open_in(slot: Path, lock: FileLock, files: FileLog) -> Ledger:
         slot / uuid.uuid4().hex,
         latest=latest,
         beyond=-1 if database is None else database.caught_up,
+        oldest_us=oldest_us,
     )
     if fetched is not None:
         if database is not None and directory is not None:
@@ -129,6 +134,8 @@ def _open_in(slot: Path, lock: FileLock, files: FileLog) -> Ledger:
         database = fetched
     ledger = _SlotLedger(database or RocksDBLedger(slot / uuid.uuid4().hex), lock)
     try:
+        if not suffices(ledger.expired_us, oldest_us):
+            ledger.clear()
         _caught_up(ledger, files, latest)
     except BaseException:
         ledger.close()
@@ -199,6 +206,16 @@ class _SlotLedger:
         """How many files these entries hold."""
         return self._ledger.files
 
+    @property
+    def expired_entry(self) -> int:
+        """Old files of the entries before this one were forgotten."""
+        return self._ledger.expired_entry
+
+    @property
+    def expired_us(self) -> int:
+        """Files modified before this may be missing; 0: none is."""
+        return self._ledger.expired_us
+
     def unseen(
         self, entries: Iterable[FileEntry], *, versions: bool = False
     ) -> Iterator[FileEntry]:
@@ -224,6 +241,10 @@ class _SlotLedger:
     def record(self, number: int, entry_id: str, batch: FileBatch) -> None:
         """Add an entry of the file log."""
         self._ledger.record(number, entry_id, batch)
+
+    def forget(self, number: int, batch: FileBatch, before_us: int) -> int:
+        """Remove old files of an entry."""
+        return self._ledger.forget(number, batch, before_us)
 
     def save(self) -> Path | None:
         """Copy the index; a copy that is left behind goes when the ledger is opened again."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 import logging
 import shutil
 import uuid
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rocksdict import (
     BlockBasedOptions,
@@ -93,6 +94,16 @@ class RocksDBLedger:
         """How many files these entries hold."""
         return 0 if self._mark is None else self._mark.files
 
+    @property
+    def expired_entry(self) -> int:
+        """Old files of the entries before this one were forgotten."""
+        return 0 if self._mark is None else self._mark.expired_entry
+
+    @property
+    def expired_us(self) -> int:
+        """Files modified before this may be missing; 0: none is."""
+        return 0 if self._mark is None else self._mark.expired_us
+
     def unseen(
         self, entries: Iterable[FileEntry], *, versions: bool = False
     ) -> Iterator[FileEntry]:
@@ -142,7 +153,8 @@ class RocksDBLedger:
         if number != self.caught_up + 1:
             msg = f"entry {number} does not follow entry {self.caught_up}"
             raise ValueError(msg)
-        mark = Mark(number, entry_id, self.files + len(batch.files))
+        expired = self.expired_entry, self.expired_us
+        mark = Mark(number, entry_id, self.files + len(batch.files), *expired)
         write = WriteBatch(raw_mode=True)
         entry_number = encode_entry_number(number)
         for file in batch.files:
@@ -150,6 +162,30 @@ class RocksDBLedger:
         write.put(MARK_KEY, encode_mark(mark))
         self._call(lambda database: database.write(write))
         self._mark = mark
+
+    def forget(self, number: int, batch: FileBatch, before_us: int) -> int:
+        """Remove old files of an entry, and note that, in one atomic write."""
+        if self._mark is None or number > self._mark.entry:
+            msg = f"entry {number} is not in the index"
+            raise ValueError(msg)
+        keys: list[Any] = [
+            path_key(each.path) for each in batch.files if each.modification_time_us < before_us
+        ]
+        found: Any = self._call(lambda database: database.get(keys)) if keys else []
+        gone = [
+            key
+            for key, value in zip(keys, found, strict=True)
+            if value is not None and decode_value(value)[1] == number
+        ]
+        expired_us = max(self.expired_us, before_us)
+        mark = replace(self._mark, expired_entry=number + 1, expired_us=expired_us)
+        write = WriteBatch(raw_mode=True)
+        for key in gone:
+            write.delete(key)
+        write.put(MARK_KEY, encode_mark(mark))
+        self._call(lambda database: database.write(write))
+        self._mark = mark
+        return len(gone)
 
     def save(self) -> Path:
         """Copy the index into a directory beside its own, by hard links where it can."""

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.ledger import index_format
+from airflow_cloudfiles.engine.ledger.expiry import suffices
 from airflow_cloudfiles.engine.private_folders import make_private, path_below
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
@@ -96,6 +97,7 @@ class Snapshot:
         entry_id: The id of that entry's writing.
         files: How many files these entries hold.
         objects: The files of the checkpoint.
+        expired_us: Files modified before this may be missing (`expiry`); 0: none is.
     """
 
     folder: str
@@ -103,6 +105,7 @@ class Snapshot:
     entry_id: str
     files: int
     objects: tuple[SnapshotFile, ...]
+    expired_us: int = 0
 
 
 def maybe_snapshot(
@@ -154,7 +157,12 @@ def maybe_snapshot(
 
 
 def fetch_snapshot(
-    files: FileLog, directory: Path, *, latest: int, beyond: int
+    files: FileLog,
+    directory: Path,
+    *,
+    latest: int,
+    beyond: int,
+    oldest_us: int | None = None,
 ) -> RocksDBLedger | None:
     """Fetch the newest usable snapshot, when it saves much work.
 
@@ -163,6 +171,7 @@ def fetch_snapshot(
         directory: Where to put it; does not exist.
         latest: The newest entry of the file log.
         beyond: The last entry of the index that is there; -1 for none.
+        oldest_us: Files modified before this are not input; `None` if all are.
 
     Returns:
         The opened index; `None` when there is no snapshot to use.
@@ -174,6 +183,8 @@ def fetch_snapshot(
         for snapshot in _fitting(files, files.store, up_to=latest):
             if snapshot.entry < least:
                 break
+            if not suffices(snapshot.expired_us, oldest_us):
+                continue
             fetched = _fetch(snapshot, files.store, directory)
             if fetched is not None:
                 return fetched
@@ -236,7 +247,14 @@ def _upload(copy: Path, ledger: Ledger, state: ObjectStore) -> None:
             state.put(_key(folder, item), path.read_bytes())
             uploaded += size
         objects.append(item)
-    snapshot = Snapshot(folder, ledger.caught_up, ledger.caught_up_id, ledger.files, tuple(objects))
+    snapshot = Snapshot(
+        folder=folder,
+        entry=ledger.caught_up,
+        entry_id=ledger.caught_up_id,
+        files=ledger.files,
+        objects=tuple(objects),
+        expired_us=ledger.expired_us,
+    )
     state.put(f"{folder}/{COMPLETE}", _encode(snapshot))
     _log.info(
         "Made a snapshot of the index of seen files: %d entries, %d files, %d bytes, of which %d "
@@ -306,7 +324,7 @@ def _tables(state: ObjectStore, complete: Iterable[str]) -> set[str] | None:
     for folder in complete:
         try:
             snapshot = _decode(folder, state.get(f"{folder}/{COMPLETE}"))
-        except (ObjectNotFoundError, ValueError, TypeError, KeyError):
+        except _FAILURES:
             return None  # perhaps a newer version can
         found.update(item.data for item in snapshot.objects if item.data)
     return found
@@ -326,7 +344,8 @@ def _fetch(snapshot: Snapshot, state: ObjectStore, directory: Path) -> RocksDBLe
                 state, [partial(_fetch_file, snapshot, item, state, directory) for item in some]
             )
         ledger = RocksDBLedger(directory)
-        if (ledger.caught_up, ledger.caught_up_id) != (snapshot.entry, snapshot.entry_id):
+        told = (snapshot.entry, snapshot.entry_id, snapshot.expired_us)
+        if (ledger.caught_up, ledger.caught_up_id, ledger.expired_us) != told:
             msg = f"it covers the entries up to {ledger.caught_up}, not {snapshot.entry}"
             raise ValueError(msg)
     except _FAILURES as failure:
@@ -385,6 +404,7 @@ def _decode(folder: str, content: bytes) -> Snapshot:
             "entry_id": str(entry_id),
             "files": int(files),
             "objects": list(objects),
+            "expired_us": int(expired_us),
         }:
             if (version, index_version) != (FORMAT_VERSION, index_format.FORMAT_VERSION):
                 msg = f"it has version {version}.{index_version}"
@@ -397,6 +417,6 @@ def _decode(folder: str, content: bytes) -> Snapshot:
             ):
                 msg = "a name in it is not that of a file"
                 raise ValueError(msg)
-            return Snapshot(folder, entry, entry_id, files, names)
+            return Snapshot(folder, entry, entry_id, files, names, expired_us)
     msg = f"{COMPLETE} does not describe a snapshot"
     raise ValueError(msg)

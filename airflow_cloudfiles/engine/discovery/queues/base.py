@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
     from airflow_cloudfiles.engine.storage.access import Access
 
+_GLANCE_SECONDS = 10
+
 
 @dataclass(slots=True, eq=False)
 class Message:
@@ -98,6 +100,29 @@ class MessageQueue(Protocol):
 
     def parse(self, message: Message) -> Parsed:
         """Read a message as the service's events; never raises."""
+
+
+def waiting(queue: MessageQueue) -> tuple[int, int]:
+    """Give about how many messages wait; where nobody counts them, whether, and since when.
+
+    Pub/Sub does not count. A message that is inspected is shown again at once, but has been
+    delivered once more.
+
+    Raises:
+        QueueError: The queue cannot be read.
+    """
+    newest_us = 0
+    try:
+        size = queue.approximate_size()
+        if size is None:
+            seen = queue.receive(_GLANCE_SECONDS)
+            size = min(1, len(seen))
+            newest_us = max((message.sent_us or 0 for message in seen), default=0)
+            if seen:
+                queue.hide(seen, 0)
+    except OSError as failure:
+        raise as_queue_error(failure) from failure
+    return size, newest_us
 
 
 def open_queue(
