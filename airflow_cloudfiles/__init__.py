@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.spark.register import register
     from airflow_cloudfiles.engine.spark.tables.merge_into import merge_into
     from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
+    from airflow_cloudfiles.operators.clean import CloudFilesCleanOperator
     from airflow_cloudfiles.operators.cloud_files import (
         CloudFilesInferSchemaOperator,
         CloudFilesIngestOperator,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CloudFilesCleanOperator",
     "CloudFilesError",
     "CloudFilesHook",
     "CloudFilesInferSchemaOperator",
@@ -52,6 +54,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CloudFilesCleanOperator": "airflow_cloudfiles.operators.clean",
     "CloudFilesError": "airflow_cloudfiles.engine.errors",
     "CloudFilesHook": "airflow_cloudfiles.hooks.cloud_files",
     "CloudFilesInferSchemaOperator": "airflow_cloudfiles.operators.cloud_files",

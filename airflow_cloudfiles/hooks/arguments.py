@@ -62,7 +62,7 @@ class StreamArguments:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def job(
-        self, kind: Literal["ingest", "infer", "promote"], *, run_id: str, **details: Any
+        self, kind: Literal["ingest", "infer", "promote", "clean"], *, run_id: str, **details: Any
     ) -> JobSpec:
         """A run of this stream.
 

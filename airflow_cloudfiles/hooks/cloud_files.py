@@ -237,6 +237,25 @@ class CloudFilesHook(BaseHook):
         spec = self.locate(stream).job("promote", run_id=run_id, promote=check_fields(fields))
         return launch(spec, LocalPython(), on_log=on_log, access=self.access)
 
+    def clean(
+        self,
+        stream: StreamArguments,
+        *,
+        run_id: str,
+        on_log: Callable[[str], Any],
+        **details: object,
+    ) -> Run:
+        """Start to clean the source of a stream, in a process on this machine.
+
+        Args:
+            stream: The stream; its options say what to do.
+            run_id: Names the report.
+            on_log: Called with each line of the process' log as it comes.
+            details: `dry_run`, `trust_checkpoint`, `app_id`, as of `cloudfiles clean`.
+        """
+        spec = self.locate(stream).job("clean", run_id=run_id, clean=details)
+        return launch(spec, LocalPython(), on_log=on_log, access=self.access)
+
     def _new_versions(self, located: StreamArguments) -> dict[str, object] | None:
         """Say which versions of a table are still to be ingested."""
         from airflow_cloudfiles.engine.delta.stream.backlog import backlog  # noqa: PLC0415

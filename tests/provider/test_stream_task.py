@@ -13,6 +13,7 @@ from airflow.sdk import DAG
 from airflow_cloudfiles.engine.errors import UnknownOptionError
 from airflow_cloudfiles.hooks.arguments import StreamArguments
 from airflow_cloudfiles.hooks.stream_task import StreamTask
+from airflow_cloudfiles.operators.clean import CloudFilesCleanOperator
 from airflow_cloudfiles.operators.cloud_files import (
     CloudFilesInferSchemaOperator,
     CloudFilesIngestOperator,
@@ -35,6 +36,7 @@ STREAM: dict[str, Any] = {
     "options": {"cloudFiles.inferColumnTypes": True},
 }
 OWN: dict[type[StreamTask], dict[str, Any]] = {
+    CloudFilesCleanOperator: {"is_dry_run": True, "txn_app_id": "own"},
     CloudFilesSensor: {"deferrable": True, "poke_interval": 7},
     CloudFilesInferSchemaOperator: {"infer_again": True, "master": "local[2]"},
     CloudFilesIngestOperator: {"batch": {"last_entry": 1}, "spark_conn_id": "cluster"},

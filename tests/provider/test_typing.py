@@ -28,6 +28,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG, Asset, AssetWatcher, task
 
+from airflow_cloudfiles.operators.clean import CloudFilesCleanOperator
 from airflow_cloudfiles.operators.cloud_files import (
     CloudFilesInferSchemaOperator,
     CloudFilesIngestOperator,
@@ -58,6 +59,7 @@ with DAG("shared", schedule=None, default_args=stream):
 CloudFilesReconcileOperator(
     task_id="g", source=Path("/in"), format="json", checkpoint_location=where()
 )
+CloudFilesCleanOperator(task_id="j", **stream, is_dry_run=True, options={"a": 1}, queue="lake")
 CloudFilesOptimizeTableOperator(task_id="h", target="/table", retries=1, pool="lake")
 CloudFilesVacuumTableOperator(task_id="i", target="/table", retention=timedelta(days=7))
 AssetWatcher(
@@ -71,6 +73,7 @@ CloudFilesReconcileOperator(task_id="4", sorce="/in")  # E: Unexpected keyword a
 CloudFilesPromoteOperator(task_id="5", fields=[], sorce="/")  # E: Unexpected keyword argument
 CloudFilesOptimizeTableOperator(task_id="6", target="/t", pol="x")  # E: Unexpected keyword argument
 CloudFilesVacuumTableOperator(task_id="7", target="/t", pol="x")  # E: Unexpected keyword argument
+CloudFilesCleanOperator(task_id="11", sorce="/in")  # E: Unexpected keyword argument "sorce"
 CloudFilesTrigger(sorce="/in", format="json", checkpoint_location="/")  # E: "sorce"
 CloudFilesIngestOperator(task_id="8", retries="3")  # E: Argument "retries"
 CloudFilesIngestOperator(task_id="9", write="upsert")  # E: Argument "write"
