@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +32,8 @@ from airflow_cloudfiles.engine.cleaning.record import (
     write_cleaned,
 )
 from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.files import START
+from airflow_cloudfiles.engine.state.archived import Archived, Mark, known_from, write_archived
 from airflow_cloudfiles.engine.storage import open_store
 
 if TYPE_CHECKING:
@@ -150,13 +153,20 @@ class _Cleaner:
         options, to = task.options, None
         if options.mode == "MOVE" and options.move_destination is not None:
             to = open_store(options.move_destination)
+        self._destination = "" if to is None else to.uri
         self._files = FileCleaner(self._source, to, is_exact=task.is_exact)
+        self._archived: Archived | None = None
+        self._cleaned: dict[FileEntry, str] = {}
+        self._left: list[FileEntry] = []
+        self._gone: list[FileEntry] = []
+        self._began = START
         self._clock = Clock(self._source, options.retention_seconds)
         is_unlimited = options.wait_for_completion or task.is_dry_run
         self._deadline = None if is_unlimited else time.monotonic() + RUN_SECONDS
 
     def run(self) -> None:
         cleaned = read_cleaned(self._state)
+        self._began = cleaned.position
         parts = _joined(due_files(self._task.location, cleaned, self._task.up_to, self._clock))
         is_due = [self._clock.is_due(each.committed) for each in cleaned.again]
         ready = [each for each, due in zip(cleaned.again, is_due, strict=True) if due]
@@ -257,7 +267,9 @@ class _Cleaner:
         if what == "cleaned":
             self._report.files += 1
             self._report.bytes += file.size
+            self._cleaned[file] = self._files.renamed.pop(file.path, "")
             return
+        (self._gone if what == "gone" else self._left).append(file)
         self._report.others[what] += 1
         named = self._report.examples.setdefault(what, [])
         if len(named) < _NAMED:
@@ -267,9 +279,22 @@ class _Cleaner:
         """Write how far the source is cleaned."""
         if not self._task.is_dry_run:
             crash_point("before-clean-record")
+            self._archive(cleaned)
             write_cleaned(self._state, cleaned)
             crash_point("after-clean-record")
         return cleaned
+
+    def _archive(self, cleaned: Cleaned) -> None:
+        """Write what became of the files, for the table of files."""
+        if not self._cleaned and not self._left and not self._gone:
+            return
+        before = self._archived or known_from(self._state, self._began)
+        mode = self._task.options.mode
+        mark = Mark(cleaned.position, datetime.now(UTC), mode, self._destination)
+        self._archived = before.after(mark, self._cleaned, self._left, self._gone)
+        if self._archived != before:
+            write_archived(self._state, self._archived)
+        self._cleaned, self._left, self._gone = {}, [], []
 
     def _too_many(self) -> None:
         self._report.warnings.append(

@@ -92,7 +92,7 @@ def due_files(
     Raises:
         CorruptedStateError: The state is damaged, or its parts do not belong together.
     """
-    snapshot = StateSnapshot.take(location)
+    snapshot = StateSnapshot.take(location, shows_archived=False)
     if up_to is not None and up_to.end < snapshot.committed.end:
         snapshot = replace(snapshot, committed=up_to)
     end = snapshot.committed.end

@@ -43,6 +43,9 @@ class FileCleaner:
         source: Where the files are.
         destination: Where they are moved to; `None` to remove them.
         is_exact: Whether a file that was written anew with the same content is another version.
+
+    Attributes:
+        renamed: Paths of moved files whose copy has a name of its own, with its key.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class FileCleaner:
         self._source = source
         self._destination = destination
         self._is_exact = is_exact
+        self.renamed: dict[str, str] = {}
 
     def inspect(self, file: FileEntry) -> Fingerprint | Result:
         """Find a file, in the version that was ingested; or why it is not to be cleaned.
@@ -104,10 +108,16 @@ class FileCleaner:
                         f"{to.child_uri(key)} was copied and is not there. Its source stays."
                     )
                 if is_made and there.entry.size == found.entry.size and _agree(found, there):
-                    return True
+                    return self._is_at(path, key)
             if self._is_copy(found, there, to, key):
-                return True
+                return self._is_at(path, key)
         return False
+
+    def _is_at(self, path: str, key: str) -> bool:
+        """Note where the copy of a file is."""
+        if key != path:
+            self.renamed[path] = key
+        return True
 
     def _is_copy(self, found: Fingerprint, there: Fingerprint, to: ObjectStore, key: str) -> bool:
         """Whether an object has the content of a file."""

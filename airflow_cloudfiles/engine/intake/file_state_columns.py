@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.files import Offset, printable_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_cloudfiles.engine.intake.file_states import FileGroup
+    from airflow_cloudfiles.engine.state.archived import Mark
 
 Kind = Literal["STRING", "BIGINT", "INT", "TIMESTAMP"]
 BATCH_ROWS: Final = 10_000
@@ -65,6 +66,24 @@ def _ingestion_state(group: FileGroup) -> str | None:
     return None if any(counts.get(name) for name in skipped) else "INGESTED"
 
 
+def _archived(told: Callable[[Mark, str], Any]) -> Callable[[FileGroup], Any]:
+    """Tell something of how each file was cleaned; null where it was not."""
+
+    def values(group: FileGroup) -> list[Any] | None:
+        if group.status != "committed" or not group.archived.marks:
+            return None
+        places = zip(group.files, group.indexes, strict=True)
+        number, found = group.entry.number, group.archived
+        how = (found.of(file, Offset(number, index)) for file, index in places)
+        return [None if each is None else told(*each) for each in how]
+
+    return values
+
+
+def _moved_to(mark: Mark, key: str) -> str | None:
+    return f"{mark.destination}/{printable_path(key)}" if mark.destination else None
+
+
 def _count(name: str) -> Callable[[FileGroup], int | None]:
     return lambda group: None if group.batch is None else group.batch.counts.get(name)
 
@@ -80,9 +99,9 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("discovery_time", "TIMESTAMP", lambda group: group.discovered, is_nullable=False),
     Column("processed_time", "TIMESTAMP", _of_batch("planned")),
     Column("commit_time", "TIMESTAMP", _of_batch("committed")),
-    Column("archive_time", "TIMESTAMP", lambda _: None),
-    Column("archive_mode", "STRING", lambda _: None),
-    Column("move_location", "STRING", lambda _: None),
+    Column("archive_time", "TIMESTAMP", _archived(lambda mark, _: mark.time)),
+    Column("archive_mode", "STRING", _archived(lambda mark, _: mark.mode)),
+    Column("move_location", "STRING", _archived(_moved_to)),
     Column("source_id", "STRING", lambda _: "0", is_nullable=False),
     Column("flow_name", "STRING", lambda _: None),
     Column("ingestion_state", "STRING", _ingestion_state),

@@ -23,6 +23,7 @@ from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError, S
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset, printable_path
 from airflow_cloudfiles.engine.intake.file_query import FileQuery
 from airflow_cloudfiles.engine.ledger.soundness import check_whole
+from airflow_cloudfiles.engine.state.archived import NOTHING, Archived, read_archived
 from airflow_cloudfiles.engine.state.batch_states import (
     BatchState,
     BatchStates,
@@ -60,6 +61,7 @@ class FileGroup:
         indexes: Their places in the entry.
         status: How far they have come.
         batch: Their micro-batch; `None` where none is planned.
+        archived: Which files were removed or moved, and how.
     """
 
     source: str
@@ -69,6 +71,7 @@ class FileGroup:
     indexes: Sequence[int]
     status: FileStatus
     batch: BatchState | None = None
+    archived: Archived = NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,7 @@ class StateSnapshot:
         planned: Where the last of them ends.
         given_up: Batches whose loss was accepted.
         spark: When Spark committed its batches (`spark_commits`).
+        archived: Which files were removed or moved, and how.
     """
 
     uri: str
@@ -94,15 +98,23 @@ class StateSnapshot:
     planned: Offset
     given_up: frozenset[int] = frozenset()
     spark: Mapping[int, int] | None = None
+    archived: Archived = NOTHING
 
     @classmethod
-    def take(cls, checkpoint_location: str, access: Access | None = None) -> StateSnapshot:
+    def take(
+        cls,
+        checkpoint_location: str,
+        access: Access | None = None,
+        *,
+        shows_archived: bool = True,
+    ) -> StateSnapshot:
         """Look at a state.
 
         Args:
             checkpoint_location: Path or URI of the state; Spark's name for its only source,
                 `<state>/sources/0`, means the same.
             access: How its cloud is reached; `None` for the environment's own chain.
+            shows_archived: Whether to read what became of files that were cleaned.
 
         Raises:
             StateError: There is no state of files, or it cannot be read.
@@ -135,6 +147,7 @@ class StateSnapshot:
             planned=planned,
             given_up=SinkLog(state).given_up(),
             spark=spark_commits(state, committed, plans),
+            archived=read_archived(state) if shows_archived else NOTHING,
         )
 
 
@@ -223,7 +236,14 @@ class FileStates:
             if self._query.has_batch(state):
                 group = [files[at] for at in part]
                 yield FileGroup(
-                    self._snapshot.source, entry, discovered, group, part, status, state
+                    source=self._snapshot.source,
+                    entry=entry,
+                    discovered=discovered,
+                    files=group,
+                    indexes=part,
+                    status=status,
+                    batch=state,
+                    archived=self._snapshot.archived,
                 )
 
     def _parts(
