@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.storage import ObjectStore
 
+TOLD_ENTRIES = 1000
+"""So many plans that are objects of their own a plain query tells of when it starts."""
 MOST_PACKS = 4
 """How many packs of each log a run makes, merges and clears at most."""
 _log = logging.getLogger(__name__)
@@ -56,6 +58,35 @@ def is_due(listed: Callable[[str], Iterable[FileEntry]], least: int) -> bool:
     times = (entry.modification_time_us for each in folders for entry in each.loose.values())
     now_us = max(times, default=0)  # it is not earlier
     return any(work_of(each, now_us, least=least) for each in folders)
+
+
+def is_due_of_table(state: ObjectStore, least: int) -> bool:
+    """As `is_due`, for a stream from a Delta table, whose state has records of batches alone."""
+    prefix = f"{sink_log.PREFIX}/"
+    with reaching_state(state):
+        found = list(state.list(prefix))
+    return is_due(lambda folder: found if folder == prefix else (), least)
+
+
+def tell_if_large(plans: PlanLog, uri: str) -> None:
+    """Say in the log that the state of a plain query could be smaller; asks nobody.
+
+    A plain query does not compact its state: its checkpoint is Spark's, which may be at work
+    elsewhere when it ends.
+
+    Args:
+        plans: The plan log, as far as it has been read.
+        uri: The checkpoint location.
+    """
+    count = plans.unpacked
+    if count >= TOLD_ENTRIES:
+        _log.warning(
+            "The state in %s has %d plans, each an object of its own. While no query runs, pack "
+            "what is old with: cloudfiles state compact --checkpoint-location %s",
+            printable_path(uri),
+            count,
+            printable_path(uri),
+        )
 
 
 def after_run(
@@ -117,10 +148,10 @@ def compact(
             not in a pack.
         StateError: There is no state of files, or it cannot be read or written.
     """
-    if read_metadata(state) is None:
+    if read_metadata(state) is None and not _is_of_table(state):
         raise StateError(
             f"There is no state in {printable_path(state.uri)}: nothing was discovered with it "
-            "yet. Give the checkpoint location of a cloudFiles stream."
+            "yet. Give the checkpoint location of a cloudFiles stream, or of runs from a table."
         )
     done = Compacted()
     with ExitStack() as stack, reaching_state(state):
@@ -134,6 +165,12 @@ def compact(
             state, state.clock_us(), retention_seconds, dry_run=dry_run
         )
     return done
+
+
+def _is_of_table(state: ObjectStore) -> bool:
+    """Whether a state has records of batches."""
+    with reaching_state(state):
+        return next(state.list(f"{sink_log.PREFIX}/"), None) is not None
 
 
 def _lock(state: ObjectStore, stack: ExitStack) -> Callable[[], None]:
@@ -165,7 +202,8 @@ def _pass(  # noqa: PLR0913 - what a pass needs
     with reaching_state(state):
         for folder, work in _due(state, least, grace_seconds):
             if work.remove and folder.is_log and not is_marked:
-                allow_packs(state)
+                if read_metadata(state) is not None:  # runs from a table have none
+                    allow_packs(state)
                 is_marked = True
             try:
                 Compaction(state, folder, may_go_on=may_go_on, done=done).run(work, most=most)

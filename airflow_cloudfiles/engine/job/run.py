@@ -145,9 +145,17 @@ def _carry_out(
         report |= clean_source(spec)
     elif is_table(spec.format):
         ingest_table(spec, spark, report, durations)
+        return bool(report.get("batches")) and _is_due_of_table(spec)
     else:
         return ingest(spec, spark, report, durations, _workers(spec, spark))
     return False
+
+
+def _is_due_of_table(spec: JobSpec) -> bool:
+    """Whether a run from a table, which has committed something, is to compact the state."""
+    given = {key.lower(): value for key, value in spec.source_options().items()}
+    least = UpkeepOptions.read(given).state_compact_interval
+    return upkeep.is_due_of_table(open_store(spec.checkpoint_location), least)
 
 
 def _spark_of(spec: JobSpec, python: ForkServer | None) -> SparkStart:

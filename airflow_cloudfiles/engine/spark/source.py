@@ -312,6 +312,7 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         """Open the state on first use, in the planning process only."""
         if self._intake is None:
             from airflow_cloudfiles.engine.intake.opening import opened_at_once  # noqa: PLC0415
+            from airflow_cloudfiles.engine.intake.upkeep import tell_if_large  # noqa: PLC0415
             from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
 
             log_to_stderr()
@@ -333,6 +334,8 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
                 if self._options.after_batch is not None:
                     self._start = _start_of_a_job(self._intake, self._options.after_batch)
                 self._intake.check()
+                if self._options.after_batch is None:
+                    tell_if_large(self._intake.plans, self._intake.state.uri)
         return self._intake
 
     def _bound(self, checkpoint: str) -> ResolvedSchema:

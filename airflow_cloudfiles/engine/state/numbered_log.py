@@ -315,6 +315,12 @@ class NumberedLog:
         """The newest number that `latest` or `append` has met; -1 for none."""
         return self._known_latest
 
+    @property
+    def unpacked(self) -> int:
+        """How many entries are in no pack that was met."""
+        packs = () if self._packs is None else self._packs.known
+        return self._known_latest + 1 - sum(pack.count for pack in packs)
+
     def known(self) -> int:
         """The newest number that this object has met; asks only if it has met none."""
         return self._known_latest if self._known_latest >= 0 else self.latest()

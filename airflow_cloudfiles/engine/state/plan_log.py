@@ -103,6 +103,11 @@ class PlanLog:
                 crash_point("after-plan-append")
                 return taken.end
 
+    @property
+    def unpacked(self) -> int:
+        """How many plans are objects of their own, as far as the log has been read."""
+        return self._log.unpacked
+
     def find(self, start: Offset) -> Plan | None:
         """Find the plan that begins at a position, by halving the chain."""
         return self._find(start, self.latest())
