@@ -22,10 +22,11 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import FileEntry, Offset
 from airflow_cloudfiles.engine.state.numbered_log import LogEntry, NumberedLog
+from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from airflow_cloudfiles.engine.storage import ObjectStore
 
@@ -39,6 +40,11 @@ FoundBy = Literal["listing", "notification", "backfill", "existing"]
 COMPLETE = "complete"
 """The position of the entry that ends the baseline."""
 
+BASELINE = "_source/baseline"
+"""A hint: the number of the entry that ends the baseline, in digits."""
+
+_SEARCHED_ENTRIES = 10
+_DIGITS = 20
 _CACHED_ENTRIES = 2
 _CACHED_SUMMARIES = 10_000
 _lines = msgspec.json.Decoder(tuple[str, int, int, str])
@@ -199,12 +205,40 @@ class FileLog:
 
     def baseline_complete(self) -> bool:
         """Whether all files that were there before the first start are known."""
-        for number in range(self.latest() + 1) if self._baseline_end < 0 else ():
+        if self._baseline_end < 0:
+            self._baseline_end = self._find_baseline_end()
+        return self._baseline_end >= 0
+
+    def _find_baseline_end(self) -> int:
+        """The entry that ends the baseline; -1 while there is none.
+
+        It is searched from the beginning. Of a long baseline a hint says where it ends.
+        """
+        latest = self.latest()
+        found = self._end_among(range(min(latest + 1, _SEARCHED_ENTRIES)))
+        if found >= 0 or latest < _SEARCHED_ENTRIES:
+            return found
+        with reaching_state(self._store):
+            try:
+                hint = self._store.get(BASELINE)
+            except ObjectNotFoundError:
+                hint = b""
+        number = int(hint) if hint.isdigit() and len(hint) < _DIGITS else -1
+        if 0 <= number <= latest and self._end_among((number,)) >= 0:
+            return number
+        found = self._end_among(range(_SEARCHED_ENTRIES, latest + 1))
+        if found >= 0:
+            with reaching_state(self._store):
+                self._store.put(BASELINE, b"%d" % found)
+        return found
+
+    def _end_among(self, numbers: Iterable[int]) -> int:
+        """The first of some entries that ends the baseline; -1 for none."""
+        for number in numbers:
             summary = self.summary(number)
             if not summary.is_ingested and summary.position == COMPLETE:
-                self._baseline_end = number
-                break
-        return self._baseline_end >= 0
+                return number
+        return -1
 
     def slice(self, start: Offset, end: Offset) -> Iterator[FileEntry]:
         """Give the files to ingest from one position (inclusive) to another (exclusive).

@@ -12,6 +12,8 @@ from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleSt
 from airflow_cloudfiles.engine.files import FileEntry, Offset
 from airflow_cloudfiles.engine.state.entry_format import encode_entry
 from airflow_cloudfiles.engine.state.file_log import (
+    BASELINE,
+    COMPLETE,
     MAX_ENTRY_FILES,
     FileBatch,
     FileLog,
@@ -165,3 +167,19 @@ def test_a_newer_version_is_refused(store):
     store.put(FIRST, encode_entry(GOOD, b'["a",5,1,""]\n', format_version=2))
     with pytest.raises(IncompatibleStateError, match=FIRST):
         FileLog(store).read(0)
+
+
+def test_the_end_of_a_long_baseline_is_found_with_a_fixed_number_of_requests(store):
+    log = FileLog(store)
+    for number in range(40):
+        assert log.append(number, FileBatch((FileEntry(f"{number}", 1, 2),), "existing"))
+    assert not FileLog(store).baseline_complete()
+    assert log.append(40, FileBatch((), "existing", COMPLETE))
+    assert FileLog(store).baseline_complete()
+    before = store.requests["get"]
+    assert FileLog(store).baseline_complete()
+    assert store.requests["get"] - before <= 12
+    for hint in (b"", b"x", b"39", b"41", b"9" * 50):
+        store.put(BASELINE, hint)
+        assert FileLog(store).baseline_complete()
+        assert store.get(BASELINE) == b"40"
