@@ -6,9 +6,12 @@ import json
 import subprocess
 import sys
 import textwrap
+from typing import Any
 
 import pytest
 
+from airflow_cloudfiles.engine.storage import open_store
+from benchmarks import large_state
 from benchmarks.report import Aim, markdown
 
 pytestmark = pytest.mark.slow
@@ -118,3 +121,26 @@ def test_ratios_are_those_of_medians() -> None:
     text = markdown(about, results)
     assert "| nothing new | wall s | 2.0 | 20.0 | 0.10 | at most 0.15: met |" in text
     assert "| nothing new | 0.5 | 0.1 | 0.0 | 0.0 | 1.4 |" in text
+
+
+def test_the_steps_of_a_large_state_do_what_they_measure(tmp_path, monkeypatch) -> None:
+    """The short form of `make bench-discovery ARGS="--state 100000000"`."""
+    monkeypatch.setenv("CLOUDFILES_CACHE_DIR", str(tmp_path / "cache"))
+    task = {"state": str(tmp_path / "state"), "files": 5000}
+    state = open_store(task["state"])
+
+    def step(name: str, **more: object) -> dict[str, Any]:
+        return large_state.STEPS[name]({**task, **more}, state)
+
+    assert step("make")["log_bytes"] > 5000 * 50
+    assert step("open")["seconds"] < 60
+    assert step("list")["list_calls"] == 5
+    full = {"incremental": "false"}
+    nothing = step("discover", **full)
+    assert (nothing["kind"], nothing["listed"], nothing["new"]) == ("full", 5000, 0)
+    grown = step("discover", files=5100, incremental="true")
+    assert (grown["kind"], grown["new"]) == ("incremental", 100)
+    late = step("discover", files=5100, late=50, **full)
+    assert (late["listed"], late["new"]) == (5150, 50)
+    assert step("discover", files=5100, late=50, **full)["new"] == 0
+    step("open", is_empty=True, files=5150)

@@ -67,8 +67,9 @@ class DiscoveryOptions(OptionGroup):
     max_file_age_seconds: float | None = option(
         "cloudFiles.maxFileAge", Kind(interval.label, _file_age), default=None
     )
-    """Files modified longer ago than this are left out, and counted. At least 14 days (B108); 90
-    are recommended."""
+    """Files modified longer ago than this are left out, and counted; a day later the index forgets
+    them. At least 14 days (B108); 90 are recommended. A file that is written again after that,
+    under its old name, counts as new."""
     modified_after_us: int | None = option("modifiedAfter", time, default=None)
     """Only files modified after this time, exclusive (B92). ISO 8601, UTC where no zone is
     given."""
