@@ -9,6 +9,16 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+FileIdentity = Literal["path", "pathAndModificationTime", "pathAndVersion", "content"]
+"""By what a file is known (`cloudFiles.fileIdentity`)."""
+FILE_IDENTITIES: tuple[FileIdentity, ...] = (
+    "path",
+    "pathAndModificationTime",
+    "pathAndVersion",
+    "content",
+)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -23,12 +33,15 @@ class FileEntry:
         size: Size in bytes when it was discovered.
         modification_time_us: Microseconds since 1970-01-01 UTC, as the store reports it.
         etag: The store's version tag; empty where the store has none (local disks).
+        content: SHA-256 of its bytes, in hexadecimal digits, where files are known by their
+            content; empty elsewhere.
     """
 
     path: str
     size: int
     modification_time_us: int
     etag: str = ""
+    content: str = ""
 
     @property
     def modification_time(self) -> datetime:

@@ -14,7 +14,15 @@ from airflow_cloudfiles.engine.storage import normalize_uri
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.state.batch_states import BatchState
 
-STATUSES: Final = ("existing", "discovered", "planned", "committed", "lost", "outstanding")
+STATUSES: Final = (
+    "existing",
+    "duplicate",
+    "discovered",
+    "planned",
+    "committed",
+    "lost",
+    "outstanding",
+)
 _PATTERN: Final = frozenset("*?[{\\")
 
 

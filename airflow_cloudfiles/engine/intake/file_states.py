@@ -30,7 +30,12 @@ from airflow_cloudfiles.engine.state.batch_states import (
     parsed_time,
     spark_commits,
 )
-from airflow_cloudfiles.engine.state.file_log import EntrySummary, FileBatch, FileLog
+from airflow_cloudfiles.engine.state.file_log import (
+    NOT_INGESTED,
+    EntrySummary,
+    FileBatch,
+    FileLog,
+)
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
 from airflow_cloudfiles.engine.state.position import Position, position
@@ -39,8 +44,9 @@ from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import Access
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once, is_near
 
-FileStatus = Literal["existing", "discovered", "planned", "committed", "lost"]
+FileStatus = Literal["existing", "duplicate", "discovered", "planned", "committed", "lost"]
 """How far a file has come. `existing`: there before the first start, and never ingested.
+`duplicate`: its content is that of another file, and it is never ingested.
 `discovered`: recorded. `planned`: part of a micro-batch that is not committed. `committed`: its
 micro-batch is committed. `lost`: that was, the table lost it, and the loss was accepted."""
 
@@ -191,7 +197,7 @@ class FileStates:
         )
         self._batches.begin_behind(after_batch)
         self._wanted = _statuses(self._query.status)
-        self._has_existing = "existing" in self._wanted
+        self._has_not_ingested = not NOT_INGESTED.isdisjoint(self._wanted)
         first, self._last = self._bounds()
         self._first = max(first, start)
 
@@ -222,7 +228,9 @@ class FileStates:
         )
         if not self._query.was_discovered(discovered):
             return
-        if not entry.is_ingested and (self._query.batch_id is not None or not self._has_existing):
+        if not entry.is_ingested and (
+            self._query.batch_id is not None or entry.found_by not in self._wanted
+        ):
             return
         files = (batch or self._files.read(entry.number)).files
         first = self._first.index if entry.number == self._first.entry else 0
@@ -265,7 +273,7 @@ class FileStates:
         """How far the file at a position is, its batch, and where the next may begin."""
         behind = Offset(entry.number + 1, 0)
         if not entry.is_ingested:
-            return "existing", None, behind
+            return "existing" if entry.found_by == "existing" else "duplicate", None, behind
         if here >= self._snapshot.planned:
             return "discovered", None, behind
         plan = self._batches.plan_at(here)
@@ -286,7 +294,7 @@ class FileStates:
                 )
             plan = self._batches.plan(number)
             return plan.start, plan.end
-        if self._has_existing:
+        if self._has_not_ingested:
             return START, head
         ranges = {
             "committed": (START, snapshot.committed.end),

@@ -34,6 +34,7 @@ from airflow_cloudfiles.engine.discovery.queues.notifications import (
 from airflow_cloudfiles.engine.errors import CorruptedStateError, LedgerError
 from airflow_cloudfiles.engine.files import Offset, printable_path
 from airflow_cloudfiles.engine.intake.baseline import Baseline
+from airflow_cloudfiles.engine.intake.contents import Contents
 from airflow_cloudfiles.engine.intake.metrics import SourceMetrics, counted, source_metrics
 from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder, record_overwritten
 from airflow_cloudfiles.engine.intake.results import Arrivals, Backlog, Discovered
@@ -131,7 +132,8 @@ class Intake:
             access: How the clouds are reached; `None` for the environment's own chain.
 
         Raises:
-            StateConflictError: The state belongs to another source or format.
+            StateConflictError: The state belongs to another source or format, or knows files in
+                another way.
             OptionError: A location is not one, or is the source itself.
         """
         state = open_store(checkpoint_location, access)
@@ -183,6 +185,7 @@ class Intake:
             name or name_of(source.uri, pattern),
             format,
             include_existing_files=options.include_existing_files,
+            file_identity=options.identity,
             clock_us=source.clock_us,
         )
         baseline = Baseline(source, metadata.started_us, is_first=metadata.is_new)
@@ -252,7 +255,7 @@ class Intake:
             return Arrivals(
                 head,
                 recorded=recorded,
-                unrecorded=self._discovery.allow_overwrites and has_overwritten(self.state),
+                unrecorded=self._discovery.sees_overwrites and has_overwritten(self.state),
                 messages=messages,
                 newest_us=newest_us,
             )
@@ -375,8 +378,12 @@ class Intake:
 
     def _open_ledger(self) -> Ledger:
         if self._ledger is None:
-            oldest_us = self._filter.oldest_us()
-            self._ledger = open_ledger(self.stream_id, self.files, oldest_us=oldest_us)
+            self._ledger = open_ledger(
+                self.stream_id,
+                self.files,
+                self._discovery.identity,
+                oldest_us=self._filter.oldest_us(),
+            )
         return self._ledger
 
     def _open_queue(self) -> MessageQueue:
@@ -406,7 +413,8 @@ class Intake:
         return LedgerRecorder(
             ledger,
             self.files,
-            versions=self._discovery.allow_overwrites,
+            versions=self._discovery.sees_overwrites,
+            contents=Contents(self.source) if self._discovery.identity == "content" else None,
             baseline=self._baseline,
             check=self.check,
             on_recorded=on_recorded,
@@ -431,7 +439,7 @@ class Intake:
 
     def _bound_rebuild(self, ledger: Ledger, recorder: LedgerRecorder) -> None:
         """Mark how long the file log is by now, and perhaps save the index."""
-        if recorder.recorded.last_entry is not None or recorder.recorded.existing:
+        if recorder.recorded.has_any:
             mark_head(self.state, self.files)
         forget_old(ledger, self.files, self._filter.oldest_us())
         maybe_snapshot(ledger, self.files, self.state)
@@ -454,7 +462,7 @@ class Intake:
             if self._baseline:
                 self._baseline.is_first = False
         crash_point("after-listing")
-        if self._discovery.allow_overwrites and not self._is_part:
+        if self._discovery.sees_overwrites and not self._is_part:
             record_overwritten(self.state, self.source, self._filter, recorder)
         if self._baseline and listing is not None and not self._is_part:
             recorder.complete_baseline()

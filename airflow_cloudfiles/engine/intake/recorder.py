@@ -19,6 +19,7 @@ from airflow_cloudfiles.engine.discovery.base import FoundBy, KnownKeys
 from airflow_cloudfiles.engine.errors import ListingError
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.intake.baseline import Baseline
+from airflow_cloudfiles.engine.intake.contents import Contents, first_of_each
 from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up
 from airflow_cloudfiles.engine.ledger.overwritten import overwritten
 from airflow_cloudfiles.engine.state import file_log
@@ -40,6 +41,7 @@ class Recorded:
         files: How many files are to be ingested.
         bytes: Their size.
         existing: How many were there before the first start and are never ingested.
+        duplicates: How many have the content of another file and are never ingested.
         by: How many of the files each way of discovering found.
         first_entry: First entry of the file log that holds some of them; `None` for none.
         last_entry: Last of these entries (inclusive).
@@ -49,15 +51,24 @@ class Recorded:
     files: int = 0
     bytes: int = 0
     existing: int = 0
+    duplicates: int = 0
     by: Counter[str] = field(default_factory=Counter)
     first_entry: int | None = None
     last_entry: int | None = None
     sample: list[str] = field(default_factory=list)
 
+    @property
+    def has_any(self) -> bool:
+        """Whether an entry was appended that has files."""
+        return self.last_entry is not None or self.existing > 0 or self.duplicates > 0
+
     def add(self, number: int, batch: FileBatch) -> None:
         """Count an entry that was appended."""
         if batch.found_by == "existing":
             self.existing += len(batch.files)
+            return
+        if batch.found_by == "duplicate":
+            self.duplicates += len(batch.files)
             return
         self.files += len(batch.files)
         self.bytes += sum(file.size for file in batch.files)
@@ -75,7 +86,8 @@ class LedgerRecorder:
     Args:
         ledger: An index of the file log; this process is its only writer.
         files: The file log.
-        versions: Whether another version of a recorded file is new (`cloudFiles.allowOverwrites`).
+        versions: Whether another version of a recorded file is a candidate again.
+        contents: Reads candidates where they are known by their content; `None` elsewhere.
         baseline: Which of the files that are found before the baseline is complete are `existing`
             ones (`cloudFiles.includeExistingFiles=false`); `None`: none is.
         check: Called before an entry is appended; raises where the log has lost entries.
@@ -88,6 +100,7 @@ class LedgerRecorder:
         files: FileLog,
         *,
         versions: bool = False,
+        contents: Contents | None = None,
         baseline: Baseline | None = None,
         check: Callable[[], None] | None = None,
         on_recorded: Callable[[], None] | None = None,
@@ -95,6 +108,7 @@ class LedgerRecorder:
         self._ledger = ledger
         self._files = files
         self._versions = versions
+        self._contents = contents
         self._baseline = baseline
         self._check = check or (lambda: None)
         self._on_recorded = on_recorded or (lambda: None)
@@ -146,17 +160,33 @@ class LedgerRecorder:
                 return appended
             self._check()
             existing = baseline.existing(batch) if baseline else []
+            if self._contents and not existing and not all(file.content for file in batch):
+                batch = self._contents.of(batch)  # reading takes time: others may be faster
+                continue
             number = self._ledger.caught_up + 1
-            entry = FileBatch(tuple(existing or batch), "existing" if existing else found_by)
+            entry = self._entry(batch, existing, found_by)
             if self._files.append(number, entry):
                 self._catch_up()
                 crash_point("after-ledger-record")
                 self.recorded.add(number, entry)
+                if entry.found_by == "duplicate":
+                    continue
+                appended += len(entry.files)
                 if not existing:
                     self._on_recorded()
-                appended += len(entry.files)
                 if baseline and not existing:
-                    baseline.note_new(batch)
+                    baseline.note_new(list(entry.files))
+
+    def _entry(
+        self, batch: Sequence[FileEntry], existing: Sequence[FileEntry], found_by: FoundBy
+    ) -> FileBatch:
+        """Those of some new files that one entry may hold."""
+        if existing:
+            return FileBatch(tuple(existing), "existing")
+        if self._contents is None:
+            return FileBatch(tuple(batch), found_by)
+        new = first_of_each(batch, self._ledger.knows_content)
+        return FileBatch(tuple(new), found_by) if new else FileBatch(tuple(batch), "duplicate")
 
     def _catch_up(self) -> None:
         """Index what is known of the log: the number that others took meanwhile is refused."""

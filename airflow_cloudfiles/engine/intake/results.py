@@ -25,6 +25,8 @@ class Discovered:
         sample: The first new paths, at most five.
         existing: How many files were there before the first start and are never ingested
             (`cloudFiles.includeExistingFiles=false`).
+        duplicates: How many have the content of another file and are never ingested
+            (`cloudFiles.fileIdentity=content`).
         by: How many of the new files each way found: `listing`, `notification`, `backfill`.
         listing: What the listing did; `None` when there was none.
         notifications: What the queue gave; `None` without notifications.
@@ -37,6 +39,7 @@ class Discovered:
     last_entry: int | None
     sample: tuple[str, ...]
     existing: int = 0
+    duplicates: int = 0
     by: dict[str, int] = field(default_factory=dict)
     listing: ListingReport | None = None
     notifications: NotificationReport | None = None
@@ -57,6 +60,7 @@ class Discovered:
             last_entry=recorded.last_entry,
             sample=tuple(recorded.sample),
             existing=recorded.existing,
+            duplicates=recorded.duplicates,
             by=dict(recorded.by),
             listing=listing,
             notifications=notifications,
@@ -69,6 +73,7 @@ class Discovered:
             "new_files": self.files,
             "new_bytes": self.bytes,
             "existing_files": self.existing,
+            "duplicate_files": self.duplicates,
             "found_by": self.by,
             "sample": list(self.sample),
             "listing": self.listing.to_json() if self.listing else None,

@@ -123,8 +123,8 @@ def _batch_warnings(spec: JobSpec, total: dict[str, int]) -> list[str]:
         "corrupt_files": "damaged files, or parts of large ones, were given up where the damage "
         "begins (ignoreCorruptFiles); the task's log names them.",
         "changed_files": "files had changed since they were discovered.",
-        "superseded_files": "files had been overwritten before they were read (allowOverwrites): "
-        "the newer versions are ingested as files of their own, those before are gone.",
+        "superseded_files": "files had been overwritten before they were read: the newer versions "
+        "are ingested as files of their own, those before are gone.",
         "dropped_records": "invalid records are in badRecordsPath."
         if apart
         else "invalid records were dropped (DROPMALFORMED).",

@@ -52,6 +52,10 @@ class Ledger(Protocol):
     def expired_us(self) -> int:
         """Files modified before this may be missing; 0: none is."""
 
+    @property
+    def index_format(self) -> int:
+        """Of its bytes, which says what another version of a file is (`index_format`)."""
+
     def unseen(
         self, entries: Iterable[FileEntry], *, versions: bool = False
     ) -> Iterator[FileEntry]:
@@ -65,6 +69,12 @@ class Ledger(Protocol):
                 fast one.
             versions: Whether a file also counts as unseen when it is another version (size,
                 modification time or etag) than the one that was recorded last.
+        """
+
+    def knows_content(self, content: str) -> bool:
+        """Whether an entry whose files are ingested has a content (`FileEntry.content`).
+
+        Only an index of the identity `content` can be asked.
         """
 
     def entry_of(self, path: str) -> int | None:

@@ -7,10 +7,16 @@ that is not this one, older or newer, is rebuilt and never converted.
 m                 → {"version": 2, "entry": n, "id": "…", "files": k}   how far it goes
                     besides, once files were forgotten: "expired_entry", "expired_us"
 f<path, bytes>    → <version, 8 bytes><n>                   the file as it was recorded last
+c<16 bytes>       → <n>                                     a content that is ingested (format 4)
 ```
 
 `n` is the number of the entry of the file log, big-endian without leading zero bytes. The version
-is a hash of modification time, size and etag: it shows that a file is another one than before.
+is a hash that shows that a file is another one than before. What is in it, the identity of files
+says (`cloudFiles.fileIdentity`), and each has a format of its own:
+
+- 2: modification time, size and etag (`path`, `pathAndModificationTime`);
+- 3: size and etag, or size and modification time where there is no etag (`pathAndVersion`);
+- 4: as 3; besides, the first half of the SHA-256 of each content (`content`).
 
 Paths are the bytes of the store's key, so that the index sorts as listings do, and a sorted
 listing can be merged with it.
@@ -21,12 +27,22 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.files import FileEntry
+    from collections.abc import Callable
+
+    from airflow_cloudfiles.engine.files import FileEntry, FileIdentity
 
 FORMAT_VERSION = 2
+WITH_CONTENTS = 4
+"""The format in which contents are known."""
+_FORMATS: Final[dict[FileIdentity, int]] = {
+    "path": FORMAT_VERSION,
+    "pathAndModificationTime": FORMAT_VERSION,
+    "pathAndVersion": 3,
+    "content": WITH_CONTENTS,
+}
 MARK_KEY = b"m"
 """Key of the mark of how far the index goes."""
 
@@ -36,7 +52,9 @@ FILE_PREFIX = b"f"
 AFTER_FILES = b"g"
 """The first key behind those of files."""
 
+_CONTENT_PREFIX = b"c"
 _VERSION_BYTES = 8
+_CONTENT_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +98,28 @@ def version_hash(file: FileEntry) -> bytes:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_VERSION_BYTES).digest()
 
 
+def stored_version_hash(file: FileEntry) -> bytes:
+    """Distinguish what a store calls one version from another, in eight bytes."""
+    version = f"e{file.etag}" if file.etag else f"t{file.modification_time_us}"
+    text = f"{file.size} {version}"
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_VERSION_BYTES).digest()
+
+
+def format_of(identity: FileIdentity) -> int:
+    """The format of an index for files that are known by this."""
+    return _FORMATS[identity]
+
+
+def hash_of(index_format: int) -> Callable[[FileEntry], bytes]:
+    """What distinguishes the versions of a file in an index of some format."""
+    return version_hash if index_format == FORMAT_VERSION else stored_version_hash
+
+
+def content_key(content: str) -> bytes:
+    """Build the key of a content, of which the SHA-256 is given in hexadecimal digits."""
+    return _CONTENT_PREFIX + bytes.fromhex(content)[:_CONTENT_BYTES]
+
+
 def encode_entry_number(number: int) -> bytes:
     """Build the part of a file's value that names its entry."""
     return number.to_bytes((number.bit_length() + 7) // 8, "big")
@@ -90,23 +130,24 @@ def decode_value(value: bytes) -> tuple[bytes, int]:
     return value[:_VERSION_BYTES], int.from_bytes(value[_VERSION_BYTES:], "big")
 
 
-def encode_mark(mark: Mark) -> bytes:
+def encode_mark(mark: Mark, index_format: int = FORMAT_VERSION) -> bytes:
     """Build the value of the mark."""
     place: dict[str, int | str] = {"entry": mark.entry, "id": mark.entry_id, "files": mark.files}
     if mark.expired_us:
         place |= {"expired_entry": mark.expired_entry, "expired_us": mark.expired_us}
-    return json.dumps({"version": FORMAT_VERSION, **place}).encode("ascii")
+    return json.dumps({"version": index_format, **place}).encode("ascii")
 
 
-def decode_mark(value: bytes) -> Mark | None:
-    """Read the mark; `None` when it is not of this version, so that the index must be rebuilt."""
+def decode_mark(value: bytes, index_format: int = FORMAT_VERSION) -> Mark | None:
+    """Read the mark; `None` when it is of another format, so that the index must be rebuilt."""
     try:
         fields = json.loads(value)
     except ValueError:
         return None
     match fields:
-        case {"version": 2, "entry": int(entry), "id": str(entry_id), "files": int(files)}:
+        case {"version": found, "entry": int(entry), "id": str(entry_id), "files": int(files)}:
             expired = fields.get("expired_entry", 0), fields.get("expired_us", 0)
             is_valid = entry >= 0 and all(type(each) is int and each >= 0 for each in expired)
-            return Mark(entry, entry_id, files, *expired) if is_valid else None
+            is_mine = is_valid and found == index_format
+            return Mark(entry, entry_id, files, *expired) if is_mine else None
     return None

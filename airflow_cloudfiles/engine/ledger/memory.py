@@ -8,20 +8,33 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.ledger.index_format import key_path, path_key, version_hash
+from airflow_cloudfiles.engine.ledger.index_format import (
+    content_key,
+    format_of,
+    hash_of,
+    key_path,
+    path_key,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from airflow_cloudfiles.engine.files import FileEntry
+    from airflow_cloudfiles.engine.files import FileEntry, FileIdentity
     from airflow_cloudfiles.engine.state.file_log import FileBatch
 
 
 class MemoryLedger:
-    """A `Ledger` in memory."""
+    """A `Ledger` in memory.
 
-    def __init__(self) -> None:
+    Args:
+        identity: By what files are known.
+    """
+
+    def __init__(self, identity: FileIdentity = "path") -> None:
+        self._format = format_of(identity)
+        self._hash = hash_of(self._format)
+        self._contents: set[bytes] = set()
         self._versions: dict[bytes, bytes] = {}
         self._entries: dict[bytes, int] = {}
         self._sorted: list[bytes] | None = None
@@ -55,14 +68,23 @@ class MemoryLedger:
         """Files modified before this may be missing; 0: none is."""
         return self._expired[1]
 
+    @property
+    def index_format(self) -> int:
+        """Which versions of a file it tells apart."""
+        return self._format
+
     def unseen(
         self, entries: Iterable[FileEntry], *, versions: bool = False
     ) -> Iterator[FileEntry]:
         """Give the files that are in no entry."""
         for entry in entries:
             known = self._versions.get(path_key(entry.path))
-            if known is None or (versions and known != version_hash(entry)):
+            if known is None or (versions and known != self._hash(entry)):
                 yield entry
+
+    def knows_content(self, content: str) -> bool:
+        """Whether a content is ingested."""
+        return content_key(content) in self._contents
 
     def entry_of(self, path: str) -> int | None:
         """Give the newest entry that has a file."""
@@ -92,8 +114,9 @@ class MemoryLedger:
         if number != self._caught_up + 1:
             msg = f"entry {number} does not follow entry {self._caught_up}"
             raise ValueError(msg)
-        self._versions.update((path_key(file.path), version_hash(file)) for file in batch.files)
+        self._versions.update((path_key(file.path), self._hash(file)) for file in batch.files)
         self._entries.update((path_key(file.path), number) for file in batch.files)
+        self._contents.update(content_key(content) for content in batch.ingested_contents())
         self._sorted = None
         self._files += len(batch.files)
         self._caught_up, self._caught_up_id = number, entry_id
@@ -118,6 +141,7 @@ class MemoryLedger:
         """Forget everything."""
         self._versions.clear()
         self._entries.clear()
+        self._contents.clear()
         self._sorted = None
         self._files = 0
         self._caught_up, self._caught_up_id = -1, ""

@@ -1,7 +1,8 @@
 """On which disk, and in which directory, is this process's ledger?
 
-`<cache>/<stream id>/<slot>/<build>/`, with the lock file `<slot>.lock` beside the slot. An index
-that may forget old files (`expiry`) is in `<stream id>-aged` instead. The first
+`<cache>/<stream id>/<slot>/<build>/`, with the lock file `<slot>.lock` beside the slot. Files that
+are known by more than their path and time have another index, in `<stream id>-<format>`; one that
+may forget old files (`expiry`) is in `<stream id>-aged` or `<stream id>-<format>-aged`. The first
 process takes slot 0, a second one at the same time slot 1, and so on; each builds its own index
 from the newest snapshot and the file log, and finds it again the next time. Whatever is wrong with
 an index, it is deleted and built anew, under a new random name: so the cache can be deleted while a
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 from airflow_cloudfiles.engine.errors import LedgerAccessError, LedgerError
 from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up, require_fit
 from airflow_cloudfiles.engine.ledger.expiry import suffices
+from airflow_cloudfiles.engine.ledger.index_format import FORMAT_VERSION, format_of
 from airflow_cloudfiles.engine.ledger.snapshots import fetch_snapshot
 from airflow_cloudfiles.engine.locks.file_lock import FileLock
 from airflow_cloudfiles.engine.private_folders import make_private
@@ -30,7 +32,7 @@ from airflow_cloudfiles.engine.storage.outage import is_transient
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from airflow_cloudfiles.engine.files import FileEntry
+    from airflow_cloudfiles.engine.files import FileEntry, FileIdentity
     from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
     from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 
@@ -40,19 +42,28 @@ CACHE_DIR = "CLOUDFILES_CACHE_DIR"
 """Environment variable: directory on a local disk for the indexes of seen files."""
 
 
-def open_ledger(stream_id: str, files: FileLog, *, oldest_us: int | None = None) -> Ledger:
+def open_ledger(
+    stream_id: str,
+    files: FileLog,
+    identity: FileIdentity = "path",
+    *,
+    oldest_us: int | None = None,
+) -> Ledger:
     """Open this process's index of the file log and bring it up to date.
 
     Args:
         stream_id: Of the stream's metadata.
         files: The file log it indexes.
+        identity: By what files are known.
         oldest_us: Files modified before this (`cloudFiles.maxFileAge`) are not asked for, and may
             be missing in the index; `None` for one that has all.
 
     Raises:
         LedgerError: No index can be built; the cause is the local disk.
     """
-    folder = cache_folder() / (stream_id if oldest_us is None else f"{stream_id}-aged")
+    index_format = format_of(identity)
+    name = stream_id if index_format == FORMAT_VERSION else f"{stream_id}-{index_format}"
+    folder = cache_folder() / (name if oldest_us is None else f"{name}-aged")
     try:
         make_private(folder)
         lock, slot = _take_slot(folder)
@@ -64,7 +75,7 @@ def open_ledger(stream_id: str, files: FileLog, *, oldest_us: int | None = None)
         kind = LedgerError if is_transient(failure) else LedgerAccessError
         raise kind(msg) from failure
     try:
-        return _open_in(slot, lock, files, oldest_us)
+        return _open_in(slot, lock, files, identity, oldest_us)
     except BaseException:
         lock.release()
         raise
@@ -108,11 +119,13 @@ def _take_slot(folder: Path) -> tuple[FileLock, Path]:
     raise AssertionError
 
 
-def _open_in(slot: Path, lock: FileLock, files: FileLog, oldest_us: int | None) -> Ledger:
+def _open_in(
+    slot: Path, lock: FileLock, files: FileLog, identity: FileIdentity, oldest_us: int | None
+) -> Ledger:
     """Open and catch up; what cannot be used is fetched or built once more."""
     from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger  # noqa: PLC0415 - heavy
 
-    database, directory = _open_build(slot)
+    database, directory = _open_build(slot, identity)
     latest = files.known(at_least=-1 if database is None else database.caught_up)
     if database is not None:
         try:
@@ -125,6 +138,7 @@ def _open_in(slot: Path, lock: FileLock, files: FileLog, oldest_us: int | None) 
         slot / uuid.uuid4().hex,
         latest=latest,
         beyond=-1 if database is None else database.caught_up,
+        identity=identity,
         oldest_us=oldest_us,
     )
     if fetched is not None:
@@ -132,7 +146,7 @@ def _open_in(slot: Path, lock: FileLock, files: FileLog, oldest_us: int | None) 
             database.close()
             _delete(directory)
         database = fetched
-    ledger = _SlotLedger(database or RocksDBLedger(slot / uuid.uuid4().hex), lock)
+    ledger = _SlotLedger(database or RocksDBLedger(slot / uuid.uuid4().hex, identity), lock)
     try:
         if not suffices(ledger.expired_us, oldest_us):
             ledger.clear()
@@ -152,7 +166,7 @@ def _caught_up(ledger: Ledger, files: FileLog, latest: int) -> None:
         catch_up(ledger, files)
 
 
-def _open_build(slot: Path) -> tuple[RocksDBLedger | None, Path | None]:
+def _open_build(slot: Path, identity: FileIdentity) -> tuple[RocksDBLedger | None, Path | None]:
     """Open the index that is there, with its directory; what cannot be used is deleted."""
     from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger  # noqa: PLC0415 - heavy
 
@@ -160,7 +174,7 @@ def _open_build(slot: Path) -> tuple[RocksDBLedger | None, Path | None]:
     for directory in _builds(slot):
         if found[0] is None:
             try:
-                found = RocksDBLedger(directory), directory
+                found = RocksDBLedger(directory, identity), directory
                 continue
             except LedgerError as failure:
                 _log.warning("%s Rebuilding it.", failure)
@@ -216,11 +230,20 @@ class _SlotLedger:
         """Files modified before this may be missing; 0: none is."""
         return self._ledger.expired_us
 
+    @property
+    def index_format(self) -> int:
+        """Of its bytes."""
+        return self._ledger.index_format
+
     def unseen(
         self, entries: Iterable[FileEntry], *, versions: bool = False
     ) -> Iterator[FileEntry]:
         """Give the files that are in no entry."""
         return self._ledger.unseen(entries, versions=versions)
+
+    def knows_content(self, content: str) -> bool:
+        """Whether a content is ingested."""
+        return self._ledger.knows_content(content)
 
     def entry_of(self, path: str) -> int | None:
         """Give the newest entry that has a file."""

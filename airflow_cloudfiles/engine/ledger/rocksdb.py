@@ -32,21 +32,23 @@ from airflow_cloudfiles.engine.ledger.index_format import (
     FILE_PREFIX,
     MARK_KEY,
     Mark,
+    content_key,
     decode_mark,
     decode_value,
     encode_entry_number,
     encode_mark,
+    format_of,
+    hash_of,
     key_behind,
     key_path,
     path_key,
-    version_hash,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from airflow_cloudfiles.engine.files import FileEntry
+    from airflow_cloudfiles.engine.files import FileEntry, FileIdentity
     from airflow_cloudfiles.engine.state.file_log import FileBatch
 
 _log = logging.getLogger(__name__)
@@ -68,13 +70,16 @@ class RocksDBLedger:
     Args:
         directory: The directory; nothing else may be in it. `clear` goes on in another one beside
             it.
+        identity: By what files are known; an index for another format is begun anew.
 
     Raises:
         LedgerError: It cannot be opened: damaged, or in use.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, identity: FileIdentity = "path") -> None:
         self._directory = directory
+        self._format = format_of(identity)
+        self._hash = hash_of(self._format)
         self._database: Rdict | None = None
         self._mark: Mark | None = None
         self._open()
@@ -104,6 +109,11 @@ class RocksDBLedger:
         """Files modified before this may be missing; 0: none is."""
         return 0 if self._mark is None else self._mark.expired_us
 
+    @property
+    def index_format(self) -> int:
+        """Of its bytes."""
+        return self._format
+
     def unseen(
         self, entries: Iterable[FileEntry], *, versions: bool = False
     ) -> Iterator[FileEntry]:
@@ -112,12 +122,20 @@ class RocksDBLedger:
         Raises:
             LedgerError: The index turns out to be damaged.
         """
-        scan = _Scan(self._call(lambda database: database.iter()))
+        scan, version_hash = _Scan(self._call(lambda database: database.iter())), self._hash
         for entry in entries:
             key = path_key(entry.path)
             is_known = scan.at_or_after(key) == key
             if not is_known or (versions and scan.version() != version_hash(entry)):
                 yield entry
+
+    def knows_content(self, content: str) -> bool:
+        """Whether a content is ingested.
+
+        Raises:
+            LedgerError: The index turns out to be damaged.
+        """
+        return self._call(lambda database: database.get(content_key(content))) is not None
 
     def entry_of(self, path: str) -> int | None:
         """Give the newest entry that has a file.
@@ -158,8 +176,10 @@ class RocksDBLedger:
         write = WriteBatch(raw_mode=True)
         entry_number = encode_entry_number(number)
         for file in batch.files:
-            write.put(path_key(file.path), version_hash(file) + entry_number)
-        write.put(MARK_KEY, encode_mark(mark))
+            write.put(path_key(file.path), self._hash(file) + entry_number)
+        for content in batch.ingested_contents():
+            write.put(content_key(content), entry_number)
+        write.put(MARK_KEY, encode_mark(mark, self._format))
         self._call(lambda database: database.write(write))
         self._mark = mark
 
@@ -182,7 +202,7 @@ class RocksDBLedger:
         write = WriteBatch(raw_mode=True)
         for key in gone:
             write.delete(key)
-        write.put(MARK_KEY, encode_mark(mark))
+        write.put(MARK_KEY, encode_mark(mark, self._format))
         self._call(lambda database: database.write(write))
         self._mark = mark
         return len(gone)
@@ -226,7 +246,7 @@ class RocksDBLedger:
         except Exception as failure:  # RocksDB raises nothing more specific
             raise self._unusable(failure) from failure
         value = self._call(lambda database: database.get(MARK_KEY))
-        self._mark = None if value is None else decode_mark(value)
+        self._mark = None if value is None else decode_mark(value, self._format)
         is_foreign = self._mark is None and self._call(lambda database: _has_files(database.iter()))
         if is_foreign:
             self.clear()

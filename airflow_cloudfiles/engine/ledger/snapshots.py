@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.ledger import index_format
 from airflow_cloudfiles.engine.ledger.expiry import suffices
+from airflow_cloudfiles.engine.ledger.index_format import format_of
 from airflow_cloudfiles.engine.private_folders import make_private, path_below
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from airflow_cloudfiles.engine.files import FileEntry
+    from airflow_cloudfiles.engine.files import FileEntry, FileIdentity
     from airflow_cloudfiles.engine.ledger.base import Ledger
     from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
     from airflow_cloudfiles.engine.state.file_log import FileLog
@@ -98,6 +98,7 @@ class Snapshot:
         files: How many files these entries hold.
         objects: The files of the checkpoint.
         expired_us: Files modified before this may be missing (`expiry`); 0: none is.
+        index_format: Of the index.
     """
 
     folder: str
@@ -105,7 +106,8 @@ class Snapshot:
     entry_id: str
     files: int
     objects: tuple[SnapshotFile, ...]
-    expired_us: int = 0
+    expired_us: int
+    index_format: int
 
 
 def maybe_snapshot(
@@ -137,7 +139,7 @@ def maybe_snapshot(
         return False
     copy: Path | None = None
     try:
-        last = next(_fitting(files, state, up_to=entry), None)
+        last = next(_fitting(files, state, ledger.index_format, up_to=entry), None)
         if last is not None:
             entry, count = entry - last.entry - 1, count - last.files
         if entry + 1 < worth_entries and count < worth_files:
@@ -162,6 +164,7 @@ def fetch_snapshot(
     *,
     latest: int,
     beyond: int,
+    identity: FileIdentity = "path",
     oldest_us: int | None = None,
 ) -> RocksDBLedger | None:
     """Fetch the newest usable snapshot, when it saves much work.
@@ -171,6 +174,7 @@ def fetch_snapshot(
         directory: Where to put it; does not exist.
         latest: The newest entry of the file log.
         beyond: The last entry of the index that is there; -1 for none.
+        identity: By what files are known; a snapshot for another format is of no use.
         oldest_us: Files modified before this are not input; `None` if all are.
 
     Returns:
@@ -180,12 +184,12 @@ def fetch_snapshot(
     if latest < least:
         return None
     try:
-        for snapshot in _fitting(files, files.store, up_to=latest):
+        for snapshot in _fitting(files, files.store, format_of(identity), up_to=latest):
             if snapshot.entry < least:
                 break
             if not suffices(snapshot.expired_us, oldest_us):
                 continue
-            fetched = _fetch(snapshot, files.store, directory)
+            fetched = _fetch(snapshot, files.store, directory, identity)
             if fetched is not None:
                 return fetched
     except _FAILURES as failure:
@@ -203,14 +207,16 @@ def covered(state: ObjectStore) -> list[int]:
     return [int(number) for number in numbers if number.isascii() and number.isdigit()]
 
 
-def _fitting(files: FileLog, state: ObjectStore, *, up_to: int) -> Iterator[Snapshot]:
+def _fitting(
+    files: FileLog, state: ObjectStore, index_format: int, *, up_to: int
+) -> Iterator[Snapshot]:
     """Read the descriptions of the complete snapshots of this log, the newest first."""
     for folder, objects in sorted(_folders(state).items(), reverse=True):
         if COMPLETE not in objects:
             continue
         name = state.child_uri(folder)
         try:
-            snapshot = _decode(folder, state.get(f"{folder}/{COMPLETE}"))
+            snapshot = _decode(folder, state.get(f"{folder}/{COMPLETE}"), index_format)
             fits = snapshot.entry <= up_to and _is_of(files, snapshot)
         except _FAILURES as failure:
             _log.warning("The snapshot %s is skipped: %s", name, failure)
@@ -254,6 +260,7 @@ def _upload(copy: Path, ledger: Ledger, state: ObjectStore) -> None:
         files=ledger.files,
         objects=tuple(objects),
         expired_us=ledger.expired_us,
+        index_format=ledger.index_format,
     )
     state.put(f"{folder}/{COMPLETE}", _encode(snapshot))
     _log.info(
@@ -330,7 +337,9 @@ def _tables(state: ObjectStore, complete: Iterable[str]) -> set[str] | None:
     return found
 
 
-def _fetch(snapshot: Snapshot, state: ObjectStore, directory: Path) -> RocksDBLedger | None:
+def _fetch(
+    snapshot: Snapshot, state: ObjectStore, directory: Path, identity: FileIdentity
+) -> RocksDBLedger | None:
     """Fetch, check and open a snapshot; `None` when something is wrong with it."""
     from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger  # noqa: PLC0415 - heavy
 
@@ -343,7 +352,7 @@ def _fetch(snapshot: Snapshot, state: ObjectStore, directory: Path) -> RocksDBLe
             at_once(
                 state, [partial(_fetch_file, snapshot, item, state, directory) for item in some]
             )
-        ledger = RocksDBLedger(directory)
+        ledger = RocksDBLedger(directory, identity)
         told = (snapshot.entry, snapshot.entry_id, snapshot.expired_us)
         if (ledger.caught_up, ledger.caught_up_id, ledger.expired_us) != told:
             msg = f"it covers the entries up to {ledger.caught_up}, not {snapshot.entry}"
@@ -385,13 +394,13 @@ def _fetch_file(
 def _encode(snapshot: Snapshot) -> bytes:
     """Build the bytes of `complete.json`."""
     fields = asdict(snapshot)
-    del fields["folder"]
-    versions = {"version": FORMAT_VERSION, "index_version": index_format.FORMAT_VERSION}
+    del fields["folder"], fields["index_format"]
+    versions = {"version": FORMAT_VERSION, "index_version": snapshot.index_format}
     return json.dumps({**versions, **fields}, indent=1).encode("ascii")
 
 
-def _decode(folder: str, content: bytes) -> Snapshot:
-    """Read the bytes of `complete.json`.
+def _decode(folder: str, content: bytes, index_format: int | None = None) -> Snapshot:
+    """Read the bytes of `complete.json`; of an index in one format only, unless none is named.
 
     Raises:
         ValueError: It is none, or of another version.
@@ -406,7 +415,7 @@ def _decode(folder: str, content: bytes) -> Snapshot:
             "objects": list(objects),
             "expired_us": int(expired_us),
         }:
-            if (version, index_version) != (FORMAT_VERSION, index_format.FORMAT_VERSION):
+            if version != FORMAT_VERSION or index_format not in {None, index_version}:
                 msg = f"it has version {version}.{index_version}"
                 raise ValueError(msg)
             names = tuple(SnapshotFile(**item) for item in objects)
@@ -417,6 +426,6 @@ def _decode(folder: str, content: bytes) -> Snapshot:
             ):
                 msg = "a name in it is not that of a file"
                 raise ValueError(msg)
-            return Snapshot(folder, entry, entry_id, files, names, expired_us)
+            return Snapshot(folder, entry, entry_id, files, names, expired_us, index_version)
     msg = f"{COMPLETE} does not describe a snapshot"
     raise ValueError(msg)

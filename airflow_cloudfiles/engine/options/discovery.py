@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.files import FILE_IDENTITIES, FileIdentity
 from airflow_cloudfiles.engine.options.declared import OptionGroup, option, options_of
 from airflow_cloudfiles.engine.options.values import (
     Kind,
@@ -63,7 +64,20 @@ class DiscoveryOptions(OptionGroup):
     start only (B88)."""
     allow_overwrites: bool = option("cloudFiles.allowOverwrites", boolean, default=False)
     """Whether a file is ingested again when it was overwritten (its modification time, size or etag
-    is another one). The whole file is (B104)."""
+    is another one). The whole file is (B104). The same as `cloudFiles.fileIdentity` with the value
+    `pathAndModificationTime`."""
+    file_identity: FileIdentity | None = option(
+        "cloudFiles.fileIdentity",
+        choice(FILE_IDENTITIES),
+        default=None,
+        shown="`path`; `pathAndModificationTime` with `allowOverwrites`",
+    )
+    """By what a file is known, and so which files are new. `path`: an overwritten file is not.
+    `pathAndModificationTime`: it is, when its time, size or etag is another one.
+    `pathAndVersion`: it is, when its size or etag is another one (on a local disk, which has no
+    etags, size or time). `content`: a file is new when no file with the same bytes was recorded,
+    whatever its name; each new file is read once more, when it is discovered. Only `content` is
+    bound to the state at its first start. Ours, not Auto Loader's."""
     max_file_age_seconds: float | None = option(
         "cloudFiles.maxFileAge", Kind(interval.label, _file_age), default=None
     )
@@ -104,9 +118,22 @@ class DiscoveryOptions(OptionGroup):
     project_id: str | None = option("cloudFiles.projectId", text, default=None)
     """The Google Cloud project of the subscription."""
 
+    @property
+    def identity(self) -> FileIdentity:
+        """By what a file is known, whichever option says so."""
+        if self.file_identity is not None:
+            return self.file_identity
+        return "pathAndModificationTime" if self.allow_overwrites else "path"
+
+    @property
+    def sees_overwrites(self) -> bool:
+        """Whether a file with a known path can be new, so that known files are listed, too."""
+        return self.identity != "path"
+
     @classmethod
     def _complete(cls, values: dict[str, Any], given: Mapping[str, str]) -> None:  # noqa: ARG003
-        """Refuse options of queues where none is read."""
+        """Refuse two identities, and options of queues where none is read."""
+        _check_identity(values)
         if values.get("use_notifications"):
             return
         for field in _OF_QUEUES:
@@ -118,9 +145,28 @@ class DiscoveryOptions(OptionGroup):
                 )
 
     def _check(self) -> None:
-        if self.allow_overwrites and self.use_incremental_listing == "true":
-            raise OptionError(
-                "cloudFiles.allowOverwrites=true and cloudFiles.useIncrementalListing=true "
-                "contradict each other: an incremental listing does not list files it knows. Leave "
-                "useIncrementalListing out (auto lists everything then)."
+        if self.sees_overwrites and self.use_incremental_listing == "true":
+            given = (
+                "cloudFiles.allowOverwrites=true"
+                if self.file_identity is None
+                else f"cloudFiles.fileIdentity={self.file_identity}"
             )
+            raise OptionError(
+                f"{given} and cloudFiles.useIncrementalListing=true contradict each other: an "
+                "incremental listing does not list files it knows. Leave useIncrementalListing "
+                "out (auto lists everything then)."
+            )
+
+
+def _check_identity(values: Mapping[str, Any]) -> None:
+    """Refuse `allowOverwrites` and `fileIdentity` with two meanings."""
+    identity, overwrites = values.get("file_identity"), values.get("allow_overwrites")
+    if identity is None or overwrites is None:
+        return
+    meant = "pathAndModificationTime" if overwrites else "path"
+    if identity != meant:
+        raise OptionError(
+            f"cloudFiles.allowOverwrites={str(overwrites).lower()} means "
+            f"cloudFiles.fileIdentity={meant}, but that is {identity}. Remove "
+            "cloudFiles.allowOverwrites."
+        )

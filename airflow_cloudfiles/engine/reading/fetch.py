@@ -2,7 +2,8 @@
 
 Opens each file for the format that reads it. A file that changed since it was discovered is read in
 its present version if that can be done consistently, and refused otherwise; where every version of
-a file is an entry of its own, it is left to the entry of that version.
+a file is an entry of its own, it is left to the entry of that version. Where files are known by
+their content, the one that was discovered is missing then (`same_content` finds it elsewhere).
 
 Where the store has etags, a small file costs one request: the read itself asks for the version that
 was discovered. The version of a local file is checked before and after.
@@ -18,6 +19,7 @@ from functools import partial
 from typing import TypeVar
 
 from airflow_cloudfiles.engine.errors import (
+    CloudFilesError,
     FileChangedError,
     FileMissingError,
     FileUnreachableError,
@@ -79,7 +81,7 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
         part: What to read.
         counts: Added to.
         use: Reads the file.
-        ignore_missing: Whether a file that is gone is skipped.
+        ignore_missing: Whether a file that is gone is skipped, unless some of it was read.
         ignore_corrupt: Whether a file that `use` finds unreadable is given up; what was made of it
             before is kept.
         first: Gives what is read first if it was fetched ahead (`first_read`).
@@ -90,41 +92,48 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
             then nothing is read. `None`: the version that is there is read.
 
     Raises:
-        FileMissingError: The file is gone, `ignore_missing` is false and it was not refused.
-        FileChangedError: The file was overwritten while it was read, or since a large file was
-            cut into ranges. Nothing of it was committed; trying again reads the new version.
+        FileMissingError: The file is gone (where it is known by its content: or is another), none
+            of it was read, `ignore_missing` is false and it was not refused.
+        FileChangedError: The file was overwritten or deleted while it was read, or since a large
+            file was cut into ranges. Nothing of it was committed; trying again reads the new
+            version, or finds that there is none.
         FileUnreachableError: Its storage does not answer.
         FileUnreadableError: Permission, I/O, or damaged content.
     """
+    is_begun = False
     try:
-        yield from _counted(store, part, counts, use, first, range_of or beginning, superseded)
+        for made in _counted(store, part, counts, use, first, range_of or beginning, superseded):
+            is_begun = True
+            yield made
     except ObjectChangedError as error:
         raise _overwritten(store, part) from error
     except (ObjectNotFoundError, FileNotFoundError) as error:
         reason = _why_skipped(part.file, was_refused, ignore_missing=ignore_missing)
-        if reason is None:
-            raise FileMissingError(
-                f"{store.child_uri(part.file.path)} was discovered but is gone. Put it back, or "
-                "set ignoreMissingFiles=true to skip it."
-            ) from error
+        if reason is None or not _is_untouched(part, is_begun=is_begun):
+            raise _gone(store, part, is_in_part=is_begun or reason is not None) from error
         _log.warning("Skipped %s: %s", store.child_uri(part.file.path), reason)
-        counts.missing_files += int(part.start == 0)
+        counts.missing_files += 1
     except FileUnreadableError as error:
         if not ignore_corrupt:
             raise
         _log.warning("Skipped the rest of a file, because ignoreCorruptFiles is true: %s", error)
         counts.corrupt_files += 1
     except OSError as error:
-        if is_transient(error):
-            raise FileUnreachableError(
-                f"{store.child_uri(part.file.path)} cannot be reached: {error}. Nothing of it was "
-                "committed: run again when its storage answers."
-            ) from error
-        reason = error.strerror or str(error)
-        raise FileUnreadableError(
-            f"{store.child_uri(part.file.path)} cannot be read: {reason}. Correct its permissions "
-            "or its content and run again, or remove it and set ignoreMissingFiles=true."
-        ) from error
+        raise _unread(store, part.file, error) from error
+
+
+def _unread(store: ObjectStore, file: FileEntry, error: OSError) -> CloudFilesError:
+    """What a file that could not be read fails with."""
+    if is_transient(error):
+        return FileUnreachableError(
+            f"{store.child_uri(file.path)} cannot be reached: {error}. Nothing of it was "
+            "committed: run again when its storage answers."
+        )
+    reason = error.strerror or str(error)
+    return FileUnreadableError(
+        f"{store.child_uri(file.path)} cannot be read: {reason}. Correct its permissions "
+        "or its content and run again, or remove it and set ignoreMissingFiles=true."
+    )
 
 
 def _why_skipped(
@@ -153,11 +162,7 @@ def _counted(  # noqa: PLR0913, PLR0917 - private
     is_other = _version(found) != _version(part.file)
     if is_other and part.is_whole and superseded is not None:
         superseded(found)
-        _log.warning(
-            "Skipped, because a newer version of it is recorded: %s",
-            store.child_uri(part.file.path),
-        )
-        counts.superseded_files += 1
+        _leave(store, part.file, counts)
         return
     if is_other:
         _accept_change(store, part, found, counts)
@@ -174,6 +179,19 @@ def _counted(  # noqa: PLR0913, PLR0917 - private
     counts.bytes += part.size if not part.is_whole else found.size
     if not found.etag:
         _refuse_overwritten(store, part, found)
+
+
+def _leave(store: ObjectStore, file: FileEntry, counts: FetchCounts) -> None:
+    """Leave a file out that was overwritten.
+
+    Raises:
+        ObjectNotFoundError: It is known by its content, which may be elsewhere.
+    """
+    if file.content:
+        raise ObjectNotFoundError(store.child_uri(file.path))
+    uri = store.child_uri(file.path)
+    _log.warning("Skipped, because a newer version of it is recorded: %s", uri)
+    counts.superseded_files += 1
 
 
 def _first_of(
@@ -233,7 +251,7 @@ def _header(size: int) -> tuple[int, int]:
 def packed(
     store: ObjectStore, files: Sequence[FileEntry], *, parallelism: int, can_cut: bool
 ) -> list[tuple[FileRange, ...]]:
-    """Cut files into splits (`pack`), but none that is another version by now: it is read whole.
+    """Cut files into splits (`pack`), but none that is gone or another version: it is read whole.
 
     Cut by the size it had, it would be refused at every try, and its batch is planned for ever.
     """
@@ -255,7 +273,7 @@ def _is_same(store: ObjectStore, file: FileEntry) -> bool:
         found = store.head(file.path)
     except OSError:  # reading it will report what is wrong
         return True
-    return found is None or _version(found) == _version(file)
+    return found is not None and _version(found) == _version(file)
 
 
 def _found(store: ObjectStore, path: str) -> FileEntry:
@@ -271,7 +289,10 @@ def _version(file: FileEntry) -> tuple[int, int | str]:
 
 
 def _refuse_overwritten(store: ObjectStore, part: FileRange, found: FileEntry) -> None:
-    """A file that is another after reading than before may have given a mixture."""
+    """A file that is another after reading than before may have given a mixture.
+
+    One that was deleted meanwhile was read to its end.
+    """
     after = store.head(part.file.path)
     if after is not None and _version(after) != _version(found):
         raise _overwritten(store, part)
@@ -282,6 +303,23 @@ def _overwritten(store: ObjectStore, part: FileRange) -> FileChangedError:
         f"{store.child_uri(part.file.path)} was overwritten while it was being read. Nothing "
         "of it was committed: run again. Write files under another name and rename them when "
         "they are complete."
+    )
+
+
+def _is_untouched(part: FileRange, *, is_begun: bool) -> bool:
+    """Whether nobody can have read a part of a file."""
+    return part.is_whole and not is_begun
+
+
+def _gone(store: ObjectStore, part: FileRange, *, is_in_part: bool) -> CloudFilesError:
+    """What a file that was deleted fails with; if others may have read parts of it, try again."""
+    uri = store.child_uri(part.file.path)
+    if is_in_part:
+        return FileChangedError(
+            f"{uri} was deleted while it was being read. Nothing of it was committed: run again."
+        )
+    return FileMissingError(
+        f"{uri} was discovered but is gone. Put it back, or set ignoreMissingFiles=true to skip it."
     )
 
 

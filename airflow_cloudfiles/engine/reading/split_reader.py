@@ -8,11 +8,11 @@ schema does not have is raised as `UnknownFields`; what follows is decided in `s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import cast
+from typing import TypeVar, cast
 
 import pyarrow as pa
 
@@ -27,10 +27,17 @@ from airflow_cloudfiles.engine.formats.line_blocks import line_blocks
 from airflow_cloudfiles.engine.ledger.overwritten import note_overwritten
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.bad_records import BadRecordWriter
-from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, first_range
+from airflow_cloudfiles.engine.reading.fetch import (
+    FetchCounts,
+    FirstRange,
+    FirstRead,
+    fetch,
+    first_range,
+)
 from airflow_cloudfiles.engine.reading.file_columns import ColumnSources
 from airflow_cloudfiles.engine.reading.opened import BLOCK_BYTES, TEXT_BYTES
 from airflow_cloudfiles.engine.reading.prefetch import fetched_ahead
+from airflow_cloudfiles.engine.reading.same_content import SameContent
 from airflow_cloudfiles.engine.reading.splits import FileRange, Split
 from airflow_cloudfiles.engine.state import refused
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
@@ -42,6 +49,7 @@ SMALL_BATCHES = 1000
 COLUMN_BYTES = 128 * 2**10
 """Lines are parsed in groups of about so many bytes for each column, and at least one block of
 text: a column of a group costs some time however few its values are."""
+_Made = TypeVar("_Made")
 
 
 @dataclass(slots=True)
@@ -74,7 +82,13 @@ class SplitReader:
         self._options = context.options
         self._columns = ColumnSources(context)
         self._bad_records = BadRecordWriter(split)
-        self._superseded = self._note if context.options.discovery.allow_overwrites else None
+        discovery = context.options.discovery
+        self._superseded = self._note if discovery.sees_overwrites else None
+        self._same_content = (
+            SameContent(self._store, context.state_uri, context.start.entry)
+            if discovery.identity == "content"
+            else None
+        )
         self.arrow_schema: pa.Schema = self._columns.arrow_schema
         self.counts = SplitCounts()
 
@@ -119,21 +133,16 @@ class SplitReader:
         parts = fetched_ahead(self._store, self._split.ranges, range_of)
         with closing(parts):
             for part, first in parts:
-                reader = cast("FileReader", self._columns.of(part.file.path).reader)
-                batches = fetch(
-                    self._store,
-                    part,
-                    self.counts.fetched,
-                    partial(_rows_of, reader, part),
-                    ignore_missing=self._options.ignore_missing_files,
-                    ignore_corrupt=self._options.ignore_corrupt_files,
-                    was_refused=self._was_refused,
-                    first=first,
-                    superseded=self._superseded,
-                    range_of=range_of,
-                )
-                for found, batch in batches:
+                for found, batch in self._fetch(part, first, self._rows_in, range_of):
                     yield self._rows(batch, found)
+
+    def _rows_in(
+        self, part: FileRange, file: OpenedFile
+    ) -> Iterator[tuple[FileRange, pa.RecordBatch]]:
+        reader = cast("FileReader", self._columns.of(part.file.path).reader)
+        found = replace(part, file=file.entry)
+        for batch in reader.read_file(file, part.start, part.end):
+            yield found, batch
 
     # Lines of many files ------------------------------------------------------------------
 
@@ -173,17 +182,39 @@ class SplitReader:
         parts = fetched_ahead(self._store, self._split.ranges)
         with closing(parts):
             for part, first in parts:
-                yield from fetch(
-                    self._store,
-                    part,
-                    self.counts.fetched,
-                    partial(_lines_of, self._options, part),
-                    ignore_missing=self._options.ignore_missing_files,
-                    ignore_corrupt=self._options.ignore_corrupt_files,
-                    was_refused=self._was_refused,
-                    first=first,
-                    superseded=self._superseded,
-                )
+                yield from self._fetch(part, first, partial(_lines_of, self._options))
+
+    # Both ---------------------------------------------------------------------------------
+
+    def _fetch(
+        self,
+        part: FileRange,
+        first: FirstRead | None,
+        use: Callable[[FileRange, OpenedFile], Iterator[_Made]],
+        range_of: FirstRange | None = None,
+    ) -> Iterator[_Made]:
+        """Open a part of a file, and give what `use` makes of it."""
+        same_content, ignore_missing = self._same_content, self._options.ignore_missing_files
+
+        def fetch_part(part: FileRange, first: FirstRead | None) -> Iterator[_Made]:
+            return fetch(
+                self._store,
+                part,
+                self.counts.fetched,
+                partial(use, part),
+                ignore_missing=ignore_missing and same_content is None,
+                ignore_corrupt=self._options.ignore_corrupt_files,
+                was_refused=self._was_refused,
+                first=first,
+                superseded=self._superseded,
+                range_of=range_of,
+            )
+
+        if same_content is None:
+            return fetch_part(part, first)
+        return same_content.fetch(
+            part, first, fetch_part, self.counts.fetched, ignore_missing=ignore_missing
+        )
 
     def _was_refused(self, file: FileEntry) -> bool:
         state = self._split.context.state_uri
@@ -197,14 +228,6 @@ def _leaves(kind: pa.DataType) -> int:
     """How many columns there are in a column."""
     inside = range(kind.num_fields)
     return sum(_leaves(kind.field(each).type) for each in inside) if inside else 1
-
-
-def _rows_of(
-    reader: FileReader, part: FileRange, file: OpenedFile
-) -> Iterator[tuple[FileRange, pa.RecordBatch]]:
-    found = replace(part, file=file.entry)
-    for batch in reader.read_file(file, part.start, part.end):
-        yield found, batch
 
 
 def _lines_of(options: CloudFilesOptions, part: FileRange, file: OpenedFile) -> Iterator[_Block]:

@@ -6,7 +6,11 @@ often it is listed. Everything else (the ledger, Spark's offsets) refers to it.
 The baseline of a stream with `cloudFiles.includeExistingFiles=false`, the files that were there
 before its first start, is in entries of its own, found by `existing`: known, and never ingested.
 
-The body of an entry has one line a file: `["path",size,modification time in microseconds,"etag"]`.
+Where files are known by their content, those whose content another file has are in entries of
+their own, too, found by `duplicate`: known, and never ingested.
+
+The body of an entry has one line a file: `["path",size,modification time in microseconds,"etag"]`;
+where files are known by their content, its SHA-256 is the fifth value.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import msgspec
 
@@ -35,7 +39,9 @@ FORMAT_VERSION = 1
 MAX_ENTRY_FILES = 100_000
 """How many files one entry may hold, so that an entry is read in a fraction of a second."""
 
-FoundBy = Literal["listing", "notification", "backfill", "existing"]
+FoundBy = Literal["listing", "notification", "backfill", "existing", "duplicate"]
+NOT_INGESTED: Final = frozenset({"existing", "duplicate"})
+"""Files that are known, and never ingested."""
 
 COMPLETE = "complete"
 """The position of the entry that ends the baseline."""
@@ -48,6 +54,7 @@ _DIGITS = 20
 _CACHED_ENTRIES = 2
 _CACHED_SUMMARIES = 10_000
 _lines = msgspec.json.Decoder(tuple[str, int, int, str])
+_lines_with_content = msgspec.json.Decoder(tuple[str, int, int, str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,12 @@ class FileBatch:
     files: tuple[FileEntry, ...]
     found_by: FoundBy = "listing"
     position: str | None = None
+
+    def ingested_contents(self) -> Iterator[str]:
+        """The contents of its files, where files are known by that and these are ingested."""
+        if self.found_by in NOT_INGESTED:
+            return iter(())
+        return (file.content for file in self.files if file.content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +104,7 @@ class EntrySummary:
     @property
     def is_ingested(self) -> bool:
         """Whether its files are ingested, or only known."""
-        return self.found_by != "existing"
+        return self.found_by not in NOT_INGESTED
 
 
 class FileLog:
@@ -324,7 +337,8 @@ def encode_files(files: Sequence[FileEntry]) -> bytes:
     """Build the body of an entry: one JSON array a line, in ASCII."""
     quote = json.encoder.encode_basestring_ascii
     lines = [
-        f"[{quote(file.path)},{file.size},{file.modification_time_us},{quote(file.etag)}]\n"
+        f"[{quote(file.path)},{file.size},{file.modification_time_us},{quote(file.etag)}"
+        + (f",{quote(file.content)}]\n" if file.content else "]\n")
         for file in files
     ]
     return "".join(lines).encode("ascii")
@@ -334,20 +348,24 @@ def decode_files(body: bytes) -> tuple[FileEntry, ...]:
     """Read what `encode_files` wrote.
 
     Raises:
-        ValueError: A line is not an array of path, size, time and etag.
+        ValueError: A line is not an array of path, size, time, etag and perhaps content.
     """
-    try:
-        rows = _lines.decode_lines(body)
-    except msgspec.DecodeError:
-        # A name that is not UTF-8 is a lone surrogate, which msgspec refuses and json takes.
-        rows = [_lines_item(json.loads(line)) for line in body.splitlines()]
-    return tuple([FileEntry(*row) for row in rows])
+    # The lines of an entry are alike. A name that is not UTF-8 is a lone surrogate, which msgspec
+    # refuses and json takes.
+    for decoder in (_lines, _lines_with_content):
+        try:
+            return tuple([FileEntry(*row) for row in decoder.decode_lines(body)])
+        except msgspec.DecodeError:
+            continue
+    return tuple([_lines_item(json.loads(line)) for line in body.splitlines()])
 
 
-def _lines_item(value: object) -> tuple[str, int, int, str]:
+def _lines_item(value: object) -> FileEntry:
     """Check one line's value."""
     match value:
         case [str(path), int(size), int(time_us), str(etag)]:
-            return path, size, time_us, etag
+            return FileEntry(path, size, time_us, etag)
+        case [str(path), int(size), int(time_us), str(etag), str(content)]:
+            return FileEntry(path, size, time_us, etag, content)
     msg = f"not a file: {value!r}"
     raise ValueError(msg)

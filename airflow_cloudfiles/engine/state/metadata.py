@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateConflictError
-from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.files import FILE_IDENTITIES, FileIdentity, printable_path
 from airflow_cloudfiles.engine.state.entry_format import check_version
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.clock import now_us
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 KEY = "_source/metadata.json"
-FORMAT_VERSION = 2
-"""The newest that is understood: entries of its logs may be in packs."""
+FORMAT_VERSION = 3
+"""The newest that is understood: files are known by their content, and logs may be in packs."""
+_WITH_PACKS = 2
+"""That of a state whose logs may be in packs."""
 _FIRST_VERSION = 1
 """That of a state without packs."""
 
@@ -43,6 +45,8 @@ class StreamMetadata:
         format_version: Version of the layout below the checkpoint location.
         include_existing_files: `cloudFiles.includeExistingFiles` of the very first start, which
             decides for ever (B88).
+        file_identity: `content` where files are known by that, since the very first start. What
+            else `cloudFiles.fileIdentity` says may change, and is not recorded: `path`.
         started_us: Where existing files are left out: when that was, by the clock of the source, in
             microseconds since 1970.
         is_new: Whether this call wrote the metadata: it is the very first start.
@@ -54,15 +58,17 @@ class StreamMetadata:
     format_version: int = _FIRST_VERSION
     include_existing_files: bool = True
     started_us: int | None = None
+    file_identity: FileIdentity = "path"
     is_new: bool = field(default=False, compare=False)
 
 
-def open_metadata(
+def open_metadata(  # noqa: PLR0913 - what a first start decides
     state: ObjectStore,
     source_uri: str,
     format: str,  # noqa: A002 - Auto Loader's name
     *,
     include_existing_files: bool = True,
+    file_identity: FileIdentity = "path",
     clock_us: Callable[[], int] = now_us,
 ) -> StreamMetadata:
     """Take a checkpoint location for a source, or check that it is this source's.
@@ -74,11 +80,13 @@ def open_metadata(
         source_uri: Canonical URI of the source.
         format: `cloudFiles.format`.
         include_existing_files: Written down when the location is new, else without effect.
+        file_identity: By what files are known; `content` is written down when the location is new.
         clock_us: The clock of the source, asked once: when the location is new and existing files
             are left out.
 
     Raises:
-        StateConflictError: It belongs to another source or format.
+        StateConflictError: It belongs to another source or format, or either it or the caller
+            knows files by their content.
         IncompatibleStateError: A newer version of this package wrote it.
         CorruptedStateError: The metadata cannot be read.
         StateError: The location cannot be written, or not by conditional writes.
@@ -91,10 +99,13 @@ def open_metadata(
         if found is None:
             raise _damaged(state.child_uri(KEY))
     if found is None:
+        by_content = file_identity == "content"
         mine = StreamMetadata(
             uuid.uuid4().hex,
             source_uri,
             format,
+            format_version=FORMAT_VERSION if by_content else _FIRST_VERSION,
+            file_identity="content" if by_content else "path",
             include_existing_files=include_existing_files,
             started_us=None if include_existing_files else clock_us(),
         )
@@ -116,7 +127,30 @@ def open_metadata(
             f"location of its own."
         )
         raise StateConflictError(msg)
+    _check_identity(state, found, file_identity)
     return found
+
+
+def _check_identity(state: ObjectStore, found: StreamMetadata, wanted: FileIdentity) -> None:
+    """Refuse to begin, or to end, knowing files by their content.
+
+    Entries that were written without it do not say which contents they have. What entries say of
+    paths, times and etags they say in every state: so all other identities may follow each other.
+    """
+    if (found.file_identity == "content") == (wanted == "content"):
+        return
+    name = printable_path(state.uri)
+    if wanted == "content":
+        raise StateConflictError(
+            f"cloudFiles.fileIdentity=content was asked for, but the state {name} was begun "
+            "without it, and does not say which contents it has ingested. Remove the option, or "
+            "give a new checkpointLocation, which ingests everything anew."
+        )
+    raise StateConflictError(
+        f"The state {name} was begun with cloudFiles.fileIdentity=content, but {wanted} was asked "
+        "for. Set cloudFiles.fileIdentity=content, or give a new checkpointLocation, which ingests "
+        "everything anew."
+    )
 
 
 def _has_log(state: ObjectStore) -> bool:
@@ -138,7 +172,7 @@ def read_metadata(state: ObjectStore) -> StreamMetadata | None:
 def has_packs(state: ObjectStore) -> bool:
     """Whether entries of the logs may be in packs alone."""
     found = read_metadata(state)
-    return found is not None and found.format_version >= FORMAT_VERSION
+    return found is not None and found.format_version >= _WITH_PACKS
 
 
 def allow_packs(state: ObjectStore) -> None:
@@ -152,11 +186,11 @@ def allow_packs(state: ObjectStore) -> None:
     found = read_metadata(state)
     if found is None:
         raise _damaged(state.child_uri(KEY))
-    if found.format_version >= FORMAT_VERSION:
+    if found.format_version >= _WITH_PACKS:
         return
     with reaching_state(state):
-        state.put(KEY, encode_metadata(replace(found, format_version=FORMAT_VERSION)))
-    if read_metadata(state) != replace(found, format_version=FORMAT_VERSION):
+        state.put(KEY, encode_metadata(replace(found, format_version=_WITH_PACKS)))
+    if read_metadata(state) != replace(found, format_version=_WITH_PACKS):
         raise _damaged(state.child_uri(KEY))
 
 
@@ -171,6 +205,8 @@ def encode_metadata(metadata: StreamMetadata) -> bytes:
         value["includeExistingFiles"] = False
         if metadata.started_us is not None:
             value["startedUs"] = metadata.started_us
+    if metadata.file_identity != "path":
+        value["fileIdentity"] = metadata.file_identity
     text = json.dumps(value, ensure_ascii=True, indent=2)
     return f"v{metadata.format_version}\n{text}\n".encode("ascii")
 
@@ -184,6 +220,7 @@ def decode_metadata(content: bytes, *, name: str) -> StreamMetadata:
         fields = (value["streamId"], value["source"], value["format"])
         include_existing = value.get("includeExistingFiles", True)
         started_us = value.get("startedUs")
+        identity = value.get("fileIdentity", "path")
     except (ValueError, TypeError, KeyError, AttributeError) as failure:
         raise _damaged(name) from failure
     are_strings = all(isinstance(field, str) for field in fields)
@@ -191,11 +228,14 @@ def decode_metadata(content: bytes, *, name: str) -> StreamMetadata:
         raise _damaged(name)
     if type(started_us) is not int and started_us is not None:
         raise _damaged(name)
+    if identity not in FILE_IDENTITIES:
+        raise _damaged(name)
     return StreamMetadata(
         *fields,
         format_version=int(version[1:]),
         include_existing_files=include_existing,
         started_us=started_us,
+        file_identity=identity,
     )
 
 

@@ -103,5 +103,5 @@ def _reading(options: CloudFilesOptions) -> CloudFilesOptions:
     return replace(
         options,
         schema_evolution_mode="rescue" if mode in ADDING_MODES else mode,
-        discovery=replace(options.discovery, allow_overwrites=False),
+        discovery=replace(options.discovery, allow_overwrites=False, file_identity=None),
     )

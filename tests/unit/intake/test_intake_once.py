@@ -27,6 +27,7 @@ from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.testing import FailingStore, Fault, KilledError, LandingZone
+from tests.support.discovery.interrupted import Interrupted
 from tests.support.laws import examples
 
 PACKAGE_FOLDER = str(Path(airflow_cloudfiles.__file__).parents[1])
@@ -54,7 +55,7 @@ class World:
         self.arrived |= set(names)
 
     def discover(self, who: int, faults, meanwhile=()) -> None:
-        state = _Interrupted(FailingStore(self.state, dict(faults)), list(meanwhile))
+        state = Interrupted(FailingStore(self.state, dict(faults)), list(meanwhile))
         try:
             Intake.over(
                 source=self.source, state=state, format="json", ledger=self.ledgers[who]
@@ -71,22 +72,6 @@ class World:
         files = [file.path for file in intake.files.slice(START, intake.head())]
         assert Counter(files) == Counter(self.arrived)
         assert intake.discover().files == 0
-
-
-class _Interrupted:
-    """A store between whose writings other things happen."""
-
-    def __init__(self, store, events) -> None:
-        self._store = store
-        self._events = events
-
-    def __getattr__(self, name):
-        return getattr(self._store, name)
-
-    def put_if_absent(self, key, content):
-        if self._events:
-            self._events.pop(0)()
-        return self._store.put_if_absent(key, content)
 
 
 arrivals = st.lists(st.sampled_from(NAMES), max_size=6)

@@ -11,6 +11,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.reading import opened as fetching
-from airflow_cloudfiles.engine.reading.fetch import FetchCounts
+from airflow_cloudfiles.engine.reading.fetch import FetchCounts, packed
 from airflow_cloudfiles.engine.reading.splits import FileRange
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
@@ -133,6 +134,25 @@ def test_a_file_that_is_gone_is_an_error_unless_missing_files_are_ignored(tmp_pa
     counts = FetchCounts()
     assert list(fetch(store, gone, counts, ignore_missing=True)) == []
     assert (counts.files, counts.missing_files) == (0, 1)
+
+
+def test_a_file_deleted_while_it_is_read_is_not_kept_in_part(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b"123456789\n" * (fetching.TEXT_BYTES // 5))
+    store = open_store(str(tmp_path))
+    (entry,) = store.list()
+    blocks = fetch(store, FileRange(entry), FetchCounts(), ignore_missing=True)
+    next(blocks)
+    path.unlink()
+    with pytest.raises(FileChangedError, match=r"a\.json was deleted while it was being read"):
+        list(blocks)
+    # Other tasks may have read other parts of it: the next try reads it as a whole, or leaves it.
+    with pytest.raises(FileChangedError, match=r"a\.json was deleted"):
+        list(fetch(store, FileRange(entry, 0, 5), FetchCounts(), ignore_missing=True))
+    (parts,) = packed(store, [replace(entry, size=2**30)], parallelism=1, can_cut=True)
+    counts = FetchCounts()
+    assert list(fetch(store, parts[0], counts, ignore_missing=True)) == []
+    assert counts.missing_files == 1
 
 
 def test_an_unreadable_file_is_an_error_that_names_it() -> None:

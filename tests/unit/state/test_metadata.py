@@ -91,7 +91,7 @@ def test_a_lost_answer_does_not_change_the_id(state, fault):
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        (b"v3\n{}", IncompatibleStateError),
+        (b"v4\n{}", IncompatibleStateError),
         (b"v2\n{}", CorruptedStateError),
         (b"", CorruptedStateError),
         (b"v1\n", CorruptedStateError),

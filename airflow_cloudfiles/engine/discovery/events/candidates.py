@@ -34,7 +34,7 @@ class Candidates:
     Args:
         source: The source.
         filter: Which of its files are wanted.
-        options: `path_rewrites` and `allow_overwrites`.
+        options: `path_rewrites` and `identity`.
 
     Attributes:
         outside: How many events were of places that are not below the source.
@@ -52,7 +52,7 @@ class Candidates:
         self._filter = filter
         self._root = source.uri.rstrip("/") + "/"
         self._in_cloud = source.uri.startswith(_CLOUDS)
-        self._always_look = options.allow_overwrites or not self._in_cloud
+        self._always_look = options.sees_overwrites or not self._in_cloud
         self._rewrites = sorted(
             ((old.rstrip("/"), normalize_uri(new)) for old, new in options.path_rewrites),
             key=lambda each: len(each[0]),

@@ -124,13 +124,20 @@ def _is_backfill_due(given: Circumstances) -> bool:
     return interval is not None and given.now - given.remembered.full_started >= interval
 
 
+def _identity(options: DiscoveryOptions) -> str:
+    """The option that makes overwritten files new ones."""
+    if options.file_identity is None:
+        return "cloudFiles.allowOverwrites"
+    return f"cloudFiles.fileIdentity={options.file_identity}"
+
+
 def _why_full(given: Circumstances) -> str:
     """Why a full listing is due; empty when none is."""
     options, remembered = given.options, given.remembered
     rules = [
         (not given.has_order, NO_ORDER),
         (options.use_incremental_listing == "false", "cloudFiles.useIncrementalListing is false"),
-        (options.allow_overwrites, "cloudFiles.allowOverwrites needs known files listed, too"),
+        (options.sees_overwrites, f"{_identity(options)} needs known files listed, too"),
         (remembered.full_started <= 0, "none was finished before"),
         (remembered.is_in_doubt, "one did not come to its end"),
         (not remembered.is_of(given.known, given.fingerprint), "other files are input than before"),
@@ -160,7 +167,7 @@ def _may_resume(given: Circumstances, found_by: FoundBy) -> bool:
     return (
         unfinished is not None
         and given.has_order
-        and not given.options.allow_overwrites
+        and not given.options.sees_overwrites
         and unfinished.found_by == found_by
         and unfinished.filter == given.fingerprint
         and is_known(given.known, unfinished.witness)

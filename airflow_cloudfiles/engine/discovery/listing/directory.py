@@ -72,11 +72,11 @@ class DirectoryListing:
         source: The folder the files land in.
         filter: Which of its files are input.
         state: Where listings remember what they need; `None` remembers nothing.
-        options: `useIncrementalListing`, `backfillInterval`, `allowOverwrites`.
+        options: `useIncrementalListing`, `backfillInterval`, `fileIdentity`.
         clock: Seconds since 1970.
 
     Raises:
-        OptionError: `useIncrementalListing=true` together with `allowOverwrites`.
+        OptionError: `useIncrementalListing=true` where overwritten files are new.
     """
 
     def __init__(
@@ -95,11 +95,12 @@ class DirectoryListing:
         self._clock = clock
         self._name = printable_path(source.uri)
         self._has_order = True
-        if self._options.allow_overwrites and self._options.use_incremental_listing == "true":
+        if self._options.sees_overwrites and self._options.use_incremental_listing == "true":
             raise OptionError(
-                "cloudFiles.useIncrementalListing=true and cloudFiles.allowOverwrites=true exclude "
-                "each other: an incremental listing skips most known files, so it cannot see that "
-                "one was overwritten. Leave one of them out."
+                "cloudFiles.useIncrementalListing=true and cloudFiles.allowOverwrites=true (or "
+                "another cloudFiles.fileIdentity than path) exclude each other: an incremental "
+                "listing skips most known files, so it cannot see that one was overwritten. Leave "
+                "one of them out."
             )
 
     def run(
@@ -320,7 +321,7 @@ class DirectoryListing:
         After notifications it is not asked: what is known then shows nothing about listings.
         """
         options, order = self._options, self._order
-        if options.allow_overwrites or options.use_incremental_listing == "false":
+        if options.sees_overwrites or options.use_incremental_listing == "false":
             return []
         if order is None or remembered.full_started <= 0 or remembered.has_notifications:
             return []

@@ -135,7 +135,7 @@ class NotificationDiscovery:
         queue: Where the notifications of the source arrive.
         source: The source.
         filter: Which of its files are wanted.
-        options: `fetch_parallelism`, `path_rewrites`, `allow_overwrites`.
+        options: `fetch_parallelism`, `path_rewrites`, `identity`.
         hidden_seconds: How long a message is hidden at a time.
         renewal_seconds: How often it is hidden again.
     """

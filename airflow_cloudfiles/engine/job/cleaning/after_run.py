@@ -71,7 +71,7 @@ def task_of(spec: JobSpec, options: CloudFilesOptions, **more: Any) -> Cleaning:
         place=locate(spec.source, open_store(spec.checkpoint_location)),
         options=options.cleaning,
         verify=_verify,
-        is_exact=options.discovery.allow_overwrites,
+        is_exact=options.discovery.identity == "pathAndModificationTime",
         keeps_given_up=options.ignore_corrupt_files,
         **more,
     )
