@@ -158,7 +158,7 @@ def maybe_snapshot(
     return True
 
 
-def fetch_snapshot(
+def fetch_snapshot(  # noqa: PLR0913 - which index, and for whom
     files: FileLog,
     directory: Path,
     *,
