@@ -31,6 +31,7 @@ from airflow_cloudfiles.engine.ledger.index_format import (
     AFTER_FILES,
     FILE_PREFIX,
     MARK_KEY,
+    WITH_CONTENTS,
     Mark,
     content_key,
     decode_mark,
@@ -177,8 +178,9 @@ class RocksDBLedger:
         entry_number = encode_entry_number(number)
         for file in batch.files:
             write.put(path_key(file.path), self._hash(file) + entry_number)
-        for content in batch.ingested_contents():
-            write.put(content_key(content), entry_number)
+        if self._format == WITH_CONTENTS:
+            for content in batch.ingested_contents():
+                write.put(content_key(content), entry_number)
         write.put(MARK_KEY, encode_mark(mark, self._format))
         self._call(lambda database: database.write(write))
         self._mark = mark
