@@ -278,6 +278,7 @@ def _read_in_order(
                 ignore_corrupt=options.ignore_corrupt_files,
                 first=first,
                 range_of=range_of,
+                keep_parts=True,
             ):
                 pass
             yield part

@@ -73,6 +73,7 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
     range_of: FirstRange | None = None,
     was_refused: Callable[[FileEntry], bool] | None = None,
     superseded: Superseded | None = None,
+    keep_parts: bool = False,
 ) -> Iterator[_Made]:
     """Open one part of a file and give what is made of it.
 
@@ -90,6 +91,8 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
             it as the error advised; it is skipped, too.
         superseded: Called with the version that is there when it is not the discovered one;
             then nothing is read. `None`: the version that is there is read.
+        keep_parts: Whether what was read of a file that is deleted meanwhile may be kept: for who
+            learns from a file, and does not ingest it.
 
     Raises:
         FileMissingError: The file is gone (where it is known by its content: or is another), none
@@ -109,7 +112,7 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
         raise _overwritten(store, part) from error
     except (ObjectNotFoundError, FileNotFoundError) as error:
         reason = _why_skipped(part.file, was_refused, ignore_missing=ignore_missing)
-        if reason is None or not _is_untouched(part, is_begun=is_begun):
+        if reason is None or not (keep_parts or _is_untouched(part, is_begun=is_begun)):
             raise _gone(store, part, is_in_part=is_begun or reason is not None) from error
         _log.warning("Skipped %s: %s", store.child_uri(part.file.path), reason)
         counts.missing_files += 1

@@ -131,7 +131,9 @@ def _use(store: ObjectStore, file: FileEntry, inference: Inference) -> None:
         yield from ()
 
     try:
-        for _ in fetch(store, FileRange(file), FetchCounts(), learn, ignore_missing=True):
+        for _ in fetch(
+            store, FileRange(file), FetchCounts(), learn, ignore_missing=True, keep_parts=True
+        ):
             pass
     except ReadError as error:
         _log.warning("Not sampled: %s", error)

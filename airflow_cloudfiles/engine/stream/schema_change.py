@@ -165,9 +165,18 @@ def _files(context: BatchContext) -> list[FileEntry]:
 
 
 def _named(context: BatchContext, file_uri: str) -> list[FileEntry]:
-    """The files of the micro-batch that have a URI as it is printed."""
+    """The files of the micro-batch that have a URI as it is printed.
+
+    Where files are known by their content, one outside of it may be read in the place of one that
+    is gone.
+    """
     store = open_store(context.source_uri)
-    return [file for file in _files(context) if store.child_uri(file.path) == file_uri]
+    found = [file for file in _files(context) if store.child_uri(file.path) == file_uri]
+    if found or context.options.discovery.identity != "content":
+        return found
+    key = store.key_of(file_uri)
+    there = store.head(key) if key else None
+    return [] if there is None else [there]
 
 
 def _append(context: BatchContext, findings: NewFields, file_uri: str) -> SchemaVersion:

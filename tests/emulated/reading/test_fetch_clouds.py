@@ -71,6 +71,20 @@ def test_a_large_file_is_read_in_pieces_of_one_version(store, monkeypatch):
         list(blocks)
 
 
+def test_a_large_file_that_is_deleted_meanwhile_is_not_kept_in_part(store, monkeypatch):
+    monkeypatch.setattr(fetching, "BLOCK_BYTES", 100)
+    store.put("a.json", b"".join(b"%06d\n" % number for number in range(100)))
+    (file,) = listed(store)
+    counts = FetchCounts()
+    blocks = fetch(store, FileRange(file), counts, ignore_missing=True)
+    next(blocks)
+    store.delete("a.json")
+    with pytest.raises(FileChangedError, match=r"a\.json was deleted while"):
+        list(blocks)
+    assert read(store, [FileRange(file)], counts, ignore_missing=True) == b""
+    assert counts.missing_files == 1
+
+
 def test_what_changed_since_it_was_discovered_is_read_as_it_is_now(store):
     store.put("a.json", b"old\n")
     store.put("b.json", b"same\n")

@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from airflow_cloudfiles.engine.errors import FileChangedError, FileMissingError
+from airflow_cloudfiles.engine.errors import (
+    FileChangedError,
+    FileMissingError,
+    UnknownFieldException,
+)
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts
 from airflow_cloudfiles.engine.reading.same_content import SameContent
@@ -84,6 +88,19 @@ def test_a_file_that_was_touched_is_read_as_it_is(tmp_path: Path) -> None:
     stream.between = lambda: stream.touch("a.json")
     assert stream.read() == ["1"]
     assert stream.read() == []
+
+
+def test_new_fields_of_a_file_that_is_read_in_the_place_of_another(tmp_path: Path) -> None:
+    stream = ByContent(tmp_path)
+    stream.write("begin.json", "0")
+    assert stream.read() == ["0"]
+    for name in ("a.json", "b.json"):
+        (stream.source / name).write_text('{"a": "1", "c": "2"}\n')
+    stream.between = (stream.source / "a.json").unlink
+    with pytest.raises(UnknownFieldException):
+        stream.read()
+    (row,) = stream.run()
+    assert (row["a"], row["c"]) == ("1", "2")
 
 
 def test_a_content_that_is_gone_is_asked_for_and_read_wherever_it_comes_back(
