@@ -21,8 +21,9 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.job import run as job
 from airflow_cloudfiles.engine.job.cleaning import after_run
-from airflow_cloudfiles.engine.job.cleaning.after_run import clean_after_run
+from airflow_cloudfiles.engine.job.cleaning.after_run import clean_after_run, task_of
 from airflow_cloudfiles.engine.job.cleaning.command import clean_source
+from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.spark.source import CloudFilesDataSource
@@ -290,3 +291,23 @@ def test_a_cleaning_that_is_killed_loses_no_file(stream: Source, point: str) -> 
     assert (stream.left(), stream.moved()) == ([], FILES)
     assert _contents(stream.archive) == expected
     assert _contents(stream.source) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_exact"),
+    [
+        ("fileIdentity", "path", False),
+        ("fileIdentity", "pathAndVersion", False),
+        ("fileIdentity", "content", False),
+        ("fileIdentity", "pathAndModificationTime", True),
+        ("allowOverwrites", "true", True),
+    ],
+)
+def test_a_time_makes_another_version_only_where_files_are_known_by_it(
+    tmp_path: Path, name: str, value: str, is_exact: bool
+) -> None:  # B104
+    place = {"source": str(tmp_path / "in"), "checkpoint_location": str(tmp_path / "state")}
+    given = {f"cloudFiles.{name}": value, "cloudFiles.format": "json"}
+    spec = JobSpec(kind="clean", format="json", run_id="run", **place)
+    options = CloudFilesOptions.parse(given, path=place["source"])
+    assert task_of(spec, options).is_exact is is_exact
