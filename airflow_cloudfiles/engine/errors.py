@@ -206,7 +206,7 @@ class FileUnreachableError(FileUnreadableError):
 
 
 class FileChangedError(ReadError):
-    """A file was overwritten while it was being read."""
+    """A file was overwritten or deleted while it was being read."""
 
     is_retryable = True
 
