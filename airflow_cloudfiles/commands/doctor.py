@@ -217,6 +217,10 @@ def _checkpoint(store: ObjectStore, source: str | None) -> Iterator[Finding]:
     if source is None or locate(source, store).name == owner.source:
         yield Finding("stream", "ok", text)
         return
+    if not owner.is_bound:
+        taken = f"{text}, of which no file is recorded: the first run takes it for its source"
+        yield Finding("stream", "ok", taken)
+        return
     advice = "Give every source a checkpoint location of its own."
     yield Finding("stream", "problem", f"{text}, not of {printable_path(source)}. {advice}")
 

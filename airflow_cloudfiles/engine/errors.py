@@ -23,6 +23,7 @@ CloudFilesError                              is_retryable = False
 │   ├── StateUnreachableError                its storage does not answer                  retryable
 │   ├── StateLockedError                     another run holds it                         retryable
 │   ├── StateConflictError                   it belongs to another source
+│   ├── StateMovedError                      it is at another location now
 │   ├── IncompatibleStateError               written by a newer version
 │   ├── CorruptedStateError                  what is there cannot be read
 │   └── LedgerError                          the local index cannot be used               retryable
@@ -165,6 +166,10 @@ class StateLockedError(StateError):
 
 class StateConflictError(StateError):
     """The location belongs to another source, format or stream."""
+
+
+class StateMovedError(StateError):
+    """The state was moved to another location, or is not whole at this one yet."""
 
 
 class IncompatibleStateError(StateError):

@@ -112,6 +112,7 @@ class FileFilter:
         options = self._options
         return repr(
             (
+                self.root,
                 self.pattern,
                 options.use_strict_globber,
                 options.path_glob_filter,

@@ -195,7 +195,7 @@ class Intake:
             source=source,
             state=state,
             file_filter=file_filter,
-            files=FileLog(state),
+            files=FileLog(state, None if metadata.is_bound else metadata),
             discovery=options,
             baseline=None if metadata.include_existing_files else baseline,
             is_part=metadata.source != name_of(source.uri, pattern),

@@ -80,6 +80,11 @@ class SchemaLog:
         number = self._log.latest()
         return None if number < 0 else self.read(number)
 
+    @property
+    def next_version(self) -> int:
+        """One more than the newest version that `latest` has met, whoever's that is."""
+        return self._log.known_latest + 1
+
     def versions(self) -> list[int]:
         """List the numbers of all versions, in order."""
         return self._log.numbers()

@@ -25,6 +25,7 @@ import msgspec
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import FileEntry, Offset
+from airflow_cloudfiles.engine.state.metadata import StreamMetadata, as_header, require_owner
 from airflow_cloudfiles.engine.state.numbered_log import LogEntry, NumberedLog
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.outage import reaching_state
@@ -112,10 +113,13 @@ class FileLog:
 
     Args:
         store: The checkpoint location.
+        unbound: The metadata of a stream that has no file yet: its first entry binds it. `None`
+            for one that is bound, and for whoever only reads.
     """
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, unbound: StreamMetadata | None = None) -> None:
         self._store = store
+        self._unbound = unbound
         self._log = NumberedLog(
             store, PREFIX, format_version=FORMAT_VERSION, has_all=True, is_packed=True
         )
@@ -138,6 +142,9 @@ class FileLog:
 
         Returns:
             Whether the entry is this batch. False: another discoverer has the number.
+
+        Raises:
+            StateConflictError: Another source has recorded the first file.
         """
         least = 0 if batch.found_by == "existing" else 1
         if not least <= len(batch.files) <= MAX_ENTRY_FILES:
@@ -150,10 +157,16 @@ class FileLog:
             "position": batch.position,
         }
         body = encode_files(batch.files)
+        if self._unbound is not None:
+            if number == 0:
+                header |= as_header(self._unbound)
+            else:
+                self._bind()
         crash_point("before-file-log-append")
         won = self._log.append(number, header, body)
         if won:
             crash_point("after-file-log-append")
+        self._bind(is_mine=won and number == 0)
         if won and self._log.written is not None:
             self._remember(self._log.written)
         return won
@@ -196,8 +209,22 @@ class FileLog:
             self._log.meet_packs()
 
     def latest(self) -> int:
-        """Give the number of the newest entry; -1 when there is none."""
-        return self._log.latest()
+        """Give the number of the newest entry; -1 when there is none.
+
+        Raises:
+            StateConflictError: Another source has recorded the first file.
+        """
+        found = self._log.latest()
+        if found >= 0:
+            self._bind()
+        return found
+
+    def _bind(self, *, is_mine: bool = False) -> None:
+        """Find out whose the log is, which began without an entry and has one now."""
+        if self._unbound is not None:
+            header = as_header(self._unbound) if is_mine else self._log.header(0)
+            require_owner(self._store, self._unbound, header)
+            self._unbound = None
 
     def known(self, at_least: int = -1) -> int:
         """The newest entry that this object has met; asks if it has met none, or too few.
@@ -206,6 +233,8 @@ class FileLog:
             at_least: The newest entry that the caller has met.
         """
         found = self._log.known()
+        if found >= 0:
+            self._bind()
         return found if found >= at_least else self.latest()
 
     def known_head(self) -> Offset:

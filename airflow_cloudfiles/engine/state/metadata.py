@@ -1,37 +1,62 @@
 """Whose state is this?
 
-`_source/metadata.json` is written once, by the first discovery. It ties a checkpoint location to
-one source and one format, and gives the stream the id under which its ledger is cached and its
-batches are committed to a target.
+`_source/metadata.json` is written by the first discovery. It ties a checkpoint location to one
+source and one format, and gives the stream the id under which its ledger is cached and its batches
+are committed to a target.
+
+Until a file is recorded it is unbound: another source may take the location. Entry 0 of the file
+log decides, for it is created once: its header names the stream that recorded it, whoever has
+replaced the metadata meanwhile. Then the metadata is written a last time, bound.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_cloudfiles.engine.errors import CorruptedStateError, StateConflictError
+from airflow_cloudfiles.engine.errors import (
+    CorruptedStateError,
+    StateConflictError,
+    StateMovedError,
+)
 from airflow_cloudfiles.engine.files import FILE_IDENTITIES, FileIdentity, printable_path
-from airflow_cloudfiles.engine.state.entry_format import check_version
+from airflow_cloudfiles.engine.state.entry_format import check_version, parse_header, split_entry
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.clock import now_us
 from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.outage import reaching_state
+from airflow_cloudfiles.engine.storage.replacing import replace_if_same
 from airflow_cloudfiles.engine.storage.uri import refuse_directory_bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 KEY = "_source/metadata.json"
+FIRST_ENTRY = f"_source/files/{0:020}"
+"""The first entry of the file log."""
+STREAM = "stream"
+"""The field in the header of the first entry that names its stream."""
 FORMAT_VERSION = 3
 """The newest that is understood: files are known by their content, and logs may be in packs."""
 _WITH_PACKS = 2
 """That of a state whose logs may be in packs."""
 _FIRST_VERSION = 1
 """That of a state without packs."""
+_NOT_IN_USE = b"v9"
+"""The version line of a state that is not in use yet, or no more (`Standing`): older versions of
+this package refuse it by name."""
+_HEADER_BYTES = 65536
+_TRIES = 20
+_log = logging.getLogger(__name__)
+
+
+Standing = Literal["unbound", "moved", "incoming"]
+"""`unbound`: no file is recorded yet, so another source may take the location. `moved`: the state
+is at another location. `incoming`: it is being brought here, and not whole yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +74,7 @@ class StreamMetadata:
             else `cloudFiles.fileIdentity` says may change, and is not recorded: `path`.
         started_us: Where existing files are left out: when that was, by the clock of the source, in
             microseconds since 1970.
+        is_bound: Whether a file is recorded, so that no other source may take the location.
         is_new: Whether this call wrote the metadata: it is the very first start.
     """
 
@@ -59,6 +85,7 @@ class StreamMetadata:
     include_existing_files: bool = True
     started_us: int | None = None
     file_identity: FileIdentity = "path"
+    is_bound: bool = True
     is_new: bool = field(default=False, compare=False)
 
 
@@ -73,7 +100,9 @@ def open_metadata(  # noqa: PLR0913 - what a first start decides
 ) -> StreamMetadata:
     """Take a checkpoint location for a source, or check that it is this source's.
 
-    Of any number of callers at once, one decides what is written; the others check against it.
+    A location that has no recorded file is taken from another source. Of any number of callers at
+    once, one decides what is written; the others check against it. Who holds unbound metadata
+    passes them to its `FileLog`, which finds out whose the location has become.
 
     Args:
         state: The checkpoint location.
@@ -92,6 +121,15 @@ def open_metadata(  # noqa: PLR0913 - what a first start decides
         StateError: The location cannot be written, or not by conditional writes.
         UnsupportedOptionError: It lists its objects in no order.
     """
+    mine = StreamMetadata(
+        uuid.uuid4().hex,
+        source_uri,
+        format,
+        format_version=FORMAT_VERSION if file_identity == "content" else _FIRST_VERSION,
+        include_existing_files=include_existing_files,
+        file_identity="content" if file_identity == "content" else "path",
+        is_bound=False,
+    )
     found = read_metadata(state)
     if found is None and _has_log(state):
         # Another first discovery may just have begun; it writes its metadata before anything else.
@@ -99,36 +137,117 @@ def open_metadata(  # noqa: PLR0913 - what a first start decides
         if found is None:
             raise _damaged(state.child_uri(KEY))
     if found is None:
-        by_content = file_identity == "content"
-        mine = StreamMetadata(
-            uuid.uuid4().hex,
-            source_uri,
-            format,
-            format_version=FORMAT_VERSION if by_content else _FIRST_VERSION,
-            file_identity="content" if by_content else "path",
-            include_existing_files=include_existing_files,
-            started_us=None if include_existing_files else clock_us(),
-        )
-        if not isinstance(state, LocalStore):
-            with reaching_state(state):
-                require_conditional_put(state)
-        with reaching_state(state):
-            is_mine = state.put_if_absent(KEY, encode_metadata(mine))
-        found = read_metadata(state) or mine
-        # After a lost answer, the retry is refused because of our own object: the id decides.
-        found = replace(found, is_new=is_mine or found.stream_id == mine.stream_id)
+        found = _take(state, _started(mine, clock_us))
     if isinstance(state, LocalStore) and not found.is_new:
         state.sync_folder(KEY.rpartition("/")[0])  # its writer may have been killed before it did
-    if (found.source, found.format) != (source_uri, format):
-        msg = (
-            f"The checkpoint location {printable_path(state.uri)} belongs to the source "
-            f"{printable_path(found.source)} with format {found.format}, not to "
-            f"{printable_path(source_uri)} with format {format}. Give every source a checkpoint "
-            f"location of its own."
+    if found.is_bound or _begin_alike(found, mine):
+        return _required(found, mine, state)
+    return _take_over(state, _started(mine, clock_us))
+
+
+def _started(mine: StreamMetadata, clock_us: Callable[[], int]) -> StreamMetadata:
+    """Note when the very first start is, where that matters."""
+    return mine if mine.include_existing_files else replace(mine, started_us=clock_us())
+
+
+def _take(state: ObjectStore, mine: StreamMetadata) -> StreamMetadata:
+    """Take a location that nobody has; gives whose it is then."""
+    if not isinstance(state, LocalStore):
+        with reaching_state(state):
+            require_conditional_put(state)
+    with reaching_state(state):
+        is_mine = state.put_if_absent(KEY, encode_metadata(mine))
+    found = read_metadata(state) or mine
+    # After a lost answer, the retry is refused because of our own object: the id decides.
+    return replace(found, is_new=is_mine or found.stream_id == mine.stream_id)
+
+
+def _take_over(state: ObjectStore, mine: StreamMetadata) -> StreamMetadata:
+    """Take a location from a source of which no file is recorded; its id stays.
+
+    Raises:
+        StateConflictError: A file is recorded by now, or other sources take it all the time.
+    """
+    for _ in range(_TRIES):
+        with reaching_state(state):
+            before = state.get(KEY)
+        found = read_metadata(state)
+        if found is None or found.is_bound or _begin_alike(found, mine):
+            break
+        after = replace(mine, stream_id=found.stream_id)
+        with reaching_state(state):
+            if replace_if_same(state, KEY, before, encode_metadata(after)):
+                _log.warning(
+                    "%s takes the checkpoint location %s, which was begun for %s: no file of that "
+                    "is recorded",
+                    printable_path(mine.source),
+                    printable_path(state.uri),
+                    printable_path(found.source),
+                )
+                return replace(after, is_new=True)
+    return _required(read_metadata(state) or mine, mine, state)
+
+
+def _are_same(found: StreamMetadata, mine: StreamMetadata) -> bool:
+    return (found.source, found.format) == (mine.source, mine.format)
+
+
+def _begin_alike(found: StreamMetadata, mine: StreamMetadata) -> bool:
+    """Whether what an unbound state was begun for is what it is begun for now."""
+    return _are_same(found, mine) and found.file_identity == mine.file_identity
+
+
+def _required(found: StreamMetadata, mine: StreamMetadata, state: ObjectStore) -> StreamMetadata:
+    """Give what was found, if it is of this source and format."""
+    if _are_same(found, mine):
+        _check_identity(state, found, mine.file_identity)
+        return found
+    raise StateConflictError(
+        f"The checkpoint location {printable_path(state.uri)} belongs to the source "
+        f"{printable_path(found.source)} with format {found.format}, not to "
+        f"{printable_path(mine.source)} with format {mine.format}. Give every source a checkpoint "
+        f"location of its own."
+    )
+
+
+def require_owner(
+    state: ObjectStore, mine: StreamMetadata, header: Mapping[str, Any]
+) -> StreamMetadata:
+    """Check that the first entry of the file log is of a stream that began unbound; bind it.
+
+    Args:
+        state: The checkpoint location.
+        mine: What the stream has opened.
+        header: Of the first entry.
+
+    Raises:
+        StateConflictError: Another source, or another start of this one, recorded the first file.
+    """
+    owner = _owner(header, mine, state.child_uri(FIRST_ENTRY))
+    _required(owner, mine, state)
+    if owner != replace(mine, is_bound=True):
+        raise StateConflictError(
+            f"Another first start of {printable_path(mine.source)} has recorded the first files in "
+            f"{printable_path(state.uri)}, with another cloudFiles.includeExistingFiles. Run again."
         )
-        raise StateConflictError(msg)
-    _check_identity(state, found, file_identity)
-    return found
+    bind(state, owner)
+    return owner
+
+
+def bind(state: ObjectStore, owner: StreamMetadata) -> None:
+    """Write the metadata of the stream that recorded the first entry, unless that was done."""
+    for _ in range(_TRIES):
+        with reaching_state(state):
+            before = state.get(KEY)
+            if decode_metadata(before, name=state.child_uri(KEY)).is_bound:
+                return
+            if replace_if_same(state, KEY, before, encode_metadata(owner)):
+                return
+
+
+def as_header(metadata: StreamMetadata) -> dict[str, Any]:
+    """Give what the header of the first entry says of its stream."""
+    return {STREAM: _to_json(metadata)}
 
 
 def _check_identity(state: ObjectStore, found: StreamMetadata, wanted: FileIdentity) -> None:
@@ -147,9 +266,8 @@ def _check_identity(state: ObjectStore, found: StreamMetadata, wanted: FileIdent
             "give a new checkpointLocation, which ingests everything anew."
         )
     raise StateConflictError(
-        f"The state {name} was begun with cloudFiles.fileIdentity=content, but {wanted} was asked "
-        "for. Set cloudFiles.fileIdentity=content, or give a new checkpointLocation, which ingests "
-        "everything anew."
+        f"The state {name} was begun with cloudFiles.fileIdentity=content, which was not asked for "
+        "now. Set it, or give a new checkpointLocation, which ingests everything anew."
     )
 
 
@@ -166,7 +284,27 @@ def read_metadata(state: ObjectStore) -> StreamMetadata | None:
             content = state.get(KEY)
     except ObjectNotFoundError:
         return None
-    return decode_metadata(content, name=state.child_uri(KEY))
+    found = decode_metadata(content, name=state.child_uri(KEY))
+    return found if found.is_bound else _by_first_entry(state, found)
+
+
+def _by_first_entry(state: ObjectStore, found: StreamMetadata) -> StreamMetadata:
+    """Give the stream that recorded the first entry, if there is one; else the unbound one."""
+    name = state.child_uri(FIRST_ENTRY)
+    try:
+        with reaching_state(state):
+            start = state.get_range(FIRST_ENTRY, 0, _HEADER_BYTES)
+    except ObjectNotFoundError:
+        return found
+    line, _ = split_entry(start, name=name, format_version=_FIRST_VERSION)
+    return _owner(parse_header(line, name=name), found, name)
+
+
+def _owner(header: Mapping[str, Any], found: StreamMetadata, name: str) -> StreamMetadata:
+    """Give the stream that a header names; where it names none, whose metadata there are."""
+    if STREAM not in header:
+        return replace(found, is_bound=True)
+    return _from_json(header[STREAM], name=name)
 
 
 def has_packs(state: ObjectStore) -> bool:
@@ -188,14 +326,48 @@ def allow_packs(state: ObjectStore) -> None:
         raise _damaged(state.child_uri(KEY))
     if found.format_version >= _WITH_PACKS:
         return
+    bind(state, found)
     with reaching_state(state):
-        state.put(KEY, encode_metadata(replace(found, format_version=_WITH_PACKS)))
-    if read_metadata(state) != replace(found, format_version=_WITH_PACKS):
+        before = state.get(KEY)
+        replace_if_same(state, KEY, before, encode_metadata(_with_packs(found)))
+    if read_metadata(state) != _with_packs(found):
         raise _damaged(state.child_uri(KEY))
+
+
+def _with_packs(metadata: StreamMetadata) -> StreamMetadata:
+    return replace(metadata, format_version=_WITH_PACKS)
 
 
 def encode_metadata(metadata: StreamMetadata) -> bytes:
     """Build the bytes of the metadata file."""
+    if not metadata.is_bound:
+        return encode_standing("unbound", metadata)
+    return b"v%d\n%b" % (metadata.format_version, _as_text(_to_json(metadata)))
+
+
+def encode_standing(
+    standing: Standing, metadata: StreamMetadata | None, place: str | None = None
+) -> bytes:
+    """Build the bytes of the metadata file of a state that is not in use.
+
+    Args:
+        standing: Why not.
+        metadata: Whose it is, or will be; `None` for one that is `incoming`.
+        place: Where a moved one is now, or what an incoming one comes from.
+    """
+    value: dict[str, Any] = {"standing": standing}
+    if place is not None:
+        value["place"] = place
+    if metadata is not None:
+        value |= {"formatVersion": metadata.format_version, **_to_json(metadata)}
+    return b"%b\n%b" % (_NOT_IN_USE, _as_text(value))
+
+
+def _as_text(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=True, indent=2).encode("ascii") + b"\n"
+
+
+def _to_json(metadata: StreamMetadata) -> dict[str, Any]:
     value: dict[str, Any] = {
         "streamId": metadata.stream_id,
         "source": metadata.source,
@@ -207,21 +379,68 @@ def encode_metadata(metadata: StreamMetadata) -> bytes:
             value["startedUs"] = metadata.started_us
     if metadata.file_identity != "path":
         value["fileIdentity"] = metadata.file_identity
-    text = json.dumps(value, ensure_ascii=True, indent=2)
-    return f"v{metadata.format_version}\n{text}\n".encode("ascii")
+    return value
 
 
 def decode_metadata(content: bytes, *, name: str) -> StreamMetadata:
-    """Read the bytes of the metadata file."""
-    version, _, text = content.partition(b"\n")
-    check_version(version, name=name, format_version=FORMAT_VERSION)
+    """Read the bytes of the metadata file.
+
+    Raises:
+        StateMovedError: The state is at another location, or not whole yet.
+        IncompatibleStateError: A newer version of this package wrote it.
+        CorruptedStateError: It is damaged.
+    """
+    standing, place, found = decode_standing(content, name=name)
+    if standing == "incoming":
+        raise StateMovedError(
+            f"{name} is of a state that is being brought here from {printable_path(place)} and is "
+            "not whole yet. Repeat the command that does it (cloudfiles state move, or import)."
+        )
+    if standing == "moved":
+        raise StateMovedError(
+            f"{name} is of a state that was moved to {printable_path(place)}. Use that as the "
+            "checkpoint location. If it was not moved whole, repeat cloudfiles state move."
+        )
+    if found is None:
+        raise _damaged(name)
+    return found
+
+
+def decode_standing(
+    content: bytes, *, name: str
+) -> tuple[Standing | None, str, StreamMetadata | None]:
+    """Read the bytes of the metadata file, whether the state is in use or not.
+
+    Returns:
+        Why it is not in use, `None` if it is; the place that belongs to that; whose the state is.
+    """
+    line, _, text = content.partition(b"\n")
+    if line != _NOT_IN_USE:
+        check_version(line, name=name, format_version=FORMAT_VERSION)
     try:
-        value: dict[str, Any] = json.loads(text)
+        value = json.loads(text)
+    except ValueError as failure:
+        raise _damaged(name) from failure
+    if line != _NOT_IN_USE:
+        return None, "", replace(_from_json(value, name=name), format_version=int(line[1:]))
+    match value:
+        case {"standing": "incoming", "place": str(place)}:
+            return "incoming", place, None
+        case {"standing": "moved", "place": str(place), "formatVersion": int(version)}:
+            return "moved", place, replace(_from_json(value, name=name), format_version=version)
+        case {"standing": "unbound", "formatVersion": int(version)}:
+            found = _from_json(value, name=name)
+            return "unbound", "", replace(found, format_version=version, is_bound=False)
+    raise _damaged(name)
+
+
+def _from_json(value: Any, *, name: str) -> StreamMetadata:
+    try:
         fields = (value["streamId"], value["source"], value["format"])
         include_existing = value.get("includeExistingFiles", True)
         started_us = value.get("startedUs")
         identity = value.get("fileIdentity", "path")
-    except (ValueError, TypeError, KeyError, AttributeError) as failure:
+    except (TypeError, KeyError, AttributeError) as failure:
         raise _damaged(name) from failure
     are_strings = all(isinstance(field, str) for field in fields)
     if not are_strings or not _is_id(fields[0]) or not isinstance(include_existing, bool):
@@ -232,7 +451,7 @@ def decode_metadata(content: bytes, *, name: str) -> StreamMetadata:
         raise _damaged(name)
     return StreamMetadata(
         *fields,
-        format_version=int(version[1:]),
+        format_version=FORMAT_VERSION if identity == "content" else _FIRST_VERSION,
         include_existing_files=include_existing,
         started_us=started_us,
         file_identity=identity,

@@ -55,6 +55,7 @@ from airflow_cloudfiles.engine.schema.restart import (
     restarted,
 )
 from airflow_cloudfiles.engine.shortened import few
+from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri, open_store
 from airflow_cloudfiles.engine.stream.locations import QueryLocations
 from airflow_cloudfiles.engine.stream.own_locations import own_locations, place_of
@@ -154,7 +155,7 @@ def _resolved(
     log = SchemaLog(
         open_store(uri), place_of(options, options.checkpoint_location).name, options.matcher
     )
-    latest = log.latest()
+    latest = _latest(log, options)
     if latest is not None and not again:
         return _restarted(log, latest, options, uri=uri, writes=writes)
     if not writes:
@@ -165,6 +166,19 @@ def _resolved(
             "inferred again."
         )
     return _written(log, uri, latest, infer(), options)
+
+
+def _latest(log: SchemaLog, options: CloudFilesOptions) -> SchemaVersion | None:
+    """The newest version; none where it is of a source that has lost its state to this one."""
+    try:
+        return log.latest()
+    except StateConflictError:
+        if options.schema_location is not None or options.checkpoint_location is None:
+            raise
+        stream = read_metadata(open_store(options.checkpoint_location))
+        if stream is not None and stream.is_bound:
+            raise
+        return None
 
 
 def _restarted(
@@ -243,7 +257,7 @@ def _written(
     if latest is not None:
         reason |= {"change": "inferredAgain", "differences": list(changes)}
     written = log.append(
-        0 if latest is None else latest.version + 1,
+        log.next_version,
         data_schema=inferred.data_schema,
         partition_schema=inferred.partition_schema,
         reason=reason,

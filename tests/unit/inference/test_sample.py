@@ -232,6 +232,20 @@ def test_a_pinned_schema_is_not_inferred_again(source: Path) -> None:
     assert resolve_schema(_options(source)).data_schema.names == ["a"]
 
 
+def test_a_schema_of_a_source_that_never_bound_the_state_is_inferred_anew(source: Path) -> None:
+    """Killed between the schema and the first file; then the source is corrected."""
+    _land(source / "1.json", {"a": 1}, at=1)
+    _infer(source)
+    _land(source.parent / "right" / "1.json", {"b": 1}, at=1)
+    right = _options(source.parent / "right")
+    resolved = resolve_schema(right)
+    assert (resolved.version, resolved.data_schema.names) == (1, ["b"])
+    assert resolve_schema(right).version == 1
+    _record(source.parent / "right")
+    with pytest.raises(StateConflictError, match="right"):
+        resolve_schema(_options(source))
+
+
 # What a person is told ----------------------------------------------------------------------
 
 

@@ -150,6 +150,7 @@ def test_excluded_locations_are_not_ingested(zone, tmp_path):
 
 
 def test_a_second_source_is_refused(zone, opened, tmp_path):
+    zone.write("a.json")
     opened().discover()
     other = LandingZone(tmp_path / "other")
     with pytest.raises(StateConflictError, match="checkpoint location of its own"):

@@ -26,7 +26,7 @@ def state():
     return open_store(f"memory://{uuid.uuid4().hex}")
 
 
-def test_the_first_to_come_takes_it_for_ever(state):
+def test_the_first_to_come_takes_it(state):
     assert read_metadata(state) is None
     taken = open_metadata(state, "file:///in", "json")
     assert (taken.source, taken.format, taken.format_version) == ("file:///in", "json", 1)
@@ -39,8 +39,13 @@ def test_two_states_have_two_ids(state):
     assert one.stream_id != two.stream_id
 
 
+def record(state, taken):
+    """Record a first file, which binds the location."""
+    assert FileLog(state, taken).append(0, FileBatch((FileEntry("a", 1, 1),)))
+
+
 def test_a_second_source_is_refused_and_both_are_named(state):
-    open_metadata(state, "file:///in", "json")
+    record(state, open_metadata(state, "file:///in", "json"))
     with pytest.raises(StateConflictError) as caught:
         open_metadata(state, "file:///else", "json")
     for part in (state.uri, "file:///in", "file:///else", "checkpoint location of its own"):
@@ -48,7 +53,7 @@ def test_a_second_source_is_refused_and_both_are_named(state):
 
 
 def test_a_second_format_is_refused(state):
-    open_metadata(state, "file:///in", "json")
+    record(state, open_metadata(state, "file:///in", "json"))
     with pytest.raises(StateConflictError, match=r"with format json, not to .* with format csv"):
         open_metadata(state, "file:///in", "csv")
 
@@ -56,6 +61,7 @@ def test_a_second_format_is_refused(state):
 def test_a_source_whose_name_is_not_utf8_is_recognised(state):
     taken = open_metadata(state, "file:///in-\udcff", "json")
     assert open_metadata(state, "file:///in-\udcff", "json") == taken
+    record(state, taken)
     with pytest.raises(StateConflictError) as caught:
         open_metadata(state, "file:///in-\udcfe", "json")
     str(caught.value).encode("utf-8")
@@ -92,6 +98,9 @@ def test_a_lost_answer_does_not_change_the_id(state, fault):
     ("content", "error"),
     [
         (b"v4\n{}", IncompatibleStateError),
+        (b"v9\n{}", CorruptedStateError),
+        (b'v9\n{"standing": "unbound", "formatVersion": 1}', CorruptedStateError),
+        (b'v9\n{"standing": "moved", "place": "s3://b/x"}', CorruptedStateError),
         (b"v2\n{}", CorruptedStateError),
         (b"", CorruptedStateError),
         (b"v1\n", CorruptedStateError),
