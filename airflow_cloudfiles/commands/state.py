@@ -2,7 +2,8 @@
 
 `cloudfiles state show`, the same as `cloudfiles state`, sums it up; `cloudfiles state files` lists
 the files (`state_files`). Both read, and nothing else. `cloudfiles state compact` makes it smaller
-(`state_compact`).
+(`state_compact`). `export`, `import`, `move` and `relocate` bring it, or its source, elsewhere
+(`state_transfer`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands import state_compact, state_files
+from airflow_cloudfiles.commands import state_compact, state_files, state_transfer
 from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text
 from airflow_cloudfiles.engine.discovery.listing import state as listing_state
 from airflow_cloudfiles.engine.errors import OptionError, StateError
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command."""
-    help_text = "show what a checkpoint location holds, or compact it"
+    help_text = "show what a checkpoint location holds, compact or move it"
     found = add_command(commands, "state", _state, help=help_text, parents=[shared])
     # Not required here: it may stand behind the action, too.
     found.add_argument("--checkpoint-location", metavar="URI")
@@ -46,6 +47,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     add_command(actions, "show", _state, help="sum it up (the default)", parents=[shared, where])
     state_files.add_to(actions, [shared, where])
     state_compact.add_to(actions, [shared, where])
+    state_transfer.add_to(actions, [shared, where])
 
 
 def _state(given: argparse.Namespace) -> Outcome:

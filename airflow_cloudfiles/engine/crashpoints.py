@@ -88,6 +88,28 @@ COMPACTION_POINTS = (
     "after-packed-removal",
 )
 """The points that compacting a state passes, in this order, once for each pack of a log."""
+MOVE_POINTS = (
+    "after-move-claim",
+    "after-part-of-copy",
+    "after-move-copy",
+    "after-move-seal",
+    "after-fence-mark",
+    "after-fence",
+    "after-second-copy",
+    "after-move",
+)
+"""The points that moving a state passes, in this order."""
+IMPORT_POINTS = ("after-import-claim", "after-part-of-import", "before-import-ends")
+"""The points that importing a state passes, in this order."""
+RELOCATION_POINTS = (
+    "after-relocation-seal",
+    "after-fence-mark",
+    "after-fence",
+    "after-adopted-versions",
+    "before-relocation-ends",
+)
+"""The points that relocating a source passes, in this order; the fourth only where versions are
+adopted."""
 TABLE_STREAM_POINTS = ("before-tracking-append", "after-tracking-append")
 """The points that a stream from a Delta table passes at a change of its schema, in this order."""
 

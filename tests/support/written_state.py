@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow_cloudfiles.engine.files import FileEntry, ReadLimit
 from airflow_cloudfiles.engine.state import progress
-from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog, FoundBy
+from airflow_cloudfiles.engine.state.file_log import FileBatch, FoundBy, log_of
 from airflow_cloudfiles.engine.state.metadata import open_metadata
 from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
 from airflow_cloudfiles.engine.state.position import position
@@ -31,8 +31,8 @@ class WrittenState:
     def __init__(self, uri: str, source: str = "s3://lake/orders") -> None:
         self.uri = uri
         self.state = open_store(uri)
-        self.files, self.plans = FileLog(self.state), PlanLog(self.state)
-        open_metadata(self.state, source, "json")
+        self.files = log_of(self.state, open_metadata(self.state, source, "json"))
+        self.plans = PlanLog(self.state)
 
     def discover(self, *paths: str, found_by: FoundBy = "listing", time_us: int = 5) -> int:
         """Append an entry; the size of a file is the length of its path."""

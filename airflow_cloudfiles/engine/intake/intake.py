@@ -46,7 +46,7 @@ from airflow_cloudfiles.engine.ledger.overwritten import has_overwritten
 from airflow_cloudfiles.engine.ledger.snapshots import maybe_snapshot
 from airflow_cloudfiles.engine.ledger.soundness import check_whole, mark_head
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
-from airflow_cloudfiles.engine.state.file_log import FileLog
+from airflow_cloudfiles.engine.state.file_log import FileLog, log_of
 from airflow_cloudfiles.engine.state.metadata import open_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.position import Position, position
@@ -195,7 +195,7 @@ class Intake:
             source=source,
             state=state,
             file_filter=file_filter,
-            files=FileLog(state, None if metadata.is_bound else metadata),
+            files=log_of(state, metadata),
             discovery=options,
             baseline=None if metadata.include_existing_files else baseline,
             is_part=metadata.source != name_of(source.uri, pattern),

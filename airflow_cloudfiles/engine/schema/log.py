@@ -22,6 +22,7 @@ from airflow_cloudfiles.engine.schema.log_entry import (
     open_log,
     read_entry,
 )
+from airflow_cloudfiles.engine.schema.names import names_of
 from airflow_cloudfiles.engine.schema.partitions import beside
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class SchemaLog:
         self, store: ObjectStore, source_uri: str, matcher: NameMatcher = CASE_INSENSITIVE
     ) -> None:
         self._log = open_log(store)
+        self._store = store
         self._uri = store.uri
         self._source = source_uri
         self._matcher = matcher
@@ -103,7 +105,9 @@ class SchemaLog:
             partition_schema = StructType.fromJson(dict(entry.partition_schema))
         except (ValueError, LookupError, TypeError, AssertionError) as failure:
             raise not_a_version(self._log.name(version), failure) from failure
-        if entry.source != self._source:
+        if entry.source != self._source and not {entry.source, self._source} <= names_of(
+            self._store
+        ):
             msg = (
                 f"The schema location {self._uri} belongs to the source {entry.source}, not to "
                 f"{self._source}. Give each source a cloudFiles.schemaLocation of its own."

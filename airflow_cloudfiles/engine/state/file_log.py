@@ -9,6 +9,8 @@ before its first start, is in entries of its own, found by `existing`: known, an
 Where files are known by their content, those whose content another file has are in entries of
 their own, too, found by `duplicate`: known, and never ingested.
 
+An entry found by `moved` has no files: it ends the log for those who opened the state before it.
+
 The body of an entry has one line a file: `["path",size,modification time in microseconds,"etag"]`;
 where files are known by their content, its SHA-256 is the fifth value.
 """
@@ -23,8 +25,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 import msgspec
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.errors import CorruptedStateError
-from airflow_cloudfiles.engine.files import FileEntry, Offset
+from airflow_cloudfiles.engine.errors import CorruptedStateError, StateMovedError
+from airflow_cloudfiles.engine.files import FileEntry, Offset, printable_path
 from airflow_cloudfiles.engine.state.metadata import StreamMetadata, as_header, require_owner
 from airflow_cloudfiles.engine.state.numbered_log import LogEntry, NumberedLog
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
@@ -40,9 +42,9 @@ FORMAT_VERSION = 1
 MAX_ENTRY_FILES = 100_000
 """How many files one entry may hold, so that an entry is read in a fraction of a second."""
 
-FoundBy = Literal["listing", "notification", "backfill", "existing", "duplicate"]
-NOT_INGESTED: Final = frozenset({"existing", "duplicate"})
-"""Files that are known, and never ingested."""
+FoundBy = Literal["listing", "notification", "backfill", "existing", "duplicate", "moved"]
+NOT_INGESTED: Final = frozenset({"existing", "duplicate", "moved"})
+"""Entries whose files, if any, are known, and never ingested."""
 
 COMPLETE = "complete"
 """The position of the entry that ends the baseline."""
@@ -115,11 +117,20 @@ class FileLog:
         store: The checkpoint location.
         unbound: The metadata of a stream that has no file yet: its first entry binds it. `None`
             for one that is bound, and for whoever only reads.
+        fence: The newest entry that ends the log for those who have opened the state before it
+            (`transfer.fences`), by the metadata that were read; `None` for whoever only reads.
     """
 
-    def __init__(self, store: ObjectStore, unbound: StreamMetadata | None = None) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        unbound: StreamMetadata | None = None,
+        *,
+        fence: int | None = None,
+    ) -> None:
         self._store = store
         self._unbound = unbound
+        self._fence = fence
         self._log = NumberedLog(
             store, PREFIX, format_version=FORMAT_VERSION, has_all=True, is_packed=True
         )
@@ -213,11 +224,24 @@ class FileLog:
 
         Raises:
             StateConflictError: Another source has recorded the first file.
+            StateMovedError: State or source were moved since the metadata were read.
         """
-        found = self._log.latest()
-        if found >= 0:
+        return self._mine(self._log.latest())
+
+    def _mine(self, latest: int) -> int:
+        """Give the newest entry, when it is sure that the log still is this stream's, and here."""
+        if latest >= 0:
             self._bind()
-        return found
+        if self._fence is not None and max(self._log.fences, default=-1) > self._fence:
+            raise self._moved()
+        return latest
+
+    def _moved(self) -> StateMovedError:
+        return StateMovedError(
+            f"The state in {printable_path(self._store.uri)}, or its source, was moved after this "
+            "process had opened the state. Nothing was recorded since. Open it again, where it is "
+            "now and with the source that it has now."
+        )
 
     def _bind(self, *, is_mine: bool = False) -> None:
         """Find out whose the log is, which began without an entry and has one now."""
@@ -232,9 +256,7 @@ class FileLog:
         Args:
             at_least: The newest entry that the caller has met.
         """
-        found = self._log.known()
-        if found >= 0:
-            self._bind()
+        found = self._mine(self._log.known())
         return found if found >= at_least else self.latest()
 
     def known_head(self) -> Offset:
@@ -333,6 +355,8 @@ class FileLog:
         """Check the fields of a header."""
         files, size = header.get("files"), header.get("bytes")
         found_by, position = header.get("found_by"), header.get("position")
+        if found_by == "moved" and self._fence is not None and number > self._fence:
+            raise self._moved()
         valid = (
             isinstance(files, int)
             and isinstance(size, int)
@@ -360,6 +384,11 @@ class FileLog:
             f"{self._log.name(number)} cannot be read: {what}. Restore the checkpoint location as "
             f"a whole from a backup, or start with a new one, which ingests everything anew."
         )
+
+
+def log_of(state: ObjectStore, metadata: StreamMetadata) -> FileLog:
+    """Open the file log of a stream that discovers, by the metadata that it has opened."""
+    return FileLog(state, None if metadata.is_bound else metadata, fence=metadata.fence)
 
 
 def encode_files(files: Sequence[FileEntry]) -> bytes:

@@ -54,9 +54,10 @@ _TRIES = 20
 _log = logging.getLogger(__name__)
 
 
-Standing = Literal["unbound", "moved", "incoming"]
+Standing = Literal["unbound", "moved", "incoming", "relocating"]
 """`unbound`: no file is recorded yet, so another source may take the location. `moved`: the state
-is at another location. `incoming`: it is being brought here, and not whole yet."""
+is at another location. `incoming`: it is being brought here, and not whole yet. `relocating`: its
+source is being relocated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,8 @@ class StreamMetadata:
             else `cloudFiles.fileIdentity` says may change, and is not recorded: `path`.
         started_us: Where existing files are left out: when that was, by the clock of the source, in
             microseconds since 1970.
+        fence: The newest entry that ended the file log for those who had opened the state before
+            its source was relocated; -1 for none.
         is_bound: Whether a file is recorded, so that no other source may take the location.
         is_new: Whether this call wrote the metadata: it is the very first start.
     """
@@ -85,6 +88,7 @@ class StreamMetadata:
     include_existing_files: bool = True
     started_us: int | None = None
     file_identity: FileIdentity = "path"
+    fence: int = -1
     is_bound: bool = True
     is_new: bool = field(default=False, compare=False)
 
@@ -353,13 +357,15 @@ def encode_standing(
     Args:
         standing: Why not.
         metadata: Whose it is, or will be; `None` for one that is `incoming`.
-        place: Where a moved one is now, or what an incoming one comes from.
+        place: Where a moved one is now; what an incoming one comes from; the new source.
     """
     value: dict[str, Any] = {"standing": standing}
     if place is not None:
         value["place"] = place
     if metadata is not None:
         value |= {"formatVersion": metadata.format_version, **_to_json(metadata)}
+        if standing != "unbound" and not metadata.is_bound:
+            value["isBound"] = False
     return b"%b\n%b" % (_NOT_IN_USE, _as_text(value))
 
 
@@ -379,6 +385,8 @@ def _to_json(metadata: StreamMetadata) -> dict[str, Any]:
             value["startedUs"] = metadata.started_us
     if metadata.file_identity != "path":
         value["fileIdentity"] = metadata.file_identity
+    if metadata.fence >= 0:
+        value["fence"] = metadata.fence
     return value
 
 
@@ -400,6 +408,11 @@ def decode_metadata(content: bytes, *, name: str) -> StreamMetadata:
         raise StateMovedError(
             f"{name} is of a state that was moved to {printable_path(place)}. Use that as the "
             "checkpoint location. If it was not moved whole, repeat cloudfiles state move."
+        )
+    if standing == "relocating":
+        raise StateMovedError(
+            f"{name} is of a state whose source is being relocated to {printable_path(place)}. "
+            "Repeat cloudfiles state relocate."
         )
     if found is None:
         raise _damaged(name)
@@ -426,8 +439,14 @@ def decode_standing(
     match value:
         case {"standing": "incoming", "place": str(place)}:
             return "incoming", place, None
-        case {"standing": "moved", "place": str(place), "formatVersion": int(version)}:
-            return "moved", place, replace(_from_json(value, name=name), format_version=version)
+        case {
+            "standing": "moved" | "relocating" as standing,
+            "place": str(place),
+            "formatVersion": int(version),
+        }:
+            is_bound = value.get("isBound") is not False
+            found = _from_json(value, name=name)
+            return standing, place, replace(found, format_version=version, is_bound=is_bound)
         case {"standing": "unbound", "formatVersion": int(version)}:
             found = _from_json(value, name=name)
             return "unbound", "", replace(found, format_version=version, is_bound=False)
@@ -440,12 +459,13 @@ def _from_json(value: Any, *, name: str) -> StreamMetadata:
         include_existing = value.get("includeExistingFiles", True)
         started_us = value.get("startedUs")
         identity = value.get("fileIdentity", "path")
+        fence = value.get("fence", -1)
     except (TypeError, KeyError, AttributeError) as failure:
         raise _damaged(name) from failure
     are_strings = all(isinstance(field, str) for field in fields)
     if not are_strings or not _is_id(fields[0]) or not isinstance(include_existing, bool):
         raise _damaged(name)
-    if type(started_us) is not int and started_us is not None:
+    if type(fence) is not int or (type(started_us) is not int and started_us is not None):
         raise _damaged(name)
     if identity not in FILE_IDENTITIES:
         raise _damaged(name)
@@ -455,6 +475,7 @@ def _from_json(value: Any, *, name: str) -> StreamMetadata:
         include_existing_files=include_existing,
         started_us=started_us,
         file_identity=identity,
+        fence=fence,
     )
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.state.packs import Pack
 
+FENCE = "fence-"
+"""How the name of a mark begins that an entry with that number ends the log, for those who have
+opened it before (`FileLog`)."""
+_FENCE = re.compile(FENCE + "[0-9]{20}")
 _HEADER_BYTES = 65536
 MET_SECONDS = 3600.0
 """So long after it has met the end of the log, a writer takes the next number without asking. Much
@@ -96,6 +101,7 @@ class NumberedLog:
 
     Attributes:
         written: The entry that this object appended last, if its store has said so at once.
+        fences: The numbers of the marks (`FENCE`) that listings of this object have shown.
     """
 
     def __init__(  # noqa: PLR0913 - what tells logs apart
@@ -118,6 +124,7 @@ class NumberedLog:
         self._known_latest = -1
         self._met: Moment | None = None
         self.written: LogEntry | None = None
+        self.fences: set[int] = set()
 
     @_reaching
     def append(self, number: int, header: Mapping[str, Any], body: bytes = b"") -> bool:
@@ -347,6 +354,7 @@ class NumberedLog:
         ]
         if self._packs is not None:
             self._packs.meet(names)
+        self.fences |= {int(name[len(FENCE) :]) for name in names if _FENCE.fullmatch(name)}
         found = (int(name) for name in names if self._is_number(name))
         numbers = sorted(number for number in found if number > after)
         return numbers, _Packed(() if self._packs is None else self._packs.known)

@@ -10,6 +10,8 @@ import pytest
 
 from airflow_cloudfiles import cli
 from airflow_cloudfiles.commands import doctor
+from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.state.metadata import open_metadata
 from airflow_cloudfiles.engine.storage import open_store
 
@@ -57,7 +59,8 @@ def test_what_would_fail_is_a_problem_with_a_remedy(
 ) -> None:
     file, state = tmp_path / "file", tmp_path / "state"
     file.touch()
-    open_metadata(open_store(str(state)), (tmp_path / "other").as_uri(), "csv")
+    other = open_metadata(open_store(str(state)), (tmp_path / "other").as_uri(), "csv")
+    FileLog(open_store(str(state)), other).append(0, FileBatch((FileEntry("a", 1, 1),)))
     arguments = ("--source", tmp_path / "no", "--checkpoint-location", state)
     found = _found(capsys, *arguments, "--target", file / "table")
     problems = {check: text for check, (verdict, text) in found.items() if verdict == "problem"}

@@ -1,0 +1,104 @@
+"""Which objects of a checkpoint location are its state, and go where it goes?
+
+Not its locks, nor what is only a cache or a hint: copies of the index, what listings have shown,
+how long the file log was. What else lies there, say a table, is not part of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final
+
+from airflow_cloudfiles.engine.discovery.listing.state import KEY as LISTING
+from airflow_cloudfiles.engine.errors import StateError, StateLockedError
+from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.ledger.snapshots import PREFIX as SNAPSHOTS
+from airflow_cloudfiles.engine.ledger.soundness import HEAD
+from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
+from airflow_cloudfiles.engine.locks.run_lock import KEY as RUN_KEY
+from airflow_cloudfiles.engine.state import file_log, metadata
+from airflow_cloudfiles.engine.state.numbered_log import FENCE
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.files import FileEntry
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+_FOLDERS: Final = (
+    "_reports",
+    "_runs",
+    "_schemas",
+    "_source",
+    "commits",
+    "offsets",
+    "sources",
+    "state",
+)
+_FILES: Final = ("metadata",)
+LOCKS: Final = (RUN_KEY, JOB_KEY)
+_HINTS: Final = (HEAD, LISTING, f"{SNAPSHOTS}/")
+"""What they say may be of entries that came too late: the next discovery writes them anew."""
+_LEFT_OUT: Final = (*LOCKS, *_HINTS, "_source/probe-", f"{file_log.PREFIX}/{FENCE}")
+_ENTRY: Final = re.compile(file_log.PREFIX + "/[0-9]{20}")
+
+
+def is_part(key: str) -> bool:
+    """Whether an object is part of a state, by its key; false for keys that are none."""
+    parts = key.split("/")
+    is_plain = key.isascii() and key.isprintable() and "\\" not in key
+    if not is_plain or any(part in {"", ".", ".."} for part in parts):
+        return False
+    if len(parts) == 1:
+        return key in _FILES
+    return parts[0] in _FOLDERS and not key.startswith(_LEFT_OUT)
+
+
+def parts_of(state: ObjectStore, *, entries: int | None = None) -> Iterator[FileEntry]:
+    """List the objects of a state but its metadata.
+
+    Args:
+        state: The checkpoint location.
+        entries: How many entries of the file log belong to it; `None` for all.
+    """
+    for prefix in (*(f"{folder}/" for folder in _FOLDERS), *_FILES):
+        for entry in state.list(prefix, ordered=False):
+            if entry.path == metadata.KEY or not is_part(entry.path):
+                continue
+            is_entry = _ENTRY.fullmatch(entry.path) is not None
+            if entries is None or not is_entry or int(entry.path[-20:]) < entries:
+                yield entry
+
+
+def require_empty(store: ObjectStore, what: str) -> None:
+    """Refuse a location that has anything but the locks of a state.
+
+    Raises:
+        StateError: There is something.
+    """
+    for entry in store.list(ordered=False):
+        if entry.path not in LOCKS:
+            raise StateError(
+                f"{printable_path(store.uri)} is not empty: there is {printable_path(entry.path)}. "
+                f"{what} needs a location that has nothing. Choose another, or empty it."
+            )
+
+
+@contextmanager
+def locked(state: ObjectStore) -> Iterator[Callable[[], None]]:
+    """Hold both locks of a state; gives what raises when one is lost.
+
+    Raises:
+        StateLockedError: A run is working on it.
+    """
+    with ExitStack() as stack:
+        locks = [stack.enter_context(RunLock(state, key)) for key in (JOB_KEY, RUN_KEY)]
+
+        def may_go_on() -> None:
+            if not all(lock.is_held for lock in locks):
+                raise StateLockedError(
+                    f"The lock of {printable_path(state.uri)} was lost. Nothing is lost else. "
+                    "Run again."
+                )
+
+        yield may_go_on

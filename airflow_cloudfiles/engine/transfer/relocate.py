@@ -1,0 +1,261 @@
+"""How does a stream go on when its files were moved to another place?
+
+Files are known by their paths relative to the source. Where these stay, all that a state says stays
+true for another bucket, or another folder:
+
+1. Compare: which recorded files are at the new place, which are not, which are new.
+2. The state is out of use: its metadata name the new source.
+3. The file log ends for whoever has opened the state before (`fences`).
+4. Where files are known by their versions, those at the new place are recorded as `existing`.
+5. The schema log gets the new name of its source.
+6. The metadata are written with the new source.
+
+Killed between 2 and 6, the state refuses every run and says to repeat the command, which goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.discovery.filters import split_pattern
+from airflow_cloudfiles.engine.errors import OptionError, StateError, StateMovedError
+from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.intake.metrics import counted
+from airflow_cloudfiles.engine.intake.source_path import SourcePath, name_of
+from airflow_cloudfiles.engine.ledger.base import catch_up
+from airflow_cloudfiles.engine.ledger.opening import open_ledger
+from airflow_cloudfiles.engine.schema import names
+from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
+from airflow_cloudfiles.engine.state.metadata import (
+    KEY,
+    StreamMetadata,
+    decode_standing,
+    encode_metadata,
+    encode_standing,
+    read_metadata,
+)
+from airflow_cloudfiles.engine.state.plan_log import PlanLog
+from airflow_cloudfiles.engine.state.position import position
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
+from airflow_cloudfiles.engine.storage.outage import reaching_state
+from airflow_cloudfiles.engine.storage.replacing import replace_if_same
+from airflow_cloudfiles.engine.transfer.contents import locked
+from airflow_cloudfiles.engine.transfer.fences import fence
+from airflow_cloudfiles.engine.transfer.survey import Survey, batches, listed, sample, survey
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.ledger.base import Ledger
+    from airflow_cloudfiles.engine.storage import ObjectStore
+    from airflow_cloudfiles.engine.storage.access import Access
+
+
+@dataclass(frozen=True, slots=True)
+class Relocated:
+    """What relocating a source did, or would do.
+
+    Attributes:
+        is_done: Whether the state has the new source.
+        old_source: What it knew its source by.
+        new_source: What it knows it by now.
+        known_and_there: Recorded files that are at the new place: they are not ingested again.
+        known_and_missing: Recorded files that are not there.
+        missing_examples: The first of these.
+        new: Files there that are not recorded: the next run ingests them. `None` with a sample.
+        other_versions: Of those there: another size, time or etag than was recorded.
+        adopted: How many of these versions were recorded as known.
+    """
+
+    is_done: bool
+    old_source: str
+    new_source: str
+    known_and_there: int
+    known_and_missing: int
+    missing_examples: tuple[str, ...]
+    new: int | None
+    other_versions: int
+    adopted: int = 0
+
+
+def relocate_source(  # noqa: PLR0913 - what there is to decide
+    checkpoint_location: str,
+    source: str,
+    *,
+    dry_run: bool = False,
+    sample: int | None = None,
+    allow_missing: bool = False,
+    allow_overwrites: bool = False,
+    schema_location: str | None = None,
+    access: Access | None = None,
+) -> Relocated:
+    """Let a stream go on with its files at another place; repeat the call until it succeeds.
+
+    Rows that were written keep the `_metadata.file_path` that they have.
+
+    Args:
+        checkpoint_location: The state.
+        source: Where the files are now, under the same relative paths; with the pattern that
+            the stream has, if it has one.
+        dry_run: Only compare.
+        sample: Look for so many recorded files instead of listing the new place.
+        allow_missing: Go on although recorded files are not there.
+        allow_overwrites: For a stream with `cloudFiles.allowOverwrites`: the versions at the new
+            place are recorded as known. Otherwise it would ingest every copied file again.
+        schema_location: `cloudFiles.schemaLocation`, if the stream has one.
+        access: How the clouds are reached; `None` for the environment's own chain.
+
+    Raises:
+        StateLockedError: A run is working on the state.
+        StateError: There is no state, files wait to be ingested, or recorded files are missing.
+        SourceNotFoundError: The new place does not exist.
+        OptionError: The new source is the old one, or has another pattern.
+    """
+    state = open_store(checkpoint_location, access)
+    with reaching_state(state), locked(state) as may_go_on:
+        one = _Relocation(state, source, access, may_go_on, schema_location or state.uri)
+        found = one.compare(sample)
+        if dry_run:
+            return one.told(found)
+        if found.missing and not allow_missing:
+            raise StateError(
+                f"{found.missing} of {found.missing + found.present} recorded files are not in "
+                f"{printable_path(source)}, such as {', '.join(found.examples)}. Correct the "
+                "source or copy them. If they are gone on purpose, say so: --allow-missing."
+            )
+        return one.run(found, adopt=allow_overwrites)
+
+
+class _Relocation:
+    """One try to relocate the source of a state."""
+
+    def __init__(
+        self,
+        state: ObjectStore,
+        source: str,
+        access: Access | None,
+        may_go_on: Callable[[], None],
+        schema_location: str,
+    ) -> None:
+        self._state = state
+        self._may_go_on = may_go_on
+        root, pattern = split_pattern(source)
+        root = normalize_uri(root)
+        self._place = SourcePath(root, pattern, name_of(root, pattern))
+        self._old = self._metadata()
+        if split_pattern(self._old.source)[1] != pattern:
+            raise OptionError(
+                f"The stream reads {printable_path(self._old.source)}, so its new source needs the "
+                f"same pattern, or none, like that. {printable_path(source)} has another one."
+            )
+        if self._old.source == self._place.name:
+            raise OptionError(f"{printable_path(source)} is the source that the state has.")
+        self._store = open_store(root, access)
+        self._schemas = open_store(schema_location, access)
+        self._own = (state.uri, schema_location)
+        self._files = FileLog(state)
+        self._require_finished()
+
+    def compare(self, count: int | None) -> Survey:
+        if count is not None:
+            return sample(self._files, self._store, count)
+        ledger = self._ledger()
+        try:
+            return survey(ledger, self._store, self._place, self._own)
+        finally:
+            ledger.close()
+
+    def run(self, found: Survey, *, adopt: bool) -> Relocated:
+        sealed = encode_standing("relocating", self._old, self._place.name)
+        before = self._state.get(KEY)
+        if before != sealed and not replace_if_same(self._state, KEY, before, sealed):
+            raise StateError(f"{self._state.child_uri(KEY)} was changed meanwhile. Run again.")
+        crash_point("after-relocation-seal")
+        number = fence(self._state, self._old, self._place.name)
+        adopted = self._adopt() if adopt else 0
+        crash_point("after-adopted-versions")
+        names.add_name(self._schemas, self._old.source, self._place.name)
+        crash_point("before-relocation-ends")
+        self._may_go_on()
+        new = encode_metadata(replace(self._old, source=self._place.name, fence=number))
+        replace_if_same(self._state, KEY, sealed, new)
+        if self._state.get(KEY) != new:
+            raise StateError(f"{self._state.child_uri(KEY)} was changed meanwhile. Run again.")
+        return replace(self.told(found), is_done=True, adopted=adopted)
+
+    def told(self, found: Survey) -> Relocated:
+        return Relocated(
+            is_done=False,
+            old_source=self._old.source,
+            new_source=self._place.name,
+            known_and_there=found.present,
+            known_and_missing=found.missing,
+            missing_examples=tuple(found.examples),
+            new=found.new,
+            other_versions=found.other_versions,
+        )
+
+    def _metadata(self) -> StreamMetadata:
+        """Whose the state is; also where a try has put it out of use."""
+        name = self._state.child_uri(KEY)
+        try:
+            content = self._state.get(KEY)
+        except ObjectNotFoundError as failure:
+            raise StateError(
+                f"There is no state in {printable_path(self._state.uri)}. Give the checkpoint "
+                "location of a cloudFiles stream."
+            ) from failure
+        standing, place, found = decode_standing(content, name=name)
+        if standing == "relocating" and found is not None:
+            if place == self._place.name:
+                return found
+            raise StateMovedError(
+                f"The source of {name} is being relocated to {printable_path(place)}. Finish that "
+                "first, with that source."
+            )
+        metadata = read_metadata(self._state)
+        if metadata is None or not metadata.is_bound:
+            raise StateError(
+                f"{printable_path(self._state.uri)} holds no file yet: run the stream with its new "
+                "source, and it takes the state."
+            )
+        return metadata
+
+    def _require_finished(self) -> None:
+        """Refuse where files wait: their versions are those of the old place."""
+        end, plan = position(self._state).end, PlanLog(self._state).latest()
+        left, _ = counted(self._files, end, self._files.head())
+        if left or (plan is not None and plan.end > end):
+            raise StateError(
+                f"{left} recorded files of {printable_path(self._old.source)} wait to be ingested. "
+                "Run the stream there until nothing is left, then relocate it."
+            )
+
+    def _ledger(self) -> Ledger:
+        ledger = open_ledger(self._old.stream_id, self._files)
+        catch_up(ledger, self._files)
+        return ledger
+
+    def _adopt(self) -> int:
+        """Record the versions at the new place of what is known, so that they are no news."""
+        adopted = 0
+        ledger = self._ledger()
+        try:
+            for batch in batches(listed(self._store, self._place, self._own)):
+                unknown = {entry.path for entry in ledger.unseen(batch)}
+                changed = [
+                    entry
+                    for entry in ledger.unseen(batch, versions=True)
+                    if entry.path not in unknown
+                ]
+                if changed:
+                    self._may_go_on()
+                    entry = FileBatch(tuple(changed), "existing")
+                    if not self._files.append(ledger.caught_up + 1, entry):
+                        raise StateError("The file log has grown meanwhile. Run again.")
+                    catch_up(ledger, self._files)
+                    adopted += len(changed)
+        finally:
+            ledger.close()
+        return adopted

@@ -1,0 +1,18 @@
+"""A real process that moves something: `python transferrer.py move|import|relocate ARGUMENT...`."""
+
+from __future__ import annotations
+
+import sys
+
+from airflow_cloudfiles.engine.transfer.archived import import_state
+from airflow_cloudfiles.engine.transfer.move import move_state
+from airflow_cloudfiles.engine.transfer.relocate import relocate_source
+
+if __name__ == "__main__":
+    _, what, one, other = sys.argv
+    if what == "move":
+        move_state(one, other)
+    elif what == "import":
+        import_state(one, other)
+    else:
+        relocate_source(one, other, allow_overwrites=True)
