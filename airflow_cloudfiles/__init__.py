@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.schema.history import SchemaHistory
     from airflow_cloudfiles.engine.spark.register import register
     from airflow_cloudfiles.engine.spark.tables.merge_into import merge_into
+    from airflow_cloudfiles.engine.transfer.archived import export_state, import_state
+    from airflow_cloudfiles.engine.transfer.move import move_state
+    from airflow_cloudfiles.engine.transfer.relocate import relocate_source
     from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
     from airflow_cloudfiles.operators.clean import CloudFilesCleanOperator
     from airflow_cloudfiles.operators.cloud_files import (
@@ -49,8 +52,12 @@ __all__ = [
     "UnknownFieldException",
     "cloud_files_metrics",
     "cloud_files_state",
+    "export_state",
+    "import_state",
     "merge_into",
+    "move_state",
     "register",
+    "relocate_source",
 ]
 
 _HOMES = {
@@ -69,8 +76,12 @@ _HOMES = {
     "UnknownFieldException": "airflow_cloudfiles.engine.errors",
     "cloud_files_metrics": "airflow_cloudfiles.engine.intake.metrics",
     "cloud_files_state": "airflow_cloudfiles.engine.intake.cloud_files_state",
+    "export_state": "airflow_cloudfiles.engine.transfer.archived",
+    "import_state": "airflow_cloudfiles.engine.transfer.archived",
     "merge_into": "airflow_cloudfiles.engine.spark.tables.merge_into",
+    "move_state": "airflow_cloudfiles.engine.transfer.move",
     "register": "airflow_cloudfiles.engine.spark.register",
+    "relocate_source": "airflow_cloudfiles.engine.transfer.relocate",
 }
 
 

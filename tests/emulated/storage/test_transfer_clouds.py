@@ -1,0 +1,54 @@
+"""A state is bound, moved, exported and imported in every cloud."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_cloudfiles.engine.errors import StateConflictError, StateMovedError
+from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
+from airflow_cloudfiles.engine.state.metadata import open_metadata, read_metadata
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.transfer.archived import export_state, import_state
+from airflow_cloudfiles.engine.transfer.move import move_state
+from tests.support.transferred import Stream
+
+pytestmark = [pytest.mark.emulator]
+
+
+@pytest.fixture(params=["aws", "azurite", "gcs"])
+def cloud(request):
+    emulator = request.getfixturevalue(request.param)
+    root = emulator.container() if request.param == "azurite" else emulator.bucket()
+    return root, emulator.access
+
+
+def test_the_first_entry_binds_and_not_the_first_metadata(cloud):
+    root, access = cloud
+    state = open_store(f"{root}/state", access)
+    typo = open_metadata(state, "file:///typo", "json")
+    mine = open_metadata(state, "file:///in", "json")
+    assert mine.stream_id == typo.stream_id
+    batch = FileBatch((FileEntry("a", 1, 1),))
+    assert FileLog(state, mine).append(0, batch)
+    with pytest.raises(StateConflictError):
+        FileLog(state, typo).append(0, batch)
+    assert (read_metadata(state).source, read_metadata(state).is_bound) == ("file:///in", True)
+
+
+def test_a_state_goes_to_a_cloud_and_back(cloud, tmp_path):
+    root, access = cloud
+    stream = Stream(tmp_path)
+    there, archive = f"{root}/moved", f"{root}/kept/state.zip"
+    moved = move_state(stream.state, there, to_access=access)
+    assert move_state(stream.state, there, to_access=access).was_moved
+    export_state(there, archive, access=access, to_access=access)
+    import_state(archive, f"{root}/restored", access=access, archive_access=access)
+    back = move_state(there, str(tmp_path / "back"), access=access)
+    assert (back.objects, back.bytes) == (moved.objects, moved.bytes)
+    with pytest.raises(StateMovedError, match="back"):
+        read_metadata(open_store(there, access))
+    stream.zone.write("c.json")
+    assert stream.ingest(str(tmp_path / "back")) == ("c.json",)
+    move_state(f"{root}/restored", str(tmp_path / "again"), access=access)
+    assert stream.ingest(str(tmp_path / "again")) == ("c.json",)
