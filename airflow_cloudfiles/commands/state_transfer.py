@@ -58,15 +58,15 @@ def _add_relocate(actions: Commands, parents: list[argparse.ArgumentParser]) -> 
 
 
 def _export(given: argparse.Namespace) -> Outcome:
-    return _told(export_state(given.checkpoint_location, given.to))
+    return _outcome(export_state(given.checkpoint_location, given.to))
 
 
 def _import(given: argparse.Namespace) -> Outcome:
-    return _told(import_state(given.archive, given.checkpoint_location))
+    return _outcome(import_state(given.archive, given.checkpoint_location))
 
 
 def _move(given: argparse.Namespace) -> Outcome:
-    return _told(move_state(given.checkpoint_location, given.to))
+    return _outcome(move_state(given.checkpoint_location, given.to))
 
 
 def _relocate(given: argparse.Namespace) -> Outcome:
@@ -79,9 +79,9 @@ def _relocate(given: argparse.Namespace) -> Outcome:
         allow_overwrites=given.allow_overwrites,
         schema_location=given.schema_location,
     )
-    return _told(found)
+    return _outcome(found)
 
 
-def _told(done: object) -> Outcome:
+def _outcome(done: object) -> Outcome:
     value = asdict(done)  # type: ignore[call-overload]
     return Outcome(value, as_text(value))

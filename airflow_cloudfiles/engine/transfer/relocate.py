@@ -117,7 +117,7 @@ def relocate_source(  # noqa: PLR0913 - what there is to decide
         one = _Relocation(state, source, access, may_go_on, schema_location or state.uri)
         found = one.compare(sample)
         if dry_run:
-            return one.told(found)
+            return one.result(found)
         if found.missing and not allow_missing:
             raise StateError(
                 f"{found.missing} of {found.missing + found.present} recorded files are not in "
@@ -182,9 +182,9 @@ class _Relocation:
         replace_if_same(self._state, KEY, sealed, new)
         if self._state.get(KEY) != new:
             raise StateError(f"{self._state.child_uri(KEY)} was changed meanwhile. Run again.")
-        return replace(self.told(found), is_done=True, adopted=adopted)
+        return replace(self.result(found), is_done=True, adopted=adopted)
 
-    def told(self, found: Survey) -> Relocated:
+    def result(self, found: Survey) -> Relocated:
         return Relocated(
             is_done=False,
             old_source=self._old.source,
