@@ -184,6 +184,10 @@ class FetchedAhead:
         self._folders.clear()
         self.fetched_at = None
 
+    def forget_object(self, key: str) -> None:
+        """Answer nothing any more of an object, because it is known to have changed."""
+        self._changed(key)
+
     def put_aside(self, key: str, write: Callable[[], None]) -> None:
         """Begin to write an object, and go on; whoever asks for the object waits for that.
 

@@ -53,8 +53,12 @@ def replace_if_same(store: ObjectStore, key: str, before: bytes, after: bytes) -
     try:
         content = store.get_range(key, 0, max(found.size, 1), etag=found.etag)
     except (ObjectNotFoundError, ObjectChangedError):
-        return False
-    return content == before and store.put_if_match(key, after, found.etag)
+        content = None
+    if content == before and store.put_if_match(key, after, found.etag):
+        return True
+    # What was fetched before is not true any more: the caller reads again.
+    getattr(store, "forget_object", lambda _: None)(key)
+    return False
 
 
 def _replace_file(store: LocalStore, key: str, before: bytes, after: bytes) -> bool:

@@ -32,6 +32,7 @@ from airflow_cloudfiles.engine.state.metadata import (
     read_metadata,
 )
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.replacing import replace_if_same
 from airflow_cloudfiles.engine.testing import FailingStore, Fault, KilledError, LandingZone
@@ -161,6 +162,16 @@ def test_of_two_that_replace_one_content_one_does(state):
     assert not replace_if_same(state, "a", b"1", b"3")
     assert not replace_if_same(state, "none", b"1", b"3")
     assert state.get("a") == b"2"
+
+
+def test_metadata_that_were_fetched_before_another_source_took_them_are_read_again():
+    state = open_store(f"memory://{uuid.uuid4().hex}")
+    open_metadata(state, "file:///one", "json")
+    ahead = FetchedAhead(state)
+    ahead.fetch([KEY])
+    open_metadata(state, "file:///two", "json")
+    assert open_metadata(ahead, "file:///three", "json").source == "file:///three"
+    assert read_metadata(state).source == "file:///three"
 
 
 @pytest.mark.parametrize("fault", list(Fault))
