@@ -245,7 +245,8 @@ def bind(state: ObjectStore, owner: StreamMetadata) -> None:
             before = state.get(KEY)
             if decode_metadata(before, name=state.child_uri(KEY)).is_bound:
                 return
-            if replace_if_same(state, KEY, before, encode_metadata(owner)):
+            bound = encode_metadata(replace(owner, is_bound=True))
+            if replace_if_same(state, KEY, before, bound):
                 return
 
 

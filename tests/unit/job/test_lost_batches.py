@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.crashpoints import STREAM_POINTS
 from airflow_cloudfiles.engine.delta import sink_state
 from airflow_cloudfiles.engine.errors import DataFileLostError, LostBatchesError, SinkError
 from airflow_cloudfiles.engine.spark.tables.delta_writer import DeltaStreamWriter
-from airflow_cloudfiles.engine.state.metadata import open_metadata
+from airflow_cloudfiles.engine.state.metadata import bind, open_metadata
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
 from airflow_cloudfiles.engine.storage import open_store
 
@@ -280,7 +280,7 @@ def test_a_batch_costs_the_state_few_requests(
 ) -> None:
     stream = Stream(tmp_path)
     store = open_store(f"memory://{tmp_path.name}")
-    open_metadata(store, "file:///in", "json")
+    bind(store, open_metadata(store, "file:///in", "json"))  # as the first recorded file does
     monkeypatch.setattr(
         "airflow_cloudfiles.engine.spark.tables.stream_writer.open_store", lambda _: store
     )
