@@ -125,6 +125,22 @@ def test_whoever_has_opened_the_state_before_records_nothing_more(stream, tmp_pa
     assert stream.recorded(stream.state, new.uri) == ["2026/a.json", "2026/b.json"]
 
 
+def test_an_index_that_others_have_brought_up_to_date_misleads_nobody(stream, tmp_path):
+    """Who opened the state before does not read the last entry then: the mark shows it."""
+    late = stream.open(stream.state)
+    new = stream.copied(tmp_path / "moved")
+    relocate_source(stream.state, new.uri)
+    new.write("behind.json")
+    other = stream.open(stream.state, new.uri)
+    other.discover()
+    late._ledger = other._ledger
+    stream.zone.write("c.json")
+    with pytest.raises(StateMovedError):
+        late.discover()
+    recorded = stream.recorded(stream.state, new.uri)
+    assert recorded == ["2026/a.json", "2026/b.json", "behind.json"]
+
+
 @pytest.mark.parametrize("point", RELOCATION_POINTS)
 def test_killed_anywhere_it_is_repeated(stream, tmp_path, point):
     new = stream.copied(tmp_path / "moved")
