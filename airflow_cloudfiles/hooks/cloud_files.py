@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import closing
 from dataclasses import replace
@@ -25,8 +24,8 @@ from airflow_cloudfiles.engine.job.launch import (
     launch,
 )
 from airflow_cloudfiles.engine.options.table_stream import is_table
-from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
+from airflow_cloudfiles.engine.state.run_history import read_report
+from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.hooks.access import access_of
 from airflow_cloudfiles.hooks.arguments import check_fields
 from airflow_cloudfiles.hooks.spark import SparkArguments, submission
@@ -212,11 +211,8 @@ class CloudFilesHook(BaseHook):
     def failure_of(self, stream: StreamArguments, run_id: str) -> CloudFilesError | None:
         """Say why a run failed; `None` if it did not, or has left no report."""
         state = open_store(self.locate(stream).checkpoint_location, self.access)
-        try:
-            report = json.loads(state.get(f"{REPORTS_PREFIX}/{run_id}.json"))
-        except ObjectNotFoundError:
-            return None
-        return from_record(report["error"]) if "error" in report else None
+        report = read_report(state, run_id)
+        return from_record(report["error"]) if report and "error" in report else None
 
     def promote(
         self,

@@ -66,10 +66,8 @@ def test_metadata_of_a_stream_that_leaves_out_existing_files_is_written_and_read
     other = replace(METADATA, include_existing_files=False, started_us=1_700_000_000_000_000)
     content = encode_metadata(other)
     lines = (FROZEN / "metadata.json").read_bytes().splitlines(keepends=True)
-    added = (
-        b'  "format": "json",\n  "includeExistingFiles": false,\n  "startedUs": 1700000000000000\n'
-    )
-    assert content == b"".join([*lines[:-2], added, lines[-1]])
+    added = b' "includeExistingFiles": false,\n "startedUs": 1700000000000000,\n'
+    assert content == b"".join([*lines[:-2], added, b' "crc32": "a71d77c5"\n}\n'])
     assert decode_metadata(content, name="metadata") == other
 
 

@@ -52,7 +52,7 @@ class Driver:
     def start(self, crash_at: str | None = None) -> subprocess.Popen[str]:
         """Start a run without waiting for it."""
         spec = self.spec()
-        open_store(str(self.state)).put(spec.spec_key, spec.to_json().encode())
+        open_store(str(self.state)).put(spec.spec_key, spec.sealed())
         how = LocalSpark(master="local[2]")
         env = {**os.environ, **how.environment()}
         env.pop(CRASH_AT, None)

@@ -36,8 +36,12 @@ class WrittenState:
 
     def discover(self, *paths: str, found_by: FoundBy = "listing", time_us: int = 5) -> int:
         """Append an entry; the size of a file is the length of its path."""
+        files = [FileEntry(path, len(path), time_us, f"etag-{time_us}") for path in paths]
+        return self.append(*files, found_by=found_by)
+
+    def append(self, *files: FileEntry, found_by: FoundBy = "listing") -> int:
+        """Append an entry with some versions of files."""
         number = self.files.latest() + 1
-        files = tuple(FileEntry(path, len(path), time_us, f"etag-{time_us}") for path in paths)
         assert self.files.append(number, FileBatch(files, found_by))
         return number
 

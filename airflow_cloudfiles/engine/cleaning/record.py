@@ -76,11 +76,11 @@ def read_cleaned(state: ObjectStore) -> Cleaned:
     except ObjectNotFoundError:
         return Cleaned()
     name = state.child_uri(KEY)
-    header, body = decode_entry(content, name=name, format_version=FORMAT_VERSION)
     try:
+        header, body = decode_entry(content, name=name, format_version=FORMAT_VERSION)
         position = Offset.from_json(header["position"])
         return Cleaned(position, int(header["batch"]), _decode(body))
-    except (KeyError, TypeError, ValueError) as failure:
+    except (CorruptedStateError, KeyError, TypeError, ValueError) as failure:
         raise CorruptedStateError(
             f"{name} cannot be read: it does not say how far the source is cleaned. Delete it; "
             "cleaning then begins anew, and skips what is gone."

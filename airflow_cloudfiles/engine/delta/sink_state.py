@@ -5,7 +5,6 @@ The stream's identity in the table, which batch the table must have, and the rec
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,10 +12,12 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.commit import check_expected
 from airflow_cloudfiles.engine.delta.lineage import Expected
 from airflow_cloudfiles.engine.delta.stream.backlog import read_again
+from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.state import spark_checkpoint
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore, normalize_uri
+from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.delta.commit import Committed
@@ -33,10 +34,14 @@ def application(state: ObjectStore) -> str | None:
     stream = read_metadata(state)
     if stream is not None:
         return stream.stream_id
-    try:
-        return str(json.loads(state.get("metadata"))["id"])
-    except ObjectNotFoundError:
-        return None
+    query, is_whole = spark_checkpoint.query_id(state)
+    if not is_whole and state.head(spark_checkpoint.METADATA) is not None:
+        name = printable_path(state.child_uri(spark_checkpoint.METADATA))
+        raise CorruptedStateError(
+            f"{name} is damaged: it does not name the query that writes. Restore the checkpoint "
+            "location as a whole from a backup."
+        )
+    return query
 
 
 def expected(log: SinkLog, batch: int) -> Expected | None:

@@ -463,7 +463,7 @@ class Intake:
                 self._baseline.is_first = False
         crash_point("after-listing")
         if self._discovery.sees_overwrites and not self._is_part:
-            record_overwritten(self.state, self.source, self._filter, recorder)
+            record_overwritten(self.state, self.source, self._filter, recorder, self._listing)
         if self._baseline and listing is not None and not self._is_part:
             recorder.complete_baseline()
         if self._drains:

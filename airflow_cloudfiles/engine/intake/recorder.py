@@ -8,6 +8,7 @@ again and tries the next one.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,9 +29,11 @@ from airflow_cloudfiles.engine.storage.base import key_bytes
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.filters import FileFilter
+    from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 _SAMPLE_FILES = 5
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -200,7 +203,11 @@ class LedgerRecorder:
 
 
 def record_overwritten(
-    state: ObjectStore, source: ObjectStore, wanted: FileFilter, recorder: LedgerRecorder
+    state: ObjectStore,
+    source: ObjectStore,
+    wanted: FileFilter,
+    recorder: LedgerRecorder,
+    listing: DirectoryListing,
 ) -> int:
     """Record the versions of files that tasks have met in the place of older ones.
 
@@ -211,16 +218,22 @@ def record_overwritten(
         source: The source.
         wanted: Which of its files are input.
         recorder: Dedupes and records them.
+        listing: Lists all of the source where a note is damaged, and nobody knows its file.
 
     Returns:
-        How many were new.
+        How many of the noted files were new.
 
     Raises:
         ListingError: The source does not answer.
     """
     notes = list(overwritten(state))
+    damaged = [key for key, path in notes if path is None]
+    if damaged:
+        name = printable_path(state.child_uri(damaged[0]))
+        _log.warning("%s does not say which file was overwritten. All files are listed.", name)
+        listing.run(recorder, full=True)
     present = []
-    for _, path in notes:
+    for path in (each for _, each in notes if each is not None):
         try:
             found = source.head(path)
         except OSError as failure:

@@ -35,7 +35,6 @@ def main(arguments: list[str]) -> int:
     from airflow_cloudfiles.engine.job import run as job  # noqa: PLC0415
     from airflow_cloudfiles.engine.job.spec import BESIDE, SPEC, JobSpec  # noqa: PLC0415
     from airflow_cloudfiles.engine.spark import handoff  # noqa: PLC0415
-    from airflow_cloudfiles.engine.state.run_history import RUNS_PREFIX  # noqa: PLC0415
     from airflow_cloudfiles.engine.storage import open_store  # noqa: PLC0415
 
     gc.freeze()  # pages that the collector does not touch stay shared
@@ -50,10 +49,12 @@ def main(arguments: list[str]) -> int:
     crashpoints.be_the_driver()
     state, run_id = arguments[1:]
     handed = handoff.take(f"{os.environ[BESIDE]}/{SPEC}") if BESIDE in os.environ else None
-    content = (
-        json.dumps(handed) if handed else open_store(state).get(f"{RUNS_PREFIX}/{run_id}.json")
+    spec = (
+        JobSpec.from_json(json.dumps(handed))
+        if handed
+        else JobSpec.stored(open_store(state), run_id)
     )
-    report = job.run(JobSpec.from_json(content), python)
+    report = job.run(spec, python)
     return 1 if report["outcome"] == "failed" else 0
 
 

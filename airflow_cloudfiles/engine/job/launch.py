@@ -35,8 +35,8 @@ from airflow_cloudfiles.engine.job.spark_command import (
 )
 from airflow_cloudfiles.engine.job.spec import BESIDE, REPORT, SPEC, JobSpec
 from airflow_cloudfiles.engine.spark import handoff
+from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.storage import (
-    ObjectNotFoundError,
     ObjectStore,
     normalize_uri,
     open_store,
@@ -168,13 +168,7 @@ class Run:
         self._process.kill()
 
     def _report(self) -> dict[str, Any] | None:
-        try:
-            with reaching_state(self._state):
-                content = self._state.get(self._spec.report_key)
-        except ObjectNotFoundError:
-            return None
-        loaded: dict[str, Any] = json.loads(content)
-        return loaded
+        return run_history.read_report(self._state, self._spec.run_id)
 
 
 def launch(
@@ -209,7 +203,7 @@ def launch(
         side_by_side(
             store,
             lambda: store.delete(spec.report_key),
-            lambda: store.put(spec.spec_key, spec.to_json().encode()),
+            lambda: store.put(spec.spec_key, spec.sealed()),
         )
     folder = tempfile.mkdtemp(prefix="airflow-cloudfiles-")
     try:

@@ -13,14 +13,21 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError
+from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job import start_conf
 from airflow_cloudfiles.engine.options.sink import OF_SINK, TableOptions
 from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, RUNS_PREFIX
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError
+from airflow_cloudfiles.engine.storage.outage import reaching_state
+from airflow_cloudfiles.engine.storage.sealed import seal, unseal
 from airflow_cloudfiles.engine.storage.uri import refuse_iceberg
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.storage import ObjectStore
 
 BESIDE = "CLOUDFILES_RUN_FOLDER"
 """Environment variable of a driver: the folder in which whoever started it hands it the
@@ -118,7 +125,35 @@ class JobSpec:
         Raises:
             OptionError: It was written by a newer version of this package.
         """
-        loaded: dict[str, Any] = json.loads(text)
+        return cls._of(json.loads(text))
+
+    def sealed(self) -> bytes:
+        """As it is stored in the state."""
+        return seal({"version": SPEC_VERSION, **asdict(self)})
+
+    @classmethod
+    def stored(cls, state: ObjectStore, run_id: str) -> JobSpec:
+        """Read what a state has of a run.
+
+        Raises:
+            OptionError: It was written by a newer version of this package.
+            CorruptedStateError: It is missing or damaged.
+            StateError: The state cannot be read.
+        """
+        key = f"{RUNS_PREFIX}/{run_id}.json"
+        try:
+            with reaching_state(state):
+                return cls._of(unseal(state.get(key)))
+        except (ObjectNotFoundError, ValueError) as failure:
+            if isinstance(failure, OptionError):
+                raise
+            raise CorruptedStateError(
+                f"The specification {printable_path(state.child_uri(key))} of this run cannot be "
+                f"read: {failure}. Start the run again, which writes a new one."
+            ) from failure
+
+    @classmethod
+    def _of(cls, loaded: dict[str, Any]) -> JobSpec:
         version = loaded.pop("version", None)
         if version != SPEC_VERSION:
             raise OptionError(

@@ -34,19 +34,28 @@ def note_overwritten(state: ObjectStore, found: FileEntry) -> None:
         found: The version that is there. Another version gets a note of its own, so that removing
             one never removes the other.
     """
-    path = blake2b(found.path.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    key = f"{PREFIX}/{path}-{version_hash(found).hex()}"
+    key = f"{PREFIX}/{_digest(found.path)}-{version_hash(found).hex()}"
     state.put(key, json.dumps({"path": found.path}).encode("ascii"))
 
 
-def overwritten(state: ObjectStore) -> Iterator[tuple[str, str]]:
-    """Give the notes: the key of each, and the path of its file."""
+def overwritten(state: ObjectStore) -> Iterator[tuple[str, str | None]]:
+    """Give the notes: the key of each, and the path of its file; `None` for one that is damaged.
+
+    The key has a digest of the path, which shows that it is the path that was written.
+    """
     for note in state.list(PREFIX + "/"):
         try:
             path = json.loads(state.get(note.path))["path"]
-        except (ObjectNotFoundError, ValueError, KeyError, TypeError):
-            continue  # another discovery was faster, or the write was torn: a listing will see
-        yield note.path, str(path)
+        except ObjectNotFoundError:
+            continue  # another discovery was faster
+        except (ValueError, KeyError, TypeError):
+            path = None
+        is_whole = isinstance(path, str) and note.path.startswith(f"{PREFIX}/{_digest(path)}-")
+        yield note.path, path if is_whole else None
+
+
+def _digest(path: str) -> str:
+    return blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def has_overwritten(state: ObjectStore) -> bool:

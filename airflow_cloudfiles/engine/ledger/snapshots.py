@@ -14,7 +14,6 @@ log; so none of it is ever an error, and a snapshot can be deleted at any time.
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import time
@@ -32,6 +31,7 @@ from airflow_cloudfiles.engine.ledger.index_format import format_of
 from airflow_cloudfiles.engine.private_folders import make_private, path_below
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
+from airflow_cloudfiles.engine.storage.sealed import seal, unseal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -396,7 +396,7 @@ def _encode(snapshot: Snapshot) -> bytes:
     fields = asdict(snapshot)
     del fields["folder"], fields["index_format"]
     versions = {"version": FORMAT_VERSION, "index_version": snapshot.index_format}
-    return json.dumps({**versions, **fields}, indent=1).encode("ascii")
+    return seal({**versions, **fields})
 
 
 def _decode(folder: str, content: bytes, index_format: int | None = None) -> Snapshot:
@@ -405,7 +405,7 @@ def _decode(folder: str, content: bytes, index_format: int | None = None) -> Sna
     Raises:
         ValueError: It is none, or of another version.
     """
-    match json.loads(content):
+    match unseal(content):
         case {
             "version": int(version),
             "index_version": int(index_version),

@@ -15,7 +15,6 @@ None of these is changed by the refusal.
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from airflow_cloudfiles.engine.ledger import snapshots
 from airflow_cloudfiles.engine.state.position import position
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import aside
+from airflow_cloudfiles.engine.storage.sealed import seal, unseal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +78,7 @@ def mark_head(state: ObjectStore, files: FileLog) -> None:
         state: The checkpoint location.
         files: Its file log.
     """
-    content = json.dumps({"version": 1, "entries": files.known_head().entry}).encode("ascii")
+    content = seal({"version": 1, "entries": files.known_head().entry})
 
     def write() -> None:
         try:
@@ -108,6 +108,10 @@ def _known_ends(
 
 def _marked(state: ObjectStore) -> int:
     try:
-        return int(json.loads(state.get(HEAD))["entries"])
-    except (ObjectNotFoundError, ValueError, KeyError, TypeError):
+        return int(unseal(state.get(HEAD))["entries"])
+    except ObjectNotFoundError:
+        return 0
+    except (ValueError, KeyError, TypeError) as failure:
+        name = printable_path(state.child_uri(HEAD))
+        _log.warning("%s cannot be read and is passed over: %s.", name, failure)
         return 0

@@ -253,6 +253,7 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._publish()
         crash_point("after-spark-offset")
         first, last = Offset.from_json(start), Offset.from_json(end)
+        intake.plans.check(first, last)
         files = list(intake.files.slice(first, last))
         context = self._context(intake, first, last)
         can_cut = self._options.format_options.can_split()

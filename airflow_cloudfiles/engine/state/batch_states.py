@@ -7,7 +7,6 @@ not kept: a stream may have a million of them.
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 _AHEAD = 64
-_log = logging.getLogger(__name__)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -141,7 +139,7 @@ class BatchStates:
             return BatchState(plan, planned)
         with reaching_state(self._state):
             record = self._sink.find_in_any(number)
-            done = self._note(number)
+            done = progress.note_of(self._state, number, self._packs)
         if record is not None and record.read_by == "query" and self._spark is None:
             record = None  # of another batch
         version = record.version if record is not None and record.version >= 0 else None
@@ -157,15 +155,6 @@ class BatchStates:
             done.schema_version,
             done.counts,
         )
-
-    def _note(self, number: int) -> progress.BatchDone | None:
-        """Read the note of a batch. One that a power failure has cut off says nothing."""
-        try:
-            return progress.note_of(self._state, number, self._packs)
-        except (ValueError, TypeError) as failure:
-            name = self._state.child_uri(f"{progress.PREFIX}/{number}")
-            _log.warning("%s cannot be read, so run and counts are not shown: %s", name, failure)
-            return None
 
     def _commit_time(self, number: int, record: SinkRecord | None) -> datetime | None:
         """When a batch was committed, or else the first time at which it is known to be."""

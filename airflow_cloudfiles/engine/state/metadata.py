@@ -11,7 +11,6 @@ replaced the metadata meanwhile. Then the metadata is written a last time, bound
 
 from __future__ import annotations
 
-import json
 import logging
 import uuid
 from dataclasses import dataclass, field, replace
@@ -30,6 +29,7 @@ from airflow_cloudfiles.engine.storage.conditional import require_conditional_pu
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.replacing import replace_if_same
+from airflow_cloudfiles.engine.storage.sealed import seal, unseal
 from airflow_cloudfiles.engine.storage.uri import refuse_directory_bucket
 
 if TYPE_CHECKING:
@@ -347,7 +347,7 @@ def encode_metadata(metadata: StreamMetadata) -> bytes:
     """Build the bytes of the metadata file."""
     if not metadata.is_bound:
         return encode_standing("unbound", metadata)
-    return b"v%d\n%b" % (metadata.format_version, _as_text(_to_json(metadata)))
+    return seal(_to_json(metadata), head=b"v%d\n" % metadata.format_version)
 
 
 def encode_standing(
@@ -367,11 +367,7 @@ def encode_standing(
         value |= {"formatVersion": metadata.format_version, **_to_json(metadata)}
         if standing != "unbound" and not metadata.is_bound:
             value["isBound"] = False
-    return b"%b\n%b" % (_NOT_IN_USE, _as_text(value))
-
-
-def _as_text(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, ensure_ascii=True, indent=2).encode("ascii") + b"\n"
+    return seal(value, head=_NOT_IN_USE + b"\n")
 
 
 def _to_json(metadata: StreamMetadata) -> dict[str, Any]:
@@ -428,11 +424,11 @@ def decode_standing(
     Returns:
         Why it is not in use, `None` if it is; the place that belongs to that; whose the state is.
     """
-    line, _, text = content.partition(b"\n")
+    line, newline, _ = content.partition(b"\n")
     if line != _NOT_IN_USE:
         check_version(line, name=name, format_version=FORMAT_VERSION)
     try:
-        value = json.loads(text)
+        value = unseal(content, head=line + newline)
     except ValueError as failure:
         raise _damaged(name) from failure
     if line != _NOT_IN_USE:

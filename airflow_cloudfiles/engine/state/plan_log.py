@@ -108,13 +108,31 @@ class PlanLog:
         """How many plans are objects of their own, as far as the log has been read."""
         return self._log.unpacked
 
+    def check(self, start: Offset, end: Offset) -> None:
+        """Refuse to read what is not the whole of a micro-batch, as Spark's checkpoint may ask.
+
+        Raises:
+            CorruptedStateError: No batch is planned from one position to the other.
+        """
+        plan = self._find(start, self.known())
+        if start == end or (plan is not None and plan.end == end):
+            return
+        planned = "none begins there" if plan is None else f"it ends at {plan.end.to_json()}"
+        name = self._log.name(0 if plan is None else plan.number)
+        msg = (
+            f"Spark's checkpoint asks for a batch from {start.to_json()} to {end.to_json()}, but "
+            f"of the planned batches {planned} (see {name}). Spark's checkpoint is damaged, or the "
+            "two do not belong together. Restore the checkpoint location as a whole from a backup."
+        )
+        raise CorruptedStateError(msg)
+
     def find(self, start: Offset) -> Plan | None:
         """Find the plan that begins at a position, by halving the chain."""
         return self._find(start, self.latest())
 
     def _find(self, start: Offset, latest: Plan | None) -> Plan | None:
-        if latest is None or start > latest.start:
-            return None
+        if latest is None or start >= latest.start:
+            return latest if latest is not None and start == latest.start else None
         number = bisect_left(range(latest.number), start, key=lambda at: self._at(at).start)
         plan = self._at(number)
         return plan if plan.start == start else None

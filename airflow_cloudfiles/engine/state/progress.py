@@ -6,7 +6,6 @@ The run's report is their sum. Notes inform; nothing is decided by them.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Iterable, Mapping
@@ -14,10 +13,13 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any
 
+from airflow_cloudfiles.engine.errors import CorruptedStateError
+from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.state.packs import Packs
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.fetched_ahead import aside, at_once
 from airflow_cloudfiles.engine.storage.outage import reaching_state
+from airflow_cloudfiles.engine.storage.sealed import seal, unseal
 
 PREFIX = "_source/batches"
 DISCOVERY = "_source/discovery.json"
@@ -69,7 +71,7 @@ _FIELDS = frozenset(each.name for each in fields(BatchDone))
 
 def note(state: str, done: BatchDone) -> None:
     """Write the note of a batch; a batch committed again overwrites its note."""
-    body = json.dumps(asdict(done), indent=1).encode()
+    body = seal(asdict(done))
     store = open_store(state)
     with reaching_state(store):
         store.put(f"{PREFIX}/{done.batch_id}", body)
@@ -85,19 +87,29 @@ def notes(state: str, batch_ids: Iterable[int]) -> list[BatchDone]:
 def note_of(store: ObjectStore, batch_id: int, packs: Packs | None = None) -> BatchDone | None:
     """Read the note of a batch; `None` when there is none. What it says beyond is passed over.
 
+    One that is damaged says nothing, which is logged: run and counts are not shown then.
+
     Args:
         store: The state.
         batch_id: Number of the batch.
         packs: Where old notes are; `None`: it is among the newest.
     """
     try:
-        content: bytes | None = store.get(f"{PREFIX}/{batch_id}")
-    except ObjectNotFoundError:
-        content = None if packs is None else packs.read(batch_id)
-    if content is None:
+        content = _content(store, batch_id, packs)
+        loaded = {} if content is None else unseal(content)
+        fields = {key: value for key, value in loaded.items() if key in _FIELDS}
+        return None if content is None else BatchDone(**fields)
+    except (CorruptedStateError, ValueError, TypeError) as failure:
+        name = printable_path(store.child_uri(f"{PREFIX}/{batch_id}"))
+        _log.warning("%s cannot be read, so run and counts are not shown: %s", name, failure)
         return None
-    loaded: dict[str, Any] = json.loads(content)
-    return BatchDone(**{key: value for key, value in loaded.items() if key in _FIELDS})
+
+
+def _content(store: ObjectStore, batch_id: int, packs: Packs | None) -> bytes | None:
+    try:
+        return store.get(f"{PREFIX}/{batch_id}")
+    except ObjectNotFoundError:
+        return None if packs is None else packs.read(batch_id)
 
 
 def total(done: Iterable[BatchDone]) -> dict[str, int]:
@@ -116,7 +128,7 @@ def note_discovery(store: ObjectStore, found: Mapping[str, Any]) -> None:
         store: The state.
         found: `Discovered.to_json()`.
     """
-    content = json.dumps({"at": time.time(), **found}, indent=1).encode()
+    content = seal({"at": time.time(), **found})
 
     def write() -> None:
         try:

@@ -7,14 +7,18 @@ newest, but for the newest specification of an ingesting run, whose options a re
 
 from __future__ import annotations
 
-import json
 import logging
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from airflow_cloudfiles.engine.errors import CorruptedStateError, RunFailedError
+from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
+from airflow_cloudfiles.engine.storage.outage import reaching_state
+from airflow_cloudfiles.engine.storage.sealed import unseal
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
@@ -39,13 +43,44 @@ def sweeps(run_id: str) -> bool:
     return zlib.crc32(run_id.encode()) % _ONE_IN == 0
 
 
+def read_report(state: ObjectStore, run_id: str) -> dict[str, Any] | None:
+    """Read the report of a run; `None` when it has left none.
+
+    Raises:
+        RunFailedError: It is damaged.
+        StateError: The state cannot be read.
+    """
+    key = f"{REPORTS_PREFIX}/{run_id}.json"
+    try:
+        with reaching_state(state):
+            return unseal(state.get(key))
+    except ObjectNotFoundError:
+        return None
+    except ValueError as failure:
+        raise RunFailedError(
+            f"The report {printable_path(state.child_uri(key))} cannot be read: {failure}. It was "
+            "damaged after it was written. Run again: what the run has committed stays."
+        ) from failure
+
+
 def newest_ingest(state: ObjectStore) -> tuple[str, dict[str, Any]] | None:
     """Read the specification of the newest run that ingested.
 
     Returns:
         Its key and what it holds; `None` when there was no such run.
+
+    Raises:
+        CorruptedStateError: One that is as new is damaged, so nobody knows which it is.
     """
-    return _newest_ingest(state, list(state.list(f"{RUNS_PREFIX}/")))
+    for key, spec in _ingests(state, list(state.list(f"{RUNS_PREFIX}/"))):
+        if spec is not None:
+            return key, spec
+        raise CorruptedStateError(
+            f"The specification {printable_path(state.child_uri(key))} of a run was damaged after "
+            "it was written, so its options are not known. Restore it from a backup, or delete it: "
+            "then those of the run before it count."
+        )
+    return None
 
 
 def sweep(
@@ -66,8 +101,8 @@ def sweep(
     specs = list(state.list(f"{RUNS_PREFIX}/"))
     keys = _expired(specs, before_us)
     if keys:
-        newest = _newest_ingest(state, specs)
-        keys = [key for key in keys if newest is None or key != newest[0]]
+        newest = next((key for key, spec in _ingests(state, specs) if spec is not None), None)
+        keys = [key for key in keys if newest is None or key != newest]
     for prefix in (REPORTS_PREFIX, LEFT_RUNS_PREFIX):
         keys += _expired(list(state.list(f"{prefix}/")), before_us)
     if not dry_run:
@@ -81,18 +116,21 @@ def _expired(entries: Sequence[FileEntry], before_us: int) -> list[str]:
     return [each.path for each in old if each.modification_time_us < before_us][:MOST_AT_ONCE]
 
 
-def _newest_ingest(
+def _ingests(
     state: ObjectStore, specs: Sequence[FileEntry]
-) -> tuple[str, dict[str, Any]] | None:
+) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Give the specifications of ingesting runs, the newest first; `None` for a damaged one."""
     for entry in reversed(_by_age(specs)):
         try:
-            spec: dict[str, Any] = json.loads(state.get(entry.path))
-        except (LookupError, ValueError) as failure:
-            _log.info("%s is passed over: %s", entry.path, failure)
+            spec = unseal(state.get(entry.path))
+        except ObjectNotFoundError:
+            continue  # another sweep was faster
+        except ValueError as failure:
+            _log.warning("%s cannot be read: %s", entry.path, failure)
+            yield entry.path, None
             continue
         if spec.get("kind") == "ingest":
-            return entry.path, spec
-    return None
+            yield entry.path, spec
 
 
 def _by_age(entries: Iterable[FileEntry]) -> list[FileEntry]:

@@ -85,7 +85,7 @@ def query_id(spark: ObjectStore) -> tuple[str | None, bool]:
     found = _ID.search(content)
     value = _object(content.decode("utf-8", "replace"))
     is_whole = value is not None and isinstance(value.get("id"), str)
-    return found and found[1].decode(), is_whole and _is_as_written(spark, METADATA, content)
+    return found and found[1].decode(), is_whole and is_as_written(spark, METADATA, content)
 
 
 def replace(spark: ObjectStore, key: str, content: bytes) -> None:
@@ -128,7 +128,7 @@ def offset_of(line: str) -> Offset | None:
 def _lines(spark: ObjectStore, key: str) -> list[str] | None:
     """The lines of an entry that is whole, as far as its checksum and its first line show."""
     content = _content(spark, key)
-    if content is None or not _is_as_written(spark, key, content):
+    if content is None or not is_as_written(spark, key, content):
         return None
     lines = content.decode("utf-8", "replace").split("\n")
     return lines if _VERSION.fullmatch(lines[0]) else None
@@ -141,8 +141,14 @@ def _content(spark: ObjectStore, key: str) -> bytes | None:
         return None
 
 
-def _is_as_written(spark: ObjectStore, key: str, content: bytes) -> bool:
-    """Whether Hadoop would read a file: it matches its checksum, or has none that can be used."""
+def is_as_written(spark: ObjectStore, key: str, content: bytes) -> bool:
+    """Whether Hadoop would read a file: it matches its checksum, or has none that can be used.
+
+    Args:
+        spark: Where the checkpoint is.
+        key: Of the file.
+        content: All of it.
+    """
     found = _content(spark, _checksum_key(key))
     if found is None or len(found) < 8 or not found.startswith(_CHECKSUM_HEADER):  # noqa: PLR2004
         return True

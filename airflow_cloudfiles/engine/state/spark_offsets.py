@@ -12,6 +12,7 @@ from airflow_cloudfiles.engine.state import spark_checkpoint
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.spark_checkpoint import COMMITS, OFFSETS
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
+from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 
 
@@ -46,13 +47,18 @@ def _source_offset(state: ObjectStore, key: str) -> Offset:
     """
     name = state.child_uri(key)
     try:
-        lines = state.get(key).decode("utf-8", "replace").splitlines()
+        content = state.get(key)
+        lines = content.decode("utf-8", "replace").splitlines()
     except ObjectNotFoundError as failure:
         msg = (
             f"Spark's checkpoint has committed a batch whose offsets are missing: {name}. Restore "
             f"the checkpoint location as a whole from a backup."
         )
         raise CorruptedStateError(msg) from failure
+    if isinstance(state, LocalStore) and not spark_checkpoint.is_as_written(state, key, content):
+        # Elsewhere Hadoop writes no checksums.
+        msg = f"{name} does not match its checksum. Restore it from a backup."
+        raise CorruptedStateError(msg)
     if not lines or lines[0] != "v1":
         msg = f"{name} has a format that this version does not read: {lines[:1]}. Upgrade."
         raise IncompatibleStateError(msg)

@@ -35,7 +35,7 @@ def test_what_is_due_is_shown_then_moved(
     to = {f"{MODE}.moveDestination": str(tmp_path / "archive")}
     stream.given = {**stream.given, **to, MODE: "OFF"}
     spec = stream.spec()
-    open_store(str(stream.state)).put(spec.spec_key, spec.to_json().encode())
+    open_store(str(stream.state)).put(spec.spec_key, spec.sealed())
     assert _clean(stream) == 2
     assert "nothing is to be cleaned" in capsys.readouterr().err
     given = ["--option", f"{MODE}=MOVE", "--option", f"{MODE}.retentionduration=0 seconds"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -37,6 +36,7 @@ from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, RUNS_PRE
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
 from airflow_cloudfiles.engine.storage import memory, open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
+from airflow_cloudfiles.engine.storage.sealed import seal, unseal
 from tests.support.written_state import WrittenState
 
 PACKAGE_FOLDER = str(Path(airflow_cloudfiles.__file__).parents[1])
@@ -60,7 +60,7 @@ def run(written: WrittenState, number: int) -> None:
     """What a run with one new file leaves."""
     run_id = f"run-{number}"
     spec = {"kind": "ingest", "run_id": run_id}
-    written.state.put(f"{RUNS_PREFIX}/{run_id}.json", json.dumps(spec).encode())
+    written.state.put(f"{RUNS_PREFIX}/{run_id}.json", seal(spec))
     written.discover(f"{number:06}.json")
     written.plan()
     written.commit(run_id)
@@ -264,8 +264,8 @@ def test_a_note_that_is_written_again_is_not_lost():
     uri = new_uri()
     written = stream(uri, 250)
     upkeep.compact(written.state, retention_seconds=MONTH)
-    note = json.loads(written.state.get("_source/batches/7"))
-    written.state.put("_source/batches/7", json.dumps({**note, "run_id": "again"}).encode())
+    note = unseal(written.state.get("_source/batches/7"))
+    written.state.put("_source/batches/7", seal({**note, "run_id": "again"}))
     compacted(uri)
     assert [row["run_id"] for row in table(uri)][6:9] == ["run-6", "again", "run-8"]
 
@@ -278,7 +278,7 @@ def test_specifications_and_reports_go_by_age_but_for_the_newest(clock):
     for number in range(400):
         clock[0] += HOUR_US // 12
         kind = "ingest" if number == 3 else "infer"
-        state.put(f"{RUNS_PREFIX}/{number:03}.json", json.dumps({"kind": kind}).encode())
+        state.put(f"{RUNS_PREFIX}/{number:03}.json", seal({"kind": kind}))
         state.put(f"{REPORTS_PREFIX}/{number:03}.json", b"{}")
         state.put(f"{run_history.LEFT_RUNS_PREFIX}/{number:03}.json", b"{}")
     day = 86400.0

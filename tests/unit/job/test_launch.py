@@ -22,6 +22,7 @@ from airflow_cloudfiles.engine.job.launch import JobSpec, LocalSpark, SparkSubmi
 from airflow_cloudfiles.engine.job.spec import BESIDE, SPEC
 from airflow_cloudfiles.engine.spark.preload import FORKABLE
 from airflow_cloudfiles.engine.storage.local import LocalStore
+from airflow_cloudfiles.engine.storage.sealed import seal
 
 
 def test_a_job_specification_survives_its_file() -> None:
@@ -102,7 +103,7 @@ def test_the_error_of_a_report_is_raised_as_itself(tmp_path: Path) -> None:
         "import sys, pathlib\n"
         "folder = pathlib.Path(sys.argv[1].removeprefix('file://'), '_reports')\n"
         "folder.mkdir(parents=True)\n"
-        f"(folder / 'r.json').write_text({json.dumps(report)!r})\n"
+        f"(folder / 'r.json').write_bytes({seal(report)!r})\n"
     )
     with pytest.raises(UnknownFieldException) as caught:
         launch(_spec(tmp_path), _Script(text), on_log=print).wait()
@@ -137,7 +138,7 @@ def test_a_driver_takes_its_specification_from_whoever_started_it(
     spec = _spec(tmp_path)
     (tmp_path / "beside").mkdir()
     (tmp_path / "beside" / SPEC).write_text(replace(spec, format="csv").to_json())
-    LocalStore((tmp_path / "state").as_uri()).put(spec.spec_key, spec.to_json().encode())
+    LocalStore((tmp_path / "state").as_uri()).put(spec.spec_key, spec.sealed())
     seen: list[JobSpec] = []
 
     def run(spec: JobSpec, _: object) -> dict[str, str]:

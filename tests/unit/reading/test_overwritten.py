@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
+from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
 from airflow_cloudfiles.engine.errors import FileChangedError, FileMissingError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.intake.intake import Intake
@@ -246,9 +247,10 @@ def test_a_note_is_enough_for_a_discovery_that_does_not_see_the_file(tmp_path: P
         note_overwritten(state, entry)
 
     wanted = FileFilter(source.uri, None, DiscoveryOptions(allow_overwrites=True), [])
-    assert record_overwritten(state, source, wanted, recorder) == 1
+    listing = DirectoryListing(source, wanted)
+    assert record_overwritten(state, source, wanted, recorder, listing) == 1
     assert [file.size for file in files.read(1).files] == [2]
     assert list(state.list(PREFIX)) == []
     note_overwritten(state, found)  # by a task that was slow
-    assert record_overwritten(state, source, wanted, recorder) == 0
+    assert record_overwritten(state, source, wanted, recorder, listing) == 0
     assert files.latest() == 1

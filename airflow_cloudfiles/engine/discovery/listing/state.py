@@ -9,7 +9,6 @@ believed only while a file that was known at that time (`witness`) still is.
 
 from __future__ import annotations
 
-import json
 import logging
 import uuid
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead
 from airflow_cloudfiles.engine.storage.outage import reaching_state
+from airflow_cloudfiles.engine.storage.sealed import seal, unseal
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.base import KnownKeys
@@ -130,7 +130,7 @@ def load_state(state: ObjectStore) -> ListingState:
     except ObjectNotFoundError:
         return ListingState()
     try:
-        return _decode(json.loads(content))
+        return _decode(unseal(content))
     except (ValueError, TypeError, KeyError, AttributeError) as failure:
         name = printable_path(state.child_uri(KEY))
         _log.warning("%s cannot be read (%s). The source is listed in full.", name, failure)
@@ -226,7 +226,7 @@ def remember_notifications(
 
 def _encode(remembered: ListingState) -> bytes:
     """Write what `_decode` reads."""
-    return json.dumps({"version": _VERSION, **asdict(remembered)}, indent=1).encode("ascii")
+    return seal({"version": _VERSION, **asdict(remembered)})
 
 
 def _decode(value: Any) -> ListingState:

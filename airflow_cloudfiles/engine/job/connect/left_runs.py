@@ -10,7 +10,6 @@ Neither says what is committed: that is in the records of the sink.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -21,6 +20,7 @@ from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
 from airflow_cloudfiles.engine.state.run_history import LEFT_RUNS_PREFIX
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.outage import reaching_state
+from airflow_cloudfiles.engine.storage.sealed import seal, unseal
 
 QUERY_KEY = "_source/left_query.json"
 _VERSION = 1
@@ -81,7 +81,7 @@ def read_run(state: ObjectStore, run_id: str) -> LeftRun | None:
 
 def write_run(state: ObjectStore, run: LeftRun) -> None:
     """Write what a run leaves, for itself; its query for the others, too."""
-    content = json.dumps(run.to_json(), indent=1).encode()
+    content = seal(run.to_json())
     with reaching_state(state):
         state.put(_key(run.run_id), content)
         if run.query is not None:
@@ -116,7 +116,7 @@ def _read(state: ObjectStore, key: str) -> LeftRun | None:
     """Read a note; one of another version is none: it only saves work."""
     try:
         with reaching_state(state):
-            stored = json.loads(state.get(key))
+            stored = unseal(state.get(key))
         return LeftRun.from_json(stored) if stored.get("version") == _VERSION else None
     except ObjectNotFoundError:
         return None
