@@ -99,7 +99,8 @@ def table_schema(target: str) -> StructType:
 
 def load_table(location: DeltaLocation, version: int | None = None) -> DeltaTable:
     """Load a table that has a log; a log that a power failure has torn is refused."""
-    refuse_torn(location)
+    with location.translate_store_errors("cannot be read"):
+        refuse_torn(location)
     with location.translate_errors("cannot be opened"):
         try:
             return DeltaTable(

@@ -205,15 +205,33 @@ def launch(
             lambda: store.delete(spec.report_key),
             lambda: store.put(spec.spec_key, spec.sealed()),
         )
-    folder = tempfile.mkdtemp(prefix="airflow-cloudfiles-")
+    folder = _hand_over(spec)
     try:
-        handoff.put(f"{folder}/{SPEC}", json.loads(spec.to_json()))
         environment[BESIDE] = folder
         driver = _warm(spec, how, command, environment, on_log) or _supervised(command, environment)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return Run(spec, driver, on_log, store, folder)
+
+
+def _hand_over(spec: JobSpec) -> str:
+    """Write a specification into a temporary folder for the driver, which is given.
+
+    Raises:
+        RunFailedError: That cannot be written.
+    """
+    folder = ""
+    try:
+        folder = tempfile.mkdtemp(prefix="airflow-cloudfiles-")
+        handoff.put(f"{folder}/{SPEC}", json.loads(spec.to_json()))
+    except OSError as failure:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise RunFailedError(
+            f"The temporary folder cannot be written: {failure}. Make room in it, or set TMPDIR to "
+            "a folder of this user, and run again."
+        ) from failure
+    return folder
 
 
 def _warm(

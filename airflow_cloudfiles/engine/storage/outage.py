@@ -43,6 +43,8 @@ _PASSING = frozenset(
 )
 """Failures of a disk or a mount that may be over the next time."""
 
+_FULL = frozenset({errno.EDQUOT, errno.ENOSPC})
+
 
 def is_transient(failure: OSError) -> bool:
     """Whether the same call may succeed later, without anybody changing anything.
@@ -62,7 +64,7 @@ def state_error(uri: str, failure: OSError) -> StateError:
     if is_transient(failure):
         return StateUnreachableError(
             f"The checkpoint location {place} cannot be reached: {reason.rstrip('.')}. Nothing is "
-            "lost. Run again."
+            f"lost. {'Make room there, and run' if failure.errno in _FULL else 'Run'} again."
         )
     return StateError(
         f"The checkpoint location {place} cannot be read or written: {reason.rstrip('.')}. Make it "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 import shutil
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from airflow_cloudfiles.engine.state import spark_checkpoint
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.position import position
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
+from tests.support.damage import damages
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "spark_checkpoint_4"
 BATCHES = 4
@@ -238,3 +240,50 @@ def test_who_only_looks_at_a_damaged_checkpoint_is_told_what_will_be_rebuilt(
     assert expected == Offset(1, 0)
     damage(state, "offsets/3", way)
     assert position(store).end == expected
+
+
+@pytest.mark.law
+@pytest.mark.parametrize("folder", ["metadata", "offsets", "commits"])
+def test_whatever_byte_of_a_checkpoint_is_damaged_no_batch_is_left_out(
+    state: Path, tmp_path: Path, folder: str
+) -> None:
+    kept, chance = tmp_path / "kept", random.Random()
+    shutil.copytree(state, kept)
+    names = [path for path in sorted(kept.rglob("*")) if path.is_file()]
+    for path in (
+        each
+        for each in names
+        if folder in {each.parent.name, each.name.removeprefix(".").removesuffix(".crc")}
+    ):
+        content = path.read_bytes()
+        for what, damaged in damages(content, share=len(content) // 8 + 1, chance=chance):
+            shutil.rmtree(state)
+            shutil.copytree(kept, state)
+            (state / path.relative_to(kept)).write_bytes(damaged)
+            try:
+                number = next_batch(heal(state))
+            except CorruptedStateError:  # by name, and not changed
+                continue
+            assert BATCHES - 2 <= number <= BATCHES, (path.name, what)
+            end = position(open_store(str(state))).end
+            assert end in {plan_end(state, batch) for batch in range(BATCHES)}, (path.name, what)
+
+
+@pytest.mark.law
+def test_offsets_without_a_checksum_that_are_not_planned_are_refused(state: Path) -> None:
+    """As in an object store, where Hadoop writes no checksums."""
+    plans = PlanLog(open_store(str(state)))
+    start = plan_end(state, BATCHES - 2)
+    line = json.dumps(plan_end(state, BATCHES - 1).to_json())
+    for _, damaged in damages(line.encode(), share=1, chance=random.Random()):
+        found = spark_checkpoint.offset_of(damaged.decode("utf-8", "replace"))
+        if found in {None, plan_end(state, BATCHES - 1)}:
+            continue
+        assert found is not None
+        with pytest.raises(CorruptedStateError, match="Spark's checkpoint asks for a batch"):
+            plans.check(start, found)
+    plans.check(start, plan_end(state, BATCHES - 1))
+
+
+def plan_end(folder: Path, batch: int) -> Offset:
+    return PlanLog(open_store(str(folder))).at(batch).end
