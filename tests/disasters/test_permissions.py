@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +19,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.ledger.opening import CACHE_DIR
 from tests.support.ingested import Ingested
-from tests.support.unprivileged import unprivileged
+from tests.support.unprivileged import NOBODY, unprivileged
 
 pytestmark = pytest.mark.slow
 
@@ -68,3 +70,25 @@ def test_a_lost_permission_fails_by_name_and_nothing_is_lost(
     assert isinstance(caught.value, kind), repr(caught.value)
     assert not caught.value.is_retryable
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a folder to another user")
+def test_a_cache_of_another_user_is_refused_by_name_and_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    monkeypatch.setenv(CACHE_DIR, str(cache))
+    stream = Ingested(tmp_path)
+    stream.add("a")
+    stream.run()
+    (theirs,) = (path for path in cache.iterdir() if len(path.name) == 32)
+    os.chown(theirs, NOBODY, NOBODY)
+    before = sorted((path, path.stat().st_mtime_ns) for path in theirs.rglob("*"))
+    stream.add("b")
+    with pytest.raises(LedgerAccessError, match=f"{theirs}.*{CACHE_DIR}") as caught:
+        stream.run()
+    assert not caught.value.is_retryable
+    assert sorted((path, path.stat().st_mtime_ns) for path in theirs.rglob("*")) == before
+    monkeypatch.setenv(CACHE_DIR, str(tmp_path / "mine"))
+    stream.run()
+    assert stream.rows() == ["a", "b"]

@@ -434,7 +434,7 @@ class Intake:
             or remembered.queue != self._queue_name
             or not remembered.is_of(ledger, self._filter.fingerprint)
             or (self._discovery.list_on_start and not self._has_listed)
-            or (interval is not None and time.time() - remembered.full_started >= interval)
+            or (interval is not None and remembered.is_older(interval, time.time()))
         )
 
     def _bound_rebuild(self, ledger: Ledger, recorder: LedgerRecorder) -> None:

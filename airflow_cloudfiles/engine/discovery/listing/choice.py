@@ -121,7 +121,7 @@ def answers_something(given: Circumstances) -> bool:
 
 def _is_backfill_due(given: Circumstances) -> bool:
     interval = given.options.backfill_interval_seconds
-    return interval is not None and given.now - given.remembered.full_started >= interval
+    return interval is not None and given.remembered.is_older(interval, given.now)
 
 
 def _identity(options: DiscoveryOptions) -> str:

@@ -20,6 +20,7 @@ from airflow_cloudfiles.engine.discovery.listing.growth import TrackRecord
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
+from airflow_cloudfiles.engine.storage.clock import SKEW_SECONDS
 from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.sealed import seal, unseal
@@ -102,6 +103,18 @@ class ListingState:
     def is_in_doubt(self) -> bool:
         """Whether a listing has begun that may leave gaps, and has not come to its end."""
         return self.filter.startswith(_IN_DOUBT)
+
+    def is_older(self, seconds: float, now: float) -> bool:
+        """Whether the last full listing began so long ago.
+
+        Also if it seems not to have begun yet: then the clock was ahead, and nobody knows when that
+        was. A little ahead is the clock of another machine.
+
+        Args:
+            seconds: How long.
+            now: Seconds since 1970.
+        """
+        return not -SKEW_SECONDS <= now - self.full_started < seconds
 
     def in_doubt(self) -> ListingState:
         """The same, but no listing is incremental until one has come to its end.
