@@ -18,7 +18,7 @@ ALONE = not spark and not airflow and not emulator and not cluster
 QUICK = $(ALONE) and not law and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help setup emulators oldest-spark demo bench bench-discovery bench-formats bench-profile quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs lock audit dist ci clean
+.PHONY: help setup emulators oldest-spark demo bench bench-discovery bench-formats bench-profile quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs golden lock audit dist ci clean
 
 help:
 	@echo 'airflow-provider-cloudfiles: files landing in storage go into tables'
@@ -46,6 +46,7 @@ help:
 	@echo '  make test          lint, types, imports and every test: what has to pass'
 	@echo
 	@echo 'Keep it'
+	@echo '  make golden        the golden bytes of what the package writes today (tests/golden)'
 	@echo '  make lock          requirements/* from pyproject.toml (UPGRADE=1: the newest versions)'
 	@echo '  make audit         known vulnerabilities of what is pinned (asks api.osv.dev)'
 	@echo '  make dist          the wheel and the source archive, in dist/ (REPOSITORY=https://... for its links)'
@@ -127,6 +128,9 @@ imports: setup
 docs: setup
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet $(ARGS)
 	@echo 'Open build/site/index.html'
+
+golden: setup
+	@$(BIN)/python -m tests.golden.write
 
 # Written without the addresses packages come from: docs/decisions/0001-lock-without-hosts.md.
 lock:

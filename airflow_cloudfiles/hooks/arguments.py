@@ -23,6 +23,7 @@ from airflow_cloudfiles.engine.options.sink import OF_SINK
 from airflow_cloudfiles.engine.options.table_stream import check_names, is_table
 from airflow_cloudfiles.engine.schema.ddl_grammar import check_hints
 from airflow_cloudfiles.engine.storage import normalize_uri
+from airflow_cloudfiles.engine.versions import FIELD, require_version
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.hooks.keywords import Location
@@ -34,6 +35,8 @@ _OPTION_OF_ARGUMENT = {
     "checkpointlocation": "checkpoint_location",
     "cloudfiles.schemalocation": "schema_location",
 }
+BATCH_VERSION = 1
+"""Of the reference to a batch that a sensor leaves in XCom."""
 _LOCATION = "badrecordspath"
 """The option that is a location, and no argument of a task."""
 _OF_SINK = frozenset(name.lower() for name in OF_SINK)
@@ -232,6 +235,7 @@ def check_batch(batch: object, checkpoint_location: str) -> dict[str, object] | 
     Raises:
         OptionError: It is not what a sensor returns.
         StateConflictError: It belongs to another checkpoint.
+        IncompatibleStateError: A newer version of this package made it.
     """
     if isinstance(batch, str):
         batch = _from_template(batch)
@@ -242,6 +246,8 @@ def check_batch(batch: object, checkpoint_location: str) -> dict[str, object] | 
             f"batch must be what CloudFilesSensor returns (sensor.output), got {batch!r}. Leave it "
             "out to ingest everything outstanding."
         )
+    upgrade = "Install one version of the package on all workers."
+    require_version(batch.get(FIELD, 1), name="batch", understood=BATCH_VERSION, what_to_do=upgrade)
     theirs = str(batch["checkpoint_location"])
     if normalize_uri(theirs) != normalize_uri(checkpoint_location):
         raise StateConflictError(

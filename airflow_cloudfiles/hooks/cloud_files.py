@@ -26,8 +26,9 @@ from airflow_cloudfiles.engine.job.launch import (
 from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.engine.state.run_history import read_report
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.versions import FIELD
 from airflow_cloudfiles.hooks.access import access_of
-from airflow_cloudfiles.hooks.arguments import check_fields
+from airflow_cloudfiles.hooks.arguments import BATCH_VERSION, check_fields
 from airflow_cloudfiles.hooks.spark import SparkArguments, submission
 
 if TYPE_CHECKING:
@@ -105,8 +106,8 @@ class CloudFilesHook(BaseHook):
 
         Returns:
             The reference to the outstanding batch that a sensor leaves in XCom; `None` when
-            everything is ingested. Of a Delta table: `{"checkpoint_location", "next_version",
-            "last_version"}`, where `next_version` is `None` before the first run.
+            everything is ingested. Of a Delta table: `{"version", "checkpoint_location",
+            "next_version", "last_version"}`, where `next_version` is `None` before the first run.
         """
         located = self.locate(stream)
         if is_table(located.format):
@@ -117,6 +118,7 @@ class CloudFilesHook(BaseHook):
         if backlog.last_entry is None:
             return None
         return {
+            FIELD: BATCH_VERSION,
             "checkpoint_location": located.checkpoint_location,
             "first_entry": backlog.first_entry,
             "last_entry": backlog.last_entry,
@@ -261,6 +263,7 @@ class CloudFilesHook(BaseHook):
         if not found.has_work:
             return None
         return {
+            FIELD: BATCH_VERSION,
             "checkpoint_location": located.checkpoint_location,
             "next_version": found.next_version,
             "last_version": found.newest,

@@ -54,9 +54,9 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
             fails.
 
     Returns:
-        XCom: `{"checkpoint_location", "first_entry", "last_entry", "files", "bytes", "sample"}`:
-        a reference to the batch, small however many files it has. Of a table:
-        `{"checkpoint_location", "next_version", "last_version"}`.
+        XCom: `{"version", "checkpoint_location", "first_entry", "last_entry", "files", "bytes",
+        "sample"}`: a reference to the batch, small however many files it has. Of a table:
+        `{"version", "checkpoint_location", "next_version", "last_version"}`.
     """
 
     reads_tables = True

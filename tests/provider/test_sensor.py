@@ -65,6 +65,7 @@ def test_a_batch_stays_outstanding_until_it_is_ingested(tmp_path: Path) -> None:
     _drop(tmp_path, "1.json", "2.json")
     batch = _poke(sensor)
     assert batch == {
+        "version": 1,
         "checkpoint_location": str(tmp_path / "state"),
         "first_entry": 0,
         "last_entry": 0,

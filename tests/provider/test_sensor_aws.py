@@ -93,6 +93,7 @@ def test_a_message_is_deleted_when_the_file_log_has_its_file(
 
     batch = sensor.execute_complete({}) if deferrable else sensor.execute({})  # type: ignore[typeddict-item]
     assert batch == {
+        "version": 1,
         "checkpoint_location": str(state),
         "first_entry": batch["first_entry"],
         "last_entry": batch["first_entry"],

@@ -18,7 +18,6 @@ Enforcement and merging follow Delta's rules. No jar and no Spark: this is `delt
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +33,13 @@ from airflow_cloudfiles.engine.delta.durability import (
     durable_commit,
     make_durable,
 )
-from airflow_cloudfiles.engine.delta.lineage import COMMIT_NOTE, Expected, check_has
+from airflow_cloudfiles.engine.delta.lineage import (
+    COMMIT_NOTE,
+    NOTE_VERSION,
+    Expected,
+    batch_note,
+    check_has,
+)
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import load_table, open_to_write
 from airflow_cloudfiles.engine.delta.rewrite import add_action, names_of
@@ -58,6 +63,7 @@ from airflow_cloudfiles.engine.errors import (
     TargetChangedError,
     TargetNotDeltaError,
 )
+from airflow_cloudfiles.engine.versions import FIELD
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,7 +127,12 @@ class BatchId:
 
     def note(self) -> dict[str, Any]:
         """What the commit notes for people, and for `lineage`."""
-        note = {"app_id": self.app_id, "number": self.number, "plan": self.plan}
+        note = {
+            FIELD: NOTE_VERSION,
+            "app_id": self.app_id,
+            "number": self.number,
+            "plan": self.plan,
+        }
         return note if self.replay is None else {**note, "replay": self.replay}
 
 
@@ -316,11 +327,7 @@ def check_same_plan(table: DeltaTable, target: str, batch: BatchId) -> None:
         CorruptedStateError: It is another one, of another life of the state.
     """
     for entry in table.history():
-        note = entry.get(COMMIT_NOTE)
-        if isinstance(note, str):
-            note = json.loads(note)
-        if not isinstance(note, dict) or note.get("app_id") != batch.app_id:
-            continue
+        note = batch_note(entry, target, batch.app_id)
         if note.get("number") == batch.number:
             if None not in {note.get("plan"), batch.plan} and note["plan"] != batch.plan:
                 raise CorruptedStateError(

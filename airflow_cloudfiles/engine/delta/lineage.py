@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.errors import LostBatchesError
+from airflow_cloudfiles.engine.versions import FIELD, require_version
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 COMMIT_NOTE = "cloudfiles"
 """Key of the batch in the commit's own metadata; `DeltaTable.history()` shows it."""
+NOTE_VERSION = 1
 
 
 class Presence(Enum):
@@ -94,6 +96,7 @@ def lineage(table: DeltaTable | None, target: str, app_id: str, *, since: int = 
 
     Raises:
         TargetUnreachableError: Its storage failed.
+        IncompatibleStateError: A newer version of this package noted a batch of the stream.
     """
     if table is None:
         return Lineage()
@@ -106,8 +109,8 @@ def lineage(table: DeltaTable | None, target: str, app_id: str, *, since: int = 
     version, is_doubtful = newest, False
     while version >= since and version in by_version:
         commit = by_version[version]
-        note = _note(commit)
-        if note.get("app_id") == app_id and isinstance(note.get("number"), int):
+        note = batch_note(commit, target, app_id)
+        if isinstance(note.get("number"), int):
             batches.setdefault(note["number"], version)
         restored = _restored(commit)
         if restored == _TO_A_TIME:
@@ -235,12 +238,29 @@ def _restored(commit: Mapping[str, Any]) -> int | None:
         return _TO_A_TIME
 
 
-def _note(commit: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a commit of this package notes; nothing for those of others."""
+def batch_note(commit: Mapping[str, Any], target: str, app_id: str) -> Mapping[str, Any]:
+    """What a commit of a stream notes of its batch; nothing for those of others.
+
+    Args:
+        commit: An entry of the table's history.
+        target: Path or URI of the table, for messages.
+        app_id: The stream.
+
+    Raises:
+        IncompatibleStateError: A newer version of this package wrote it.
+    """
     note = commit.get(COMMIT_NOTE)
     if isinstance(note, str):
         try:
             note = json.loads(note)
         except ValueError:
             return {}
-    return note if isinstance(note, dict) else {}
+    if not isinstance(note, dict) or note.get("app_id") != app_id:
+        return {}
+    require_version(
+        note.get(FIELD, 1),
+        name=f"The note {COMMIT_NOTE} of version {commit.get('version')} of {target}",
+        understood=NOTE_VERSION,
+        what_to_do="Upgrade the package here.",
+    )
+    return note

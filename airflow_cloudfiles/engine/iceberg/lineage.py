@@ -15,6 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import LostBatchesError
+from airflow_cloudfiles.engine.versions import FIELD, read_note, require_version
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.state.sink_log import SinkRecord
 
 STREAM, BATCH, PLAN, WRITE = (f"cloudfiles.{each}" for each in ("stream", "batch", "plan", "write"))
+VERSION = "cloudfiles.version"
 """Keys in the summary of a batch's snapshot."""
+NOTE_VERSION = 1
+_UPGRADE = "Upgrade the package here."
 PROPERTY = "cloudfiles.newest-batch."
 """Table property, with the id of the stream behind it."""
 
@@ -48,12 +52,18 @@ class Noted:
 
     def summary(self, stream: str) -> dict[str, str]:
         """What the summary of the snapshot has."""
-        return {STREAM: stream, BATCH: str(self.batch), PLAN: self.plan, WRITE: self.write}
+        return {
+            VERSION: str(NOTE_VERSION),
+            STREAM: stream,
+            BATCH: str(self.batch),
+            PLAN: self.plan,
+            WRITE: self.write,
+        }
 
     def properties(self, stream: str) -> dict[str, str]:
         """The table property."""
         fields = {name: getattr(self, name) for name in self.__slots__}
-        return {PROPERTY + stream: json.dumps(fields)}
+        return {PROPERTY + stream: json.dumps({FIELD: NOTE_VERSION, **fields})}
 
 
 class Presence(Enum):
@@ -93,7 +103,11 @@ class Lineage:
 
 
 def lineage(metadata: TableMetadata, stream: str) -> Lineage:
-    """Follow the snapshots of a table back to the oldest one that is kept."""
+    """Follow the snapshots of a table back to the oldest one that is kept.
+
+    Raises:
+        IncompatibleStateError: A newer version of this package noted a batch of the stream.
+    """
     batches: dict[int, Noted] = {}
     ids: set[int] = set()
     oldest = 0
@@ -107,7 +121,7 @@ def lineage(metadata: TableMetadata, stream: str) -> Lineage:
             batches.setdefault(noted.batch, noted)
         parent = snapshot.parent_snapshot_id
         snapshot = None if parent is None else metadata.snapshot_by_id(parent)
-    newest = _of_property(metadata.properties.get(PROPERTY + stream))
+    newest = _of_property(metadata, stream)
     if newest is None:
         return Lineage(None, batches)
     # What came before the oldest ancestor that is kept has expired, or was another history: then
@@ -166,6 +180,7 @@ def _of_snapshot(
 ) -> Noted | None:
     if summary.get(STREAM) != stream:
         return None
+    _require(summary.get(VERSION, "1"), f"The snapshot {snapshot}")
     try:
         number = int(summary[BATCH])
     except (KeyError, ValueError):
@@ -173,10 +188,17 @@ def _of_snapshot(
     return Noted(number, summary.get(PLAN, ""), summary.get(WRITE, ""), snapshot, sequence)
 
 
-def _of_property(text: str | None) -> Noted | None:
+def _of_property(metadata: TableMetadata, stream: str) -> Noted | None:
+    text = metadata.properties.get(PROPERTY + stream)
     if text is None:
         return None
+    name = f"The property {PROPERTY}{stream} of the table {metadata.location}"
     try:
-        return Noted(**json.loads(text))
+        return Noted(**read_note(text, name=name, understood=NOTE_VERSION, what_to_do=_UPGRADE))
     except (TypeError, ValueError):
         return None
+
+
+def _require(version: str, name: str) -> None:
+    found = int(version) if version.isdecimal() else version
+    require_version(found, name=name, understood=NOTE_VERSION, what_to_do=_UPGRADE)

@@ -30,6 +30,7 @@ MOST_KEPT = 4
 MAKE_SECONDS = 300.0
 """How long a JVM may take to write its archive."""
 _MOST_FAILURES = 2
+_VERSION = 1
 _QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
 _log = logging.getLogger(__name__)
 
@@ -122,12 +123,13 @@ class Archive:
             note = json.loads(self._note.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return note if isinstance(note, dict) else {}
+        is_ours = isinstance(note, dict) and note.get("version") == _VERSION
+        return note if is_ours else {}
 
     def _write(self, note: Mapping[str, object]) -> None:
         with contextlib.suppress(OSError):
             draft = self._note.with_suffix(f".{os.getpid()}")
-            draft.write_text(json.dumps(note), encoding="utf-8")
+            draft.write_text(json.dumps({"version": _VERSION, **note}), encoding="utf-8")
             draft.replace(self._note)
 
     def _prune(self) -> None:

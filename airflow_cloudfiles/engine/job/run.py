@@ -38,7 +38,6 @@ from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.outage import reaching_state
-from airflow_cloudfiles.engine.storage.sealed import seal
 from airflow_cloudfiles.engine.stream import definition
 from airflow_cloudfiles.engine.types import simple_ddl
 
@@ -91,7 +90,7 @@ def run(spec: JobSpec, python: ForkServer | None = None) -> dict[str, Any]:
         }
         try:
             with reaching_state(store):
-                store.put(spec.report_key, seal(report))
+                store.put(spec.report_key, run_history.encode_report(report))
         finally:
             end_releases()
         _hand_back(report)

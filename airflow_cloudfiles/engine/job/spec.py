@@ -20,11 +20,12 @@ from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job import start_conf
 from airflow_cloudfiles.engine.options.sink import OF_SINK, TableOptions
 from airflow_cloudfiles.engine.options.table_stream import is_table
-from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, RUNS_PREFIX
+from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, RUNS_PREFIX, SPEC_VERSION
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.sealed import seal, unseal
 from airflow_cloudfiles.engine.storage.uri import refuse_iceberg
+from airflow_cloudfiles.engine.versions import FIELD, fields_of, read_note
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
@@ -33,7 +34,7 @@ BESIDE = "CLOUDFILES_RUN_FOLDER"
 """Environment variable of a driver: the folder in which whoever started it hands it the
 specification, and gets the report."""
 SPEC, REPORT = "spec.json", "report.json"
-SPEC_VERSION = 1
+_SAME = "Install the same version of the package on the Spark side."
 _OF_SINK = frozenset(name.lower() for name in OF_SINK)
 _WIDENING = "addnewcolumnswithtypewidening"
 _SECRET = re.compile(
@@ -116,51 +117,45 @@ class JobSpec:
 
     def to_json(self) -> str:
         """As it is stored."""
-        return json.dumps({"version": SPEC_VERSION, **asdict(self)}, indent=1, ensure_ascii=True)
+        return json.dumps({FIELD: SPEC_VERSION, **asdict(self)}, indent=1, ensure_ascii=True)
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> JobSpec:
+    def from_json(cls, text: str | bytes, name: str = "The specification of a run") -> JobSpec:
         """Read what `to_json` wrote.
 
+        Args:
+            text: All of it.
+            name: Of the file, for messages.
+
         Raises:
-            OptionError: It was written by a newer version of this package.
+            IncompatibleStateError: It was written by a newer version of this package.
         """
-        return cls._of(json.loads(text))
+        return cls(**read_note(text, name=name, understood=SPEC_VERSION, what_to_do=_SAME))
 
     def sealed(self) -> bytes:
         """As it is stored in the state."""
-        return seal({"version": SPEC_VERSION, **asdict(self)})
+        return seal({FIELD: SPEC_VERSION, **asdict(self)})
 
     @classmethod
     def stored(cls, state: ObjectStore, run_id: str) -> JobSpec:
         """Read what a state has of a run.
 
         Raises:
-            OptionError: It was written by a newer version of this package.
+            IncompatibleStateError: It was written by a newer version of this package.
             CorruptedStateError: It is missing or damaged.
             StateError: The state cannot be read.
         """
         key = f"{RUNS_PREFIX}/{run_id}.json"
+        name = printable_path(state.child_uri(key))
         try:
             with reaching_state(state):
-                return cls._of(unseal(state.get(key)))
+                value = unseal(state.get(key))
         except (ObjectNotFoundError, ValueError) as failure:
-            if isinstance(failure, OptionError):
-                raise
             raise CorruptedStateError(
-                f"The specification {printable_path(state.child_uri(key))} of this run cannot be "
-                f"read: {failure}. Start the run again, which writes a new one."
+                f"The specification {name} of this run cannot be read: {failure}. Start the run "
+                "again, which writes a new one."
             ) from failure
-
-    @classmethod
-    def _of(cls, loaded: dict[str, Any]) -> JobSpec:
-        version = loaded.pop("version", None)
-        if version != SPEC_VERSION:
-            raise OptionError(
-                f"The job was written in version {version}, this package reads {SPEC_VERSION}. "
-                "Install the same version of airflow-provider-cloudfiles on the Spark side."
-            )
-        return cls(**loaded)
+        return cls(**fields_of(value, name=name, understood=SPEC_VERSION, what_to_do=_SAME))
 
     def source_options(self) -> dict[str, str]:
         """The options of the source, without those of the sink."""

@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.ledger.index_format import version_hash
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
+from airflow_cloudfiles.engine.versions import FIELD, read_note
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 PREFIX = "_source/overwritten"
+NOTE_VERSION = 1
 
 
 def note_overwritten(state: ObjectStore, found: FileEntry) -> None:
@@ -35,17 +37,21 @@ def note_overwritten(state: ObjectStore, found: FileEntry) -> None:
             one never removes the other.
     """
     key = f"{PREFIX}/{_digest(found.path)}-{version_hash(found).hex()}"
-    state.put(key, json.dumps({"path": found.path}).encode("ascii"))
+    state.put(key, json.dumps({FIELD: NOTE_VERSION, "path": found.path}).encode("ascii"))
 
 
 def overwritten(state: ObjectStore) -> Iterator[tuple[str, str | None]]:
     """Give the notes: the key of each, and the path of its file; `None` for one that is damaged.
 
     The key has a digest of the path, which shows that it is the path that was written.
+
+    Raises:
+        IncompatibleStateError: A newer version of this package wrote one.
     """
     for note in state.list(PREFIX + "/"):
         try:
-            path = json.loads(state.get(note.path))["path"]
+            name = state.child_uri(note.path)
+            path = read_note(state.get(note.path), name=name, understood=NOTE_VERSION)["path"]
         except ObjectNotFoundError:
             continue  # another discovery was faster
         except (ValueError, KeyError, TypeError):

@@ -416,7 +416,8 @@ def _decode(folder: str, content: bytes, index_format: int | None = None) -> Sna
             "expired_us": int(expired_us),
         }:
             if version != FORMAT_VERSION or index_format not in {None, index_version}:
-                msg = f"it has version {version}.{index_version}"
+                understood = f"{FORMAT_VERSION}.{index_format}"
+                msg = f"it has version {version}.{index_version}, not {understood}"
                 raise ValueError(msg)
             names = tuple(SnapshotFile(**item) for item in objects)
             if any(

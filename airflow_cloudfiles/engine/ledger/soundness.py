@@ -25,6 +25,7 @@ from airflow_cloudfiles.engine.state.position import position
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import aside
 from airflow_cloudfiles.engine.storage.sealed import seal, unseal
+from airflow_cloudfiles.engine.versions import FIELD, fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +39,7 @@ _log = logging.getLogger(__name__)
 
 HEAD = "_source/head.json"
 """The mark. It may be deleted at any time, and then shows nothing."""
+HEAD_VERSION = 1
 
 
 def check_whole(
@@ -78,7 +80,7 @@ def mark_head(state: ObjectStore, files: FileLog) -> None:
         state: The checkpoint location.
         files: Its file log.
     """
-    content = seal({"version": 1, "entries": files.known_head().entry})
+    content = seal({FIELD: HEAD_VERSION, "entries": files.known_head().entry})
 
     def write() -> None:
         try:
@@ -107,11 +109,12 @@ def _known_ends(
 
 
 def _marked(state: ObjectStore) -> int:
+    name = printable_path(state.child_uri(HEAD))
     try:
-        return int(unseal(state.get(HEAD))["entries"])
+        mark = fields_of(unseal(state.get(HEAD)), name=name, understood=HEAD_VERSION)
+        return int(mark["entries"])
     except ObjectNotFoundError:
         return 0
     except (ValueError, KeyError, TypeError) as failure:
-        name = printable_path(state.child_uri(HEAD))
         _log.warning("%s cannot be read and is passed over: %s.", name, failure)
         return 0

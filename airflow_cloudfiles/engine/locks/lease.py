@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
+from airflow_cloudfiles.engine.versions import FIELD, require_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +41,7 @@ _log = logging.getLogger(__name__)
 LEASE_SECONDS = 20.0
 """After this time without a beat the holder of a lock counts as gone."""
 _BEATS_A_LEASE = 4
+NOTE_VERSION = 1
 _POLL_SECONDS = 0.2
 LOOK_AGAIN_SECONDS = 0.2
 """A lock that was looked at longer ago is looked at once more before it is deleted."""
@@ -87,6 +89,7 @@ class Lease:
 
         Raises:
             OSError: The store cannot be reached.
+            IncompatibleStateError: A newer version of this package holds it.
         """
         # Nearly always nobody has it: then this is the only request.
         has_met_another = bool(self._watched[0])
@@ -147,9 +150,20 @@ class Lease:
     def _is_gone(self, etag: str) -> bool:
         """Whether the holder of the lock has stopped counting."""
         if etag != self._watched[0]:
-            self._watched = (etag, time.monotonic(), self.read_note())
+            note = self.read_note()
+            self._require_known(note)
+            self._watched = (etag, time.monotonic(), note)
         _, since, note = self._watched
         return time.monotonic() - since >= self._lease_seconds or _has_ended(note)
+
+    def _require_known(self, note: bytes) -> None:
+        """Refuse a lock of a newer version, which may be held in another way."""
+        require_version(
+            _fields(note).get(FIELD, 1),
+            name=self._state.child_uri(self._key),
+            understood=NOTE_VERSION,
+            what_to_do="Upgrade the package here. Where its holder has ended, delete it.",
+        )
 
     def _create(self) -> bool:
         return self._write(lambda content: self._state.put_if_absent(self._key, content))

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from airflow_cloudfiles.engine.errors import StateLockedError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.locks.file_lock import FileLock
-from airflow_cloudfiles.engine.locks.lease import LEASE_SECONDS, Lease
+from airflow_cloudfiles.engine.locks.lease import LEASE_SECONDS, NOTE_VERSION, Lease
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.outage import reaching_state
+from airflow_cloudfiles.engine.versions import FIELD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -200,7 +201,7 @@ def end_releases() -> None:
 def _note() -> dict[str, Any]:
     """Describe this process."""
     since = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
+    return {FIELD: NOTE_VERSION, "pid": os.getpid(), "host": socket.gethostname(), "since": since}
 
 
 def _holder(note: bytes) -> str:

@@ -16,7 +16,8 @@ import re
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
+from airflow_cloudfiles.engine.errors import CorruptedStateError
+from airflow_cloudfiles.engine.versions import require_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,14 +63,7 @@ def check_version(line: bytes, *, name: str, format_version: int) -> None:
     found = _VERSION.fullmatch(line)
     if found is None:
         raise _corrupted(name, "it does not begin with a version line")
-    version = int(found.group(1))
-    if version > format_version or version < 1:
-        msg = (
-            f"{name} has format version {version}; this version of airflow-provider-cloudfiles "
-            f"understands versions up to {format_version}. Upgrade the package here, or use a new "
-            f"checkpoint location."
-        )
-        raise IncompatibleStateError(msg)
+    require_version(int(found.group(1)), name=name, understood=format_version)
 
 
 def split_entry(content: bytes, *, name: str, format_version: int) -> tuple[bytes, bytes]:

@@ -20,9 +20,12 @@ from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore, 
 from airflow_cloudfiles.engine.storage.fetched_ahead import aside, at_once
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.sealed import seal, unseal
+from airflow_cloudfiles.engine.versions import FIELD, fields_of
 
 PREFIX = "_source/batches"
 DISCOVERY = "_source/discovery.json"
+NOTE_VERSION = 1
+"""Of both kinds of notes."""
 _SHOWN = {
     "files": "files",
     "rows": "rows",
@@ -71,7 +74,7 @@ _FIELDS = frozenset(each.name for each in fields(BatchDone))
 
 def note(state: str, done: BatchDone) -> None:
     """Write the note of a batch; a batch committed again overwrites its note."""
-    body = seal(asdict(done))
+    body = seal({FIELD: NOTE_VERSION, **asdict(done)})
     store = open_store(state)
     with reaching_state(store):
         store.put(f"{PREFIX}/{done.batch_id}", body)
@@ -93,21 +96,26 @@ def note_of(store: ObjectStore, batch_id: int, packs: Packs | None = None) -> Ba
         store: The state.
         batch_id: Number of the batch.
         packs: Where old notes are; `None`: it is among the newest.
+
+    Raises:
+        IncompatibleStateError: A newer version of this package wrote it.
     """
+    key = f"{PREFIX}/{batch_id}"
+    name = printable_path(store.child_uri(key))
     try:
-        content = _content(store, batch_id, packs)
-        loaded = {} if content is None else unseal(content)
-        fields = {key: value for key, value in loaded.items() if key in _FIELDS}
-        return None if content is None else BatchDone(**fields)
+        content = _content(store, key, batch_id, packs)
+        if content is None:
+            return None
+        loaded = fields_of(unseal(content), name=name, understood=NOTE_VERSION)
+        return BatchDone(**{key: value for key, value in loaded.items() if key in _FIELDS})
     except (CorruptedStateError, ValueError, TypeError) as failure:
-        name = printable_path(store.child_uri(f"{PREFIX}/{batch_id}"))
         _log.warning("%s cannot be read, so run and counts are not shown: %s", name, failure)
         return None
 
 
-def _content(store: ObjectStore, batch_id: int, packs: Packs | None) -> bytes | None:
+def _content(store: ObjectStore, key: str, batch_id: int, packs: Packs | None) -> bytes | None:
     try:
-        return store.get(f"{PREFIX}/{batch_id}")
+        return store.get(key)
     except ObjectNotFoundError:
         return None if packs is None else packs.read(batch_id)
 
@@ -128,7 +136,7 @@ def note_discovery(store: ObjectStore, found: Mapping[str, Any]) -> None:
         store: The state.
         found: `Discovered.to_json()`.
     """
-    content = seal({"at": time.time(), **found})
+    content = seal({FIELD: NOTE_VERSION, "at": time.time(), **found})
 
     def write() -> None:
         try:

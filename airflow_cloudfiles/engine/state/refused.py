@@ -8,6 +8,7 @@ file that was discovered, and is only read when a file is gone.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -16,11 +17,13 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
+from airflow_cloudfiles.engine.versions import FIELD, read_note
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PREFIX = "_source/refused"
+NOTE_VERSION = 1
 _log = logging.getLogger(__name__)
 
 
@@ -37,22 +40,36 @@ def note_refused(state: str, files: Iterable[FileEntry], fields: Mapping[str, ob
     """
     store = open_store(state)
     for file in files:
-        note = {"path": printable_path(file.path), "fields": sorted(fields)}
         try:
-            store.put(_key(file), (json.dumps(note, indent=1) + "\n").encode("ascii"))
+            store.put(_key(file), _encode(file, fields))
         except OSError as failure:
-            _log.warning(
-                "The note that %s was refused could not be written: %s", note["path"], failure
-            )
+            path = printable_path(file.path)
+            _log.warning("The note that %s was refused could not be written: %s", path, failure)
 
 
 def was_refused(state: str, file: FileEntry) -> bool:
-    """Whether this version of a file was refused, so that the stream goes on without it."""
+    """Whether this version of a file was refused, so that the stream goes on without it.
+
+    Raises:
+        IncompatibleStateError: A newer version of this package wrote the note.
+    """
+    store, key = open_store(state), _key(file)
     try:
-        open_store(state).get(_key(file))
+        content = store.get(key)
     except ObjectNotFoundError:
         return False
+    with contextlib.suppress(ValueError):  # a note that was cut off is one, too
+        read_note(content, name=store.child_uri(key), understood=NOTE_VERSION)
     return True
+
+
+def _encode(file: FileEntry, fields: Iterable[str]) -> bytes:
+    note = {
+        FIELD: NOTE_VERSION,
+        "path": printable_path(file.path),
+        "fields": sorted(fields),
+    }
+    return (json.dumps(note, indent=1) + "\n").encode("ascii")
 
 
 def _key(file: FileEntry) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,8 @@ from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
 from airflow_cloudfiles.engine.storage.outage import reaching_state
-from airflow_cloudfiles.engine.storage.sealed import unseal
+from airflow_cloudfiles.engine.storage.sealed import seal, unseal
+from airflow_cloudfiles.engine.versions import FIELD, fields_of, require_version
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 RUNS_PREFIX = "_runs"
 REPORTS_PREFIX = "_reports"
+REPORT_VERSION = 1
+SPEC_VERSION = 1
 LEFT_RUNS_PREFIX = "_source/left_runs"
 KEPT_RUNS = 100
 """So many of the newest stay, however old they are."""
@@ -33,6 +36,22 @@ MOST_AT_ONCE = 1000
 """One sweep removes at most so many of each folder."""
 _ONE_IN = 100
 _log = logging.getLogger(__name__)
+
+
+def encode_report(report: Mapping[str, Any]) -> bytes:
+    """Build the bytes of a report."""
+    return seal({FIELD: REPORT_VERSION, **report})
+
+
+def decode_report(content: bytes, *, name: str) -> dict[str, Any]:
+    """Read what `encode_report` wrote.
+
+    Raises:
+        ValueError: It is damaged.
+        IncompatibleStateError: The driver has a newer version of this package.
+    """
+    same = "Install the same version of the package here and on the Spark side."
+    return fields_of(unseal(content), name=name, understood=REPORT_VERSION, what_to_do=same)
 
 
 def sweeps(run_id: str) -> bool:
@@ -48,18 +67,20 @@ def read_report(state: ObjectStore, run_id: str) -> dict[str, Any] | None:
 
     Raises:
         RunFailedError: It is damaged.
+        IncompatibleStateError: The driver has a newer version of this package.
         StateError: The state cannot be read.
     """
     key = f"{REPORTS_PREFIX}/{run_id}.json"
+    name = printable_path(state.child_uri(key))
     try:
         with reaching_state(state):
-            return unseal(state.get(key))
+            return decode_report(state.get(key), name=name)
     except ObjectNotFoundError:
         return None
     except ValueError as failure:
         raise RunFailedError(
-            f"The report {printable_path(state.child_uri(key))} cannot be read: {failure}. It was "
-            "damaged after it was written. Run again: what the run has committed stays."
+            f"The report {name} cannot be read: {failure}. It was damaged after it was written. "
+            "Run again: what the run has committed stays."
         ) from failure
 
 
@@ -71,14 +92,17 @@ def newest_ingest(state: ObjectStore) -> tuple[str, dict[str, Any]] | None:
 
     Raises:
         CorruptedStateError: One that is as new is damaged, so nobody knows which it is.
+        IncompatibleStateError: A newer version of this package wrote it.
     """
     for key, spec in _ingests(state, list(state.list(f"{RUNS_PREFIX}/"))):
+        name = printable_path(state.child_uri(key))
         if spec is not None:
+            require_version(spec.get(FIELD, 1), name=name, understood=SPEC_VERSION)
             return key, spec
         raise CorruptedStateError(
-            f"The specification {printable_path(state.child_uri(key))} of a run was damaged after "
-            "it was written, so its options are not known. Restore it from a backup, or delete it: "
-            "then those of the run before it count."
+            f"The specification {name} of a run was damaged after it was written, so its options "
+            "are not known. Restore it from a backup, or delete it: then those of the run before "
+            "it count."
         )
     return None
 

@@ -60,7 +60,10 @@ def _source_offset(state: ObjectStore, key: str) -> Offset:
         msg = f"{name} does not match its checksum. Restore it from a backup."
         raise CorruptedStateError(msg)
     if not lines or lines[0] != "v1":
-        msg = f"{name} has a format that this version does not read: {lines[:1]}. Upgrade."
+        msg = (
+            f"{name} has the version {''.join(lines[:1])!r} of Spark's log, and this version of "
+            "the package understands v1. Upgrade the package here."
+        )
         raise IncompatibleStateError(msg)
     for line in lines[2:]:
         offset = spark_checkpoint.offset_of(line)

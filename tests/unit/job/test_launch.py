@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cloudfiles.engine.errors import (
+    IncompatibleStateError,
     OptionError,
     RunFailedError,
     StateError,
@@ -38,8 +39,8 @@ def test_a_job_specification_survives_its_file() -> None:
     )
     assert JobSpec.from_json(spec.to_json()) == spec
     newer = json.dumps({**json.loads(spec.to_json()), "version": 2})
-    with pytest.raises(OptionError, match="same version"):
-        JobSpec.from_json(newer)
+    with pytest.raises(IncompatibleStateError, match=r"_runs/r.1.json .*version 2.*same version"):
+        JobSpec.from_json(newer, "_runs/r.1.json")
 
 
 @pytest.mark.parametrize("run_id", ["", "../x", "a b", "a/b", "x" * 300])

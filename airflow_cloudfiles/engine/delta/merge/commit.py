@@ -15,7 +15,6 @@ Killed before 4 is done, nothing has happened. Killed after it, the batch is fou
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -35,7 +34,7 @@ from airflow_cloudfiles.engine.delta.commit import (
     remove_files,
 )
 from airflow_cloudfiles.engine.delta.durability import durable_commit, make_durable
-from airflow_cloudfiles.engine.delta.lineage import COMMIT_NOTE, Expected, check_has
+from airflow_cloudfiles.engine.delta.lineage import COMMIT_NOTE, Expected, batch_note, check_has
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.bounds import writer_properties
 from airflow_cloudfiles.engine.delta.merge.rule import BoundRule, MergeRule
@@ -176,7 +175,8 @@ class _Merge:
 
     def _found_again(self, table: DeltaTable, batch: BatchId) -> Committed:
         check_same_plan(table, self._location.target, batch)
-        noted = next((each for each in table.history() if _is_of(each, batch)), None)
+        target = self._location.target
+        noted = next((each for each in table.history() if _is_of(each, target, batch)), None)
         with self._location.translate_errors("may lose a commit"):
             if noted is not None:  # the process that committed it may have been killed before
                 sync_data_files(self._location, int(noted["version"]))
@@ -301,13 +301,9 @@ def _counts(metrics: Mapping[str, Any]) -> dict[str, int]:
     return {name: int(metrics.get(theirs, 0)) for name, theirs in COUNTS.items()}
 
 
-def _is_of(entry: Mapping[str, Any], batch: BatchId) -> bool:
+def _is_of(entry: Mapping[str, Any], target: str, batch: BatchId) -> bool:
     """Whether an entry of a table's history is the commit of a batch."""
-    note = entry.get(COMMIT_NOTE)
-    if isinstance(note, str):
-        note = json.loads(note)
-    if not isinstance(note, dict):
-        return False
+    note = batch_note(entry, target, batch.app_id)
     return (note.get("app_id"), note.get("number"), note.get("replay")) == (
         batch.app_id,
         batch.number,

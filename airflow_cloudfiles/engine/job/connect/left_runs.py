@@ -117,7 +117,16 @@ def _read(state: ObjectStore, key: str) -> LeftRun | None:
     try:
         with reaching_state(state):
             stored = unseal(state.get(key))
-        return LeftRun.from_json(stored) if stored.get("version") == _VERSION else None
+        if stored.get("version") != _VERSION:
+            _log.warning(
+                "%s has format version %s, and is left aside: this version of "
+                "airflow-provider-cloudfiles understands %s.",
+                state.child_uri(key),
+                stored.get("version"),
+                _VERSION,
+            )
+            return None
+        return LeftRun.from_json(stored)
     except ObjectNotFoundError:
         return None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
