@@ -30,7 +30,7 @@ from airflow_cloudfiles.commands import (
     state,
     table,
 )
-from airflow_cloudfiles.commands.outcome import Outcome
+from airflow_cloudfiles.commands.outcome import Outcome, printable
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 
 COMMANDS = (
@@ -59,6 +59,8 @@ package's operators set it. They are never arguments: those are seen by everybod
 NOT_DONE, ASKED_WRONGLY, INTERRUPTED = 1, 2, 130
 
 logger = logging.getLogger("airflow_cloudfiles")
+_LAYOUT = "\n\t"
+"""What of a text is its own layout."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -115,10 +117,19 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
+class _Printable(logging.Formatter):
+    """What is logged, with nothing in it that a terminal obeys."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record."""
+        return printable(super().format(record), but=_LAYOUT)
+
+
 def _log_to_stderr(given: argparse.Namespace) -> logging.Handler:
     """Show what this package logs, and nothing of the libraries."""
     level = logging.DEBUG if given.verbose else logging.WARNING if given.quiet else logging.INFO
     handler = logging.StreamHandler()
+    handler.setFormatter(_Printable())
     handler.setLevel(level)
     logger.addHandler(handler)
     logger.setLevel(min(level, logger.level or level))
@@ -130,14 +141,14 @@ def _write(outcome: Outcome, *, as_json: bool) -> None:
     lines = [text.rstrip("\n")] if outcome.lines is None else outcome.lines
     try:
         for line in lines:
-            sys.stdout.write(line + "\n")
+            sys.stdout.write(printable(line, but=_LAYOUT) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:  # `| head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(message: str, code: int) -> int:
-    sys.stderr.write(f"cloudfiles: {message}\n")
+    sys.stderr.write(f"cloudfiles: {printable(message, but=_LAYOUT)}\n")
     return code
 
 

@@ -32,6 +32,24 @@ class Outcome:
     lines: Iterable[str] | None = None
 
 
+def printable(text: str, *, but: str = "") -> str:
+    r"""Make a text safe for a terminal: what is no printable character is written `\x1b`.
+
+    A name of a file may hold any character: those that move the cursor, hide text or turn its
+    direction, and line breaks that make one line look like two.
+
+    Args:
+        text: Perhaps with such names.
+        but: Characters that stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in but else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
 def as_text(value: Mapping[str, Any]) -> str:
     """Write a value as lines of `name: value`, what is in it indented."""
     return "\n".join(_lines(value, ""))
@@ -96,13 +114,13 @@ def add_command(
 def _lines(value: Mapping[str, Any], indent: str) -> Iterator[str]:
     for name, each in value.items():
         if isinstance(each, Mapping) and each:
-            yield f"{indent}{name}:"
+            yield f"{indent}{printable(name)}:"
             yield from _lines(each, indent + "  ")
         elif isinstance(each, list | tuple) and each:
             yield f"{indent}{name}:"
-            yield from (f"{indent}  {item}" for item in each)
+            yield from (f"{indent}  {printable(str(item))}" for item in each)
         else:
-            yield f"{indent}{name}: {_scalar(each)}"
+            yield f"{indent}{printable(name)}: {_scalar(each)}"
 
 
 def _scalar(value: object) -> str:
@@ -111,4 +129,4 @@ def _scalar(value: object) -> str:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else printable(str(value))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands.outcome import Outcome, add_command
+from airflow_cloudfiles.commands.outcome import Outcome, add_command, printable
 from airflow_cloudfiles.engine.intake.file_query import STATUSES, FileQuery
 from airflow_cloudfiles.engine.intake.file_state_columns import rows
 from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapshot
@@ -100,11 +100,7 @@ def _cell(value: object) -> str:
         return "-"
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
-    # A name may hold line breaks and other control characters.
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode()
-        for each in str(value)
-    )
+    return printable(str(value))
 
 
 def _time(text: str) -> datetime:

@@ -154,7 +154,7 @@ IN_TABLES = [
     ),
     Format(
         name="delta_schema_tracking",
-        keys=r"(.*/)?_schema_log_[^/]+/[0-9]+",
+        keys=r"_schema_log_[^/]+/[0-9]+",
         write=TRACKED.encoded,
         read=_tracking,
         expected=TRACKED,

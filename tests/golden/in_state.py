@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -443,3 +444,8 @@ def _or_none(read: Callable[[], object]) -> object:
 
 
 IN_STATE = [*LOGS, *ONE_OBJECT, *NOTES]
+
+
+def format_of(key: str) -> Format | None:
+    """The format of a key below a checkpoint location."""
+    return next((each for each in IN_STATE if re.fullmatch(each.keys, key)), None)

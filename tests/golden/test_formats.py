@@ -19,8 +19,8 @@ import pytest
 import airflow_cloudfiles
 from airflow_cloudfiles.engine.errors import IncompatibleStateError
 from airflow_cloudfiles.engine.iceberg.lineage import PROPERTY
-from tests.golden.elsewhere import IN_TABLES, NOTED, _iceberg, _read_iceberg
-from tests.golden.in_state import IN_STATE
+from tests.golden.elsewhere import NOTED, _iceberg, _read_iceberg
+from tests.golden.in_state import format_of
 from tests.golden.kinds import FOLDER, ID, Format
 from tests.golden.write import FORMATS
 from tests.golden.writers import NO_FORMAT, WRITERS
@@ -131,14 +131,6 @@ def test_whatever_writes_has_golden_bytes_or_a_reason_for_none() -> None:
     )
     assert sorted(known - found) == [], "these are gone"
     assert {name for names in WRITERS.values() for name in names} <= {each.name for each in FORMATS}
-
-
-def format_of(key: str) -> Format | None:
-    """The format of a key below a checkpoint location."""
-    for each in [*IN_STATE, *IN_TABLES]:
-        if each.keys and re.fullmatch(each.keys, key):
-            return each
-    return None
 
 
 def test_every_key_of_a_state_is_of_a_known_format(tmp_path: Path) -> None:

@@ -5,12 +5,14 @@ One Airflow (scheduler, triggerer, DAG processor, API server) serves all tests o
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,10 +22,12 @@ from deltalake import DeltaTable
 
 from airflow_cloudfiles.hooks.assets import EXTRA
 from demo.airflow_home import COMPONENTS, TRIGGERER, AirflowHome
+from tests.golden.in_state import format_of
 from tests.support.aws_landing import bucket_with_queue, connection, put, queue_size
+from tests.support.other_user import OtherUser
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tests.support.emulators.aws import Aws
 
@@ -33,6 +37,7 @@ DAGS = Path(__file__).parent / "real"
 EXAMPLES = Path(__file__).parents[2] / "dags_examples"
 SUPERVISOR = "airflow_cloudfiles.engine.job.supervisor"
 _FILES = 30
+SECRET, TOKEN = "hush-8d1f0c6a+/=", "token-4e7b91c2%"
 RUN_SECONDS = 900  # most of it is waiting for a busy machine
 
 
@@ -43,7 +48,16 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def airflow(root: Path) -> Iterator[AirflowHome]:
+def shared() -> Iterator[Path]:
+    """A folder that every user can enter, as `/tmp` is; those of pytest are closed."""
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name)
+        path.chmod(0o755)
+        yield path
+
+
+@pytest.fixture(scope="module")
+def airflow(root: Path, shared: Path) -> Iterator[AirflowHome]:
     """A running Airflow with the DAGs of `real/` unpaused, and some of the examples."""
     dags = shutil.copytree(DAGS, root / "dags")
     for name in ("backfill", "event_driven", "new_columns"):
@@ -52,6 +66,8 @@ def airflow(root: Path) -> Iterator[AirflowHome]:
         "STREAMS_ROOT": str(root),
         "CLOUDFILES_ROOT": str(root / "events"),
         "CLOUDFILES_POKE_SECONDS": "2",
+        "CLOUDFILES_CACHE_DIR": str(shared / "cache"),
+        "TMPDIR": str(shared),
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",  # a watcher begins at a parse
     }
     (root / "events" / "landing").mkdir(parents=True)
@@ -149,32 +165,104 @@ def test_a_task_that_a_user_marks_failed_ends_its_spark(airflow: AirflowHome, ro
     _finishes(airflow, root, dag_id)
 
 
-def test_a_deferred_sensor_is_woken_by_a_message_and_takes_it_in_its_worker(
-    airflow: AirflowHome, aws: Aws
+def test_a_deferred_sensor_takes_a_message_and_credentials_stay_where_they_are(
+    airflow: AirflowHome, aws: Aws, root: Path, shared: Path
 ) -> None:
-    secret = "hush-8d1f0c6a"
+    """The source, the state and the table are in S3; the run is one of a warm Spark."""
+    markers = [SECRET, TOKEN]
     source, queue = bucket_with_queue(aws)
-    landing = {"connection_id": "landing", **connection(aws, secret)}
+    lake = aws.bucket()
+    landing = {"connection_id": "landing", **connection(aws, SECRET, token=TOKEN)}
     airflow.api.call("POST", "/api/v2/connections", landing)
 
     dag_id = "is_deferred"
-    run_id = airflow.api.trigger(dag_id, {"source": source, "queue": queue})
-    airflow.wait(
-        lambda: airflow.api.task(dag_id, run_id, "arrived")["state"] == "deferred",
-        RUN_SECONDS,
-        "the sensor to be deferred",
-    )
-    put(aws, source, "a b.json")
-    state = airflow.wait(lambda: airflow.api.run_ended(dag_id, run_id), RUN_SECONDS, dag_id)
-    assert state == "success"
+    # Airflow's own: its tasks take it for their names, before anything of this package begins
+    before = _secrets_of(airflow.pids(), markers)
+    with OtherUser([shared], markers, pause_seconds=1.0) as other:
+        given = {"source": source, "lake": lake, "queue": queue}
+        run_id = airflow.api.trigger(dag_id, given)
+        airflow.wait(
+            lambda: airflow.api.task(dag_id, run_id, "arrived")["state"] == "deferred",
+            RUN_SECONDS,
+            "the sensor to be deferred",
+        )
+        put(aws, source, "a b.json")
+        state = airflow.wait(lambda: airflow.api.run_ended(dag_id, run_id), RUN_SECONDS, dag_id)
+        assert state == "success"
+        warm = [path for path in (shared / "cache").rglob("*") if path.is_socket()]
+        assert warm, "the Spark is kept warm"
+        with_secret = _secrets_of(airflow.pids(), markers)
+        other.look_again()
+        _stop_warm_spark(airflow)
+    assert other.seen.found == []
+    assert other.seen.commands > 0
+    if other.seen.is_other:
+        assert with_secret > before, "the environments that nobody else could read have them"
+    assert _open_to_others(shared) == []
+
     batch = airflow.api.xcom(dag_id, run_id, "arrived")
     assert (batch["files"], batch["sample"]) == (1, ["a b.json"])
+    assert airflow.api.xcom(dag_id, run_id, "ingest")["rows"] == 1
     assert queue_size(aws, queue) == 0  # B142: acknowledged, behind the file log
+    for task_id in ("arrived", "ingest"):
+        rendered = json.dumps(airflow.api.task(dag_id, run_id, task_id)["rendered_fields"])
+        assert source in rendered
+        assert not [each for each in markers if each in rendered]
 
-    files = [path for path in airflow.home.rglob("*") if path.is_file()]
+    files = [path for path in (*airflow.home.rglob("*"), *shared.rglob("*")) if path.is_file()]
     assert {"airflow.db", "triggerer.log"} <= {path.name for path in files}
     assert any("is_deferred" in str(path) and path.suffix == ".log" for path in files)
-    assert [path for path in files if secret.encode() in path.read_bytes()] == []
+    assert _with_marker({str(path): path.read_bytes() for path in files}, markers) == []
+    stored = _objects(aws, lake)
+    assert _with_marker(stored, markers) == []
+    assert {"_runs", "_reports", "_schemas", "_source"} <= {
+        key.split("/")[1] for key in stored if key.startswith("state/")
+    }
+    assert any(key.startswith("table/_delta_log/") for key in stored)
+    keys = [key.removeprefix("state/") for key in stored if key.startswith("state/")]
+    assert [key for key in keys if format_of(key) is None] == []
+
+
+def _with_marker(contents: Mapping[str, bytes], markers: Sequence[str]) -> list[str]:
+    return [
+        name
+        for name, content in contents.items()
+        if any(each.encode() in content for each in markers)
+    ]
+
+
+def _objects(aws: Aws, bucket: str) -> dict[str, bytes]:
+    """Every object of a bucket."""
+    s3, name = aws.client("s3"), bucket.removeprefix("s3://")
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=name)
+    keys = [each["Key"] for page in pages for each in page.get("Contents", ())]
+    return {key: s3.get_object(Bucket=name, Key=key)["Body"].read() for key in keys}
+
+
+def _secrets_of(pids: Sequence[int], markers: Sequence[str]) -> int:
+    """How many processes have a marker in their environment."""
+    found = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+            found += any(each.encode() in environment for each in markers)
+    return found
+
+
+def _open_to_others(folder: Path) -> list[str]:
+    """What of ours in a shared folder is open to others, being in no folder that is closed."""
+    return [
+        path.name
+        for path in folder.iterdir()
+        if "cloudfiles" in path.name or path.name == "cache"
+        if path.stat().st_mode & 0o077
+    ]
+
+
+def _stop_warm_spark(airflow: AirflowHome) -> None:
+    stop = [sys.executable, "-m", "airflow_cloudfiles.cli", "spark", "stop"]
+    done = subprocess.run(stop, env=airflow.env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_an_arrival_fires_once_and_past_days_join_the_same_state(

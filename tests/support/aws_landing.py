@@ -38,7 +38,7 @@ def queue_size(aws: Aws, queue: str) -> int:
     return sum(int(told["Attributes"][name]) for name in names)
 
 
-def connection(aws: Aws, secret: str) -> dict[str, Any]:
+def connection(aws: Aws, secret: str, *, token: str = "") -> dict[str, Any]:
     """What an author writes down to reach the emulator."""
     return {
         "conn_type": "aws",
@@ -47,6 +47,7 @@ def connection(aws: Aws, secret: str) -> dict[str, Any]:
         "extra": json.dumps(
             {
                 "region_name": aws.access.region,
+                **({"aws_session_token": token} if token else {}),
                 "service_config": {name: {"endpoint_url": aws.endpoint} for name in ("s3", "sqs")},
                 "config_kwargs": {"s3": {"addressing_style": "path"}},
             }

@@ -125,6 +125,7 @@ class OpenedFile(Protocol):
         *,
         encoding: str = "utf-8",
         separator: bytes | None = None,
+        most: int | None = None,
     ) -> Iterator[bytes]:
         """Blocks of complete lines: those that start in `[start, end)`.
 
@@ -134,6 +135,7 @@ class OpenedFile(Protocol):
             encoding: Of the file; blocks are UTF-8, without a byte order mark.
             separator: What ends a line, in UTF-8; `None`: a newline (a carriage return before it,
                 or a lone one, is the format's business).
+            most: How many bytes a line may have.
         """
 
 

@@ -21,4 +21,5 @@ def line_blocks(
     if not isinstance(own, JsonOptions):
         return file.blocks(start, end)
     separator = None if own.line_sep is None else own.line_sep.encode()
-    return file.blocks(start, end, encoding=own.encoding, separator=separator)
+    most = own.max_record_bytes
+    return file.blocks(start, end, encoding=own.encoding, separator=separator, most=most)

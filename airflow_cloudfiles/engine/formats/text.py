@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.text import TextOptions
 
-_MAX_TEXT_BYTES: Final = 2**30
-"""A larger file is refused with `wholeText`, as a longer line is elsewhere."""
 _CHUNK_BYTES: Final = 16 * 2**20
 
 
@@ -80,10 +78,11 @@ class TextReader:
     def _lines(self, file: OpenedFile, start: int, end: int | None) -> Iterator[list[bytes]]:
         own = self._options
         if own.whole_text:
-            yield [_whole(file, own.encoding)]
+            yield [_whole(file, own)]
             return
         separator = None if own.line_sep is None else own.line_sep.encode()
-        for block in file.blocks(start, end, encoding=own.encoding, separator=separator):
+        most = own.max_record_bytes
+        for block in file.blocks(start, end, encoding=own.encoding, separator=separator, most=most):
             yield _split(block, separator)
 
     def _batch(self, lines: list[bytes], uri: str) -> pa.RecordBatch:
@@ -128,17 +127,18 @@ def _split(block: bytes, separator: bytes | None) -> list[bytes]:
     return lines
 
 
-def _whole(file: OpenedFile, encoding: str) -> bytes:
+def _whole(file: OpenedFile, own: TextOptions) -> bytes:
     parts = []
     size = 0
-    with file.text_stream(encoding) as stream:
+    with file.text_stream(own.encoding) as stream:
         while chunk := stream.read(_CHUNK_BYTES):
             parts.append(chunk)
             size += len(chunk)
-            if size > _MAX_TEXT_BYTES:
+            if size > own.max_record_bytes:
                 raise FileUnreadableError(
-                    f"{file.uri} has more than {_MAX_TEXT_BYTES} bytes of text, the most that one "
-                    "row can take. Set wholeText=false to read it line by line."
+                    f"{file.uri} has more than {own.max_record_bytes} bytes of text, the most that "
+                    "one row can take (maxRecordBytes). Set wholeText=false to read it line by "
+                    "line."
                 )
     return b"".join(parts)
 

@@ -313,8 +313,11 @@ class _PartOfFile:
         *,
         encoding: str = "utf-8",
         separator: bytes | None = None,
+        most: int | None = None,
     ) -> Iterator[bytes]:
         """The blocks of the part."""
         del start, end
         part = self._part
-        return self._file.blocks(part.start, part.end, encoding=encoding, separator=separator)
+        return self._file.blocks(
+            part.start, part.end, encoding=encoding, separator=separator, most=most
+        )

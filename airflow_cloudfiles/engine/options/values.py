@@ -126,6 +126,13 @@ def _size(name: str, text: str) -> int:
     return size
 
 
+def _record_size(name: str, text: str) -> int:
+    found = _size(name, text)
+    if found > GIB:
+        raise OptionError(f"{name} must be 1g at most, which is what a column holds; got {text!r}.")
+    return found
+
+
 def _interval(name: str, text: str) -> float:
     seconds = parse_interval(text)
     if not seconds:
@@ -195,6 +202,8 @@ ratio = Kind("number", _ratio, ignores_empty=True)
 """A share above 0, at most 1."""
 size = Kind("size", _size)
 """Bytes, at least one, as Spark writes them."""
+record_size = Kind("size", _record_size)
+"""Bytes of one record, at most a gibibyte."""
 interval = Kind("interval", _interval)
 """Seconds of a fixed length of time, as Spark writes it."""
 time = Kind("time", _time)

@@ -85,16 +85,17 @@ class StoreFile:
         *,
         encoding: str = "utf-8",
         separator: bytes | None = None,
+        most: int | None = None,
     ) -> Iterator[bytes]:
         """Blocks of complete lines: those that start in `[start, end)`.
 
         Raises:
             FileUnreadableError: Damaged, in another encoding, or with an endless line.
         """
-        ends_with = separator or _NEWLINE
+        lines = _Lines(separator or _NEWLINE, self.uri, most or MAX_RECORD_BYTES)
         if start == 0 and end is None:
-            return self._blocks_of_all(encoding, ends_with)
-        return self._blocks_of_range(start, self.entry.size if end is None else end, ends_with)
+            return self._blocks_of_all(encoding, lines)
+        return self._blocks_of_range(start, self.entry.size if end is None else end, lines)
 
     def _beginning(self) -> bytes:
         if self._head is None:
@@ -108,8 +109,7 @@ class StoreFile:
         source = _StoreBytes(self._store, self.entry, _Chunk(0, head), ahead=self._at_once)
         return io.BufferedReader(source, 2**20)
 
-    def _blocks_of_all(self, encoding: str, separator: bytes) -> Iterator[bytes]:
-        lines = _Lines(separator, self.uri)
+    def _blocks_of_all(self, encoding: str, lines: _Lines) -> Iterator[bytes]:
         for chunk in self._chunks_of_all(encoding):
             if complete := lines.add(chunk):
                 yield complete
@@ -146,7 +146,7 @@ class StoreFile:
         except DAMAGED as error:
             raise damaged(self.uri, error) from error
 
-    def _blocks_of_range(self, start: int, end: int, separator: bytes) -> Iterator[bytes]:
+    def _blocks_of_range(self, start: int, end: int, lines: _Lines) -> Iterator[bytes]:
         """Blocks of the lines that start within `[start, end)` of an uncompressed file.
 
         A line belongs to the range its first byte is in: a range skips to the first line start (it
@@ -155,8 +155,8 @@ class StoreFile:
         """
         if start:  # with `ignoreCorruptFiles`, other parts do not hear of what the first one finds
             self._refuse_uncuttable(self._read(0, min(MARK_BYTES, self.entry.size)))
+        separator = lines.separator
         position = self._after_line(start - len(separator), separator) if start else 0
-        lines = _Lines(separator, self.uri)
         while position < end:
             chunk = self._read(position, min(self._at_once, end - position))
             if not chunk:
@@ -202,15 +202,16 @@ def _small(chunk: bytes, begin: int = 0) -> Iterator[bytes]:
 class _Lines:
     """Puts chunks together so that they end where lines end."""
 
-    def __init__(self, separator: bytes, uri: str) -> None:
-        self._separator = separator
+    def __init__(self, separator: bytes, uri: str, most: int) -> None:
+        self.separator = separator
         self._uri = uri
+        self._most = most
         self._rest: list[bytes] = []
         self.held = 0
 
     def add(self, chunk: bytes) -> bytes:
         """Take a chunk; returns the lines that are complete now."""
-        overlap = len(self._separator) - 1
+        overlap = len(self.separator) - 1
         if overlap and self._rest:  # the separator may begin in what is held
             chunk, self._rest, self.held = b"".join([*self._rest, chunk]), [], 0
         cut = self._last_end(chunk)
@@ -225,10 +226,10 @@ class _Lines:
 
     def _last_end(self, chunk: bytes) -> int:
         """Where the last separator ends, as they are found from the first line on; 0: nowhere."""
-        if overlaps_itself(self._separator):
-            return len(chunk) - len(chunk.split(self._separator)[-1])
-        found = chunk.rfind(self._separator)
-        return 0 if found < 0 else found + len(self._separator)
+        if overlaps_itself(self.separator):
+            return len(chunk) - len(chunk.split(self.separator)[-1])
+        found = chunk.rfind(self.separator)
+        return 0 if found < 0 else found + len(self.separator)
 
     def rest(self) -> bytes:
         """What is left without a line end."""
@@ -236,10 +237,10 @@ class _Lines:
 
     def refuse_huge(self, more: int = 0) -> None:
         """Raise if the line that is held is too long."""
-        if self.held + more > MAX_RECORD_BYTES:
+        if self.held + more > self._most:
             raise FileUnreadableError(
-                f"{self._uri} has a line of more than {MAX_RECORD_BYTES} bytes, which is the "
-                "largest record that can be read. Has it one record a line?"
+                f"{self._uri} has a line of more than {self._most} bytes, which is the largest "
+                "record that is read (maxRecordBytes). Has it one record a line?"
             )
 
     def _hold(self, chunk: bytes) -> None:

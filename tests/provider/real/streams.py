@@ -28,18 +28,31 @@ for dag_id, options in {
         arrived = CloudFilesSensor(task_id="arrived", poke_interval=1, timeout=900)
         CloudFilesIngestOperator(task_id="ingest", batch=arrived.output, master="local[1]")
 
-with DAG("is_deferred", schedule=None, params={"source": "s3://nowhere", "queue": ""}):
-    CloudFilesSensor(
+with DAG(
+    "is_deferred",
+    schedule=None,
+    params={"source": "s3://nowhere", "lake": "s3://nowhere", "queue": ""},
+    default_args={
+        "source": "{{ params.source }}",
+        "format": "json",
+        "checkpoint_location": "{{ params.lake }}/state",
+        "conn_id": "landing",
+    },
+):
+    arrived = CloudFilesSensor(
         task_id="arrived",
-        source="{{ params.source }}",
-        format="json",
-        checkpoint_location=f"{os.environ['STREAMS_ROOT']}/is_deferred/state",
         options={"cloudFiles.useNotifications": True, "cloudFiles.queueUrl": "{{ params.queue }}"},
-        conn_id="landing",
         deferrable=True,
         poke_interval=2,
         timeout=900,
         # Airflow may fail a task whose trigger fires soon (apache/airflow #72716); a retry finds
         # what is recorded.
         retry_delay=timedelta(seconds=2),
+    )
+    CloudFilesIngestOperator(
+        task_id="ingest",
+        target="{{ params.lake }}/table",
+        batch=arrived.output,
+        master="local[1]",
+        keep_warm=timedelta(minutes=2),
     )

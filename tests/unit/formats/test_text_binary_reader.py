@@ -160,12 +160,9 @@ def test_a_text_that_is_not_in_its_encoding_is_refused(tmp_path: Path) -> None:
         _values(tmp_path, b"a\xff", encoding="US-ASCII")
 
 
-def test_a_text_that_is_too_large_for_a_row_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(text_reader, "_MAX_TEXT_BYTES", 1000)
-    with pytest.raises(FileUnreadableError, match="Set wholeText=false"):
-        _values(tmp_path, b"x\n" * 600, wholeText="true")
+def test_a_text_that_is_too_large_for_a_row_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileUnreadableError, match=r"maxRecordBytes.*Set wholeText=false"):
+        _values(tmp_path, b"x\n" * 600, wholeText="true", maxRecordBytes="1000")
     assert len(_values(tmp_path, b"x\n" * 600)) == 600
 
 

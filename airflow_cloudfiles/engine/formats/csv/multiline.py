@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 
 BLOCK_BYTES: Final = 16 * 2**20
-MAX_RECORD_BYTES: Final = 2**30
 """A longer record is refused: it would not fit the columns it goes to."""
 
 _WINDOW_BYTES: Final = 2**20
@@ -65,10 +64,11 @@ class MultiLineSplitter:
             text = rest + chunk
             records, used = self._cut(text, is_last=is_last)
             rest = text[used:]
-            if len(rest) > MAX_RECORD_BYTES:
+            most = self._options.max_record_bytes
+            if len(rest) > most:
                 raise FileUnreadableError(
-                    f"{self._file_uri} has a record of more than {MAX_RECORD_BYTES} bytes, which "
-                    "is the largest that can be read. Is a quote missing?"
+                    f"{self._file_uri} has a record of more than {most} bytes, which is the "
+                    "largest that is read (maxRecordBytes). Is a quote missing?"
                 )
             if len(records.kinds):
                 yield records

@@ -90,6 +90,7 @@ class FileParts:
             end,
             encoding=self._options.encoding,
             separator=None if line_end is None else line_end.encode(),
+            most=self._options.max_record_bytes,
         )
 
     def width_of(self, records: Records) -> int:

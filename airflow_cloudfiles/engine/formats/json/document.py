@@ -26,13 +26,12 @@ from airflow_cloudfiles.engine.formats.json.reader import JsonReader
 from airflow_cloudfiles.engine.formats.json.tokens import Grammar, NotJsonError
 from airflow_cloudfiles.engine.formats.json.variant import JsonVariantReader
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-MAX_DOCUMENT_BYTES: Final = 2**30
-"""A document is read as a whole, so it must fit in memory some times over."""
 BATCH_BYTES: Final = 16 * 2**20
 _RAW: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(msgspec.Raw)
 _ELEMENTS: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(list[msgspec.Raw])
@@ -60,7 +59,7 @@ class JsonDocumentReader:
             if self._is_whole
             else JsonReader(data_schema, options)
         )
-        self._encoding = json_options(options).encoding
+        self._own = json_options(options)
         self.arrow_schema = self._reader.arrow_schema
         self.counts: ReadCounts = self._reader.counts
         self.bad_records: list[BadRecord] = self._reader.bad_records
@@ -73,14 +72,14 @@ class JsonDocumentReader:
         Raises:
             UnknownFields: There are new fields, in the modes that watch for them.
             CorruptRecordError: Something is no record, in mode `FAILFAST`.
-            FileUnreadableError: The file is larger than `MAX_DOCUMENT_BYTES`.
+            FileUnreadableError: The file is larger than `maxRecordBytes`.
         """
         del end
         if start:
             return
         group: list[bytes] = []
         size = 0
-        documents = _documents_in(file, self._encoding, self._reader.grammar)
+        documents = _documents_in(file, self._own, self._reader.grammar)
         for record in documents if self._is_whole else _records_of(documents):
             group.append(record)
             size += len(record)
@@ -96,13 +95,13 @@ class JsonDocumentInference(JsonInference):
 
     def __init__(self, options: CloudFilesOptions, known: StructType | None = None) -> None:
         super().__init__(options, known)
-        self._encoding = json_options(options).encoding
+        self._own = json_options(options)
 
     def add_file(self, file: OpenedFile) -> None:
         """Learn from one file."""
         group: list[bytes] = []
         size = 0
-        for record in _records_of(_documents_in(file, self._encoding, self._grammar)):
+        for record in _records_of(_documents_in(file, self._own, self._grammar)):
             group.append(record)
             size += len(record)
             if size >= BATCH_BYTES:
@@ -111,13 +110,15 @@ class JsonDocumentInference(JsonInference):
         self.add(json_lines.as_lines(group, self._grammar, []))
 
 
-def _documents_in(file: OpenedFile, encoding: str, grammar: Grammar) -> list[bytes]:
-    with file.text_stream(encoding) as stream:
-        data = stream.read(MAX_DOCUMENT_BYTES + 1)
-    if len(data) > MAX_DOCUMENT_BYTES:
+def _documents_in(file: OpenedFile, own: JsonOptions, grammar: Grammar) -> list[bytes]:
+    """The documents of a file, which is read as a whole: it must fit in memory some times over."""
+    with file.text_stream(own.encoding) as stream:
+        data = stream.read(own.max_record_bytes + 1)
+    if len(data) > own.max_record_bytes:
         raise FileUnreadableError(
-            f"{file.uri} has more than {MAX_DOCUMENT_BYTES} bytes, too many for one JSON document. "
-            "If it has one record a line, leave multiLine out; otherwise split the file."
+            f"{file.uri} has more than {own.max_record_bytes} bytes, too many for one JSON "
+            "document (maxRecordBytes). If it has one record a line, leave multiLine out; "
+            "otherwise split the file."
         )
     documents = list(documents_of(data, grammar))
     if len(documents) > 1:

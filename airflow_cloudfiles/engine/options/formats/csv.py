@@ -25,10 +25,12 @@ from airflow_cloudfiles.engine.options.formats.csv_values import (
 )
 from airflow_cloudfiles.engine.options.refusals import Refused
 from airflow_cloudfiles.engine.options.values import (
+    GIB,
     any_text,
     at_least_zero,
     boolean,
     positive,
+    record_size,
     text,
 )
 
@@ -121,6 +123,10 @@ class CsvOptions(FormatOptions):
     """A record with more values is not valid."""
     max_chars: int | None = option("maxCharsPerColumn", longest_value, default=None, shown="`-1`")
     """A record with a longer value is not valid; -1: any length."""
+    max_record_bytes: int = option("maxRecordBytes", record_size, default=GIB, shown="1g")
+    """The most bytes of a record; `1g` at most. Ours.
+    A small compressed file may describe a record of any size, and reading it takes about five times
+    as much memory."""
     unescaped_quotes: UnescapedQuotes = option(
         "unescapedQuoteHandling", unescaped_quotes, default="STOP_AT_DELIMITER"
     )

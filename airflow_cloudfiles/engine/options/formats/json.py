@@ -10,7 +10,14 @@ from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import option
 from airflow_cloudfiles.engine.options.formats.base import FormatOptions, complete_prefers_decimal
 from airflow_cloudfiles.engine.options.formats.charsets import UTF8, charset, overlaps_itself
-from airflow_cloudfiles.engine.options.values import boolean, ratio, separator, text
+from airflow_cloudfiles.engine.options.values import (
+    GIB,
+    boolean,
+    ratio,
+    record_size,
+    separator,
+    text,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +74,10 @@ class JsonOptions(FormatOptions):
     drop_field_if_all_null: bool = option("dropFieldIfAllNull", boolean, default=False)
     """Whether a field whose values are all null, or empty arrays, is left out of the inferred
     schema; its nulls are nothing then, its empty arrays are rescued."""
+    max_record_bytes: int = option("maxRecordBytes", record_size, default=GIB, shown="1g")
+    """The most bytes of a line, or of a file with `multiLine`; `1g` at most. Ours.
+    A small compressed file may describe a record of any size, and reading it takes about five times
+    as much memory."""
     sampling_ratio: float = option("samplingRatio", ratio, default=1.0)
     """Share of the records of the sampled files that inference reads."""
 

@@ -9,7 +9,7 @@ from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import option
 from airflow_cloudfiles.engine.options.formats.base import FormatOptions
 from airflow_cloudfiles.engine.options.formats.charsets import UTF8, charset, overlaps_itself
-from airflow_cloudfiles.engine.options.values import boolean, separator
+from airflow_cloudfiles.engine.options.values import GIB, boolean, record_size, separator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,10 @@ class TextOptions(FormatOptions):
     A file with the byte order mark of UTF-16 or UTF-32 is read as that where none is given."""
     line_sep: str | None = option("lineSep", separator, default=None, shown=r"`\n`, `\r\n` or `\r`")
     """What ends a line."""
+    max_record_bytes: int = option("maxRecordBytes", record_size, default=GIB, shown="1g")
+    """The most bytes of a line, or of a file with `wholeText`; `1g` at most. Ours.
+    A small compressed file may describe a record of any size, and reading it takes about five times
+    as much memory."""
     whole_text: bool = option("wholeText", boolean, default=False)
     """Whether a file is one row, with its whole content; otherwise a line is."""
 

@@ -21,7 +21,6 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.errors import CorruptRecordError
 from airflow_cloudfiles.engine.formats.base import LinePiece
-from airflow_cloudfiles.engine.formats.json import document as json_document
 from airflow_cloudfiles.engine.formats.json.document import (
     JsonDocumentInference,
     JsonDocumentReader,
@@ -227,8 +226,8 @@ def test_what_is_huge_or_deep_is_kept_somewhere(value: str, given: dict[str, str
     assert variants.read([LinePiece("file:///f", line)]).num_rows == 1
 
 
-def test_a_document_that_is_too_large_is_refused_by_name(monkeypatch):
-    monkeypatch.setattr(json_document, "MAX_DOCUMENT_BYTES", 10)
-    reader = JsonDocumentReader(SCHEMA, options(multiLine="true"))
-    with pytest.raises(Exception, match=r"file:///f\.json has more than 10 bytes.*split the file"):
+def test_a_document_that_is_too_large_is_refused_by_name():
+    reader = JsonDocumentReader(SCHEMA, options(multiLine="true", maxRecordBytes="10"))
+    refused = r"file:///f\.json has more than 10 bytes.*maxRecordBytes.*split the file"
+    with pytest.raises(Exception, match=refused):
         list(reader.read_file(MemoryFile(b'{"a":"0123456789"}')))
