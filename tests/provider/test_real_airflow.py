@@ -233,14 +233,12 @@ def _objects(aws: Aws, bucket: str) -> dict[str, bytes]:
     return {key: s3.get_object(Bucket=name, Key=key)["Body"].read() for key in keys}
 
 
-def _open_to_others(folder: Path) -> list[str]:
-    """What of ours in a shared folder is open to others, being in no folder that is closed."""
-    return [
-        path.name
-        for path in folder.iterdir()
-        if "cloudfiles" in path.name or path.name == "cache"
-        if path.stat().st_mode & 0o077
-    ]
+def _open_to_others(shared: Path) -> list[str]:
+    """What of ours is open to others, in temporary folders and in a cache that a user has named."""
+    ours = [path for path in shared.iterdir() if "cloudfiles" in path.name]
+    ours += (shared / "cache").iterdir()
+    assert ours
+    return [path.name for path in ours if path.stat().st_mode & 0o077]
 
 
 def _stop_warm_spark(airflow: AirflowHome) -> None:
