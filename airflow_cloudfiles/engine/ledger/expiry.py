@@ -17,6 +17,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.ledger.base import catch_up
 
 if TYPE_CHECKING:
@@ -70,9 +71,15 @@ def forget_old(
     first, forgotten = ledger.expired_us == 0, 0
     while ledger.expired_entry <= ledger.caught_up:
         number = ledger.expired_entry
-        if not _is_older(files.summary(number).created, before_us) or time.monotonic() >= until:
+        try:
+            is_old = _is_older(files.summary(number).created, before_us)
+            if not is_old or time.monotonic() >= until:
+                break
+            batch = files.read(number)
+        except (StateError, OSError) as failure:
+            _log.warning("The index of seen files forgets no more: %s", failure)
             break
-        forgotten += ledger.forget(number, files.read(number), before_us)
+        forgotten += ledger.forget(number, batch, before_us)
     if forgotten and first:
         _log.warning(
             "The index of seen files forgets what was modified before %s (cloudFiles.maxFileAge). "

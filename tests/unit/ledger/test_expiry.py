@@ -103,6 +103,14 @@ def test_forgetting_goes_on_where_it_ended(ledger, state):
     assert unknown(ledger) == "bcg"
 
 
+def test_a_damaged_old_entry_fails_no_discovery(ledger, state, caplog):
+    catch_up(ledger, filled(state))
+    state.put(f"{file_log.PREFIX}/{1:020d}", b"v1\ngarbage")
+    assert forget_old(ledger, FileLog(state), OLDEST_US) == 1
+    assert "forgets no more" in caplog.text
+    assert unknown(ledger) == "bg"
+
+
 def test_what_was_forgotten_is_still_so_when_the_index_is_opened_again(state):
     files = filled(state)
     stream = uuid.uuid4().hex
