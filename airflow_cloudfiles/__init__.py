@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
     from airflow_cloudfiles.engine.intake.cloud_files_state import cloud_files_state
     from airflow_cloudfiles.engine.intake.metrics import cloud_files_metrics
+    from airflow_cloudfiles.engine.job.files.operate import operate_on_files
     from airflow_cloudfiles.engine.schema.history import SchemaHistory
     from airflow_cloudfiles.engine.spark.register import register
     from airflow_cloudfiles.engine.spark.tables.merge_into import merge_into
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         CloudFilesIngestOperator,
         CloudFilesReconcileOperator,
     )
+    from airflow_cloudfiles.operators.files import CloudFilesFileOperator
     from airflow_cloudfiles.operators.promote import CloudFilesPromoteOperator
     from airflow_cloudfiles.operators.table import (
         CloudFilesOptimizeTableOperator,
@@ -39,6 +41,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CloudFilesCleanOperator",
     "CloudFilesError",
+    "CloudFilesFileOperator",
     "CloudFilesHook",
     "CloudFilesInferSchemaOperator",
     "CloudFilesIngestOperator",
@@ -56,6 +59,7 @@ __all__ = [
     "import_state",
     "merge_into",
     "move_state",
+    "operate_on_files",
     "register",
     "relocate_source",
 ]
@@ -63,6 +67,7 @@ __all__ = [
 _HOMES = {
     "CloudFilesCleanOperator": "airflow_cloudfiles.operators.clean",
     "CloudFilesError": "airflow_cloudfiles.engine.errors",
+    "CloudFilesFileOperator": "airflow_cloudfiles.operators.files",
     "CloudFilesHook": "airflow_cloudfiles.hooks.cloud_files",
     "CloudFilesInferSchemaOperator": "airflow_cloudfiles.operators.cloud_files",
     "CloudFilesIngestOperator": "airflow_cloudfiles.operators.cloud_files",
@@ -80,6 +85,7 @@ _HOMES = {
     "import_state": "airflow_cloudfiles.engine.transfer.archived",
     "merge_into": "airflow_cloudfiles.engine.spark.tables.merge_into",
     "move_state": "airflow_cloudfiles.engine.transfer.move",
+    "operate_on_files": "airflow_cloudfiles.engine.job.files.operate",
     "register": "airflow_cloudfiles.engine.spark.register",
     "relocate_source": "airflow_cloudfiles.engine.transfer.relocate",
 }

@@ -20,7 +20,7 @@ from airflow_cloudfiles.commands import state_compact, state_files, state_transf
 from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text
 from airflow_cloudfiles.engine.discovery.listing import state as listing_state
 from airflow_cloudfiles.engine.errors import OptionError, StateError
-from airflow_cloudfiles.engine.files import Offset, printable_path
+from airflow_cloudfiles.engine.files import START, Offset, printable_path
 from airflow_cloudfiles.engine.intake.metrics import counted
 from airflow_cloudfiles.engine.ledger import snapshots
 from airflow_cloudfiles.engine.locks import run_lock
@@ -82,23 +82,19 @@ def _files(state: ObjectStore) -> dict[str, Any]:
     for entry in entries:
         found_by[entry.found_by] += entry.files
     committed = position(state).end
-    ingested = sum(entry.files for entry in entries if _counts(entry))
-    left, left_bytes = counted(log, committed, Offset(len(entries), 0))
+    head = Offset(len(entries), 0)
+    ingested, size = counted(log, START, head)
+    left, left_bytes = counted(log, committed, head)
     return {
         "entries": len(entries),
         "newest_entry": entries[-1].created if entries else None,
         "files": ingested,
-        "bytes": sum(entry.bytes for entry in entries if _counts(entry)),
+        "bytes": size,
         "found_by": dict(found_by),
         "committed_files": ingested - left,
         "outstanding_files": left,
         "outstanding_bytes": left_bytes,
     }
-
-
-def _counts(entry: Any) -> bool:
-    """Whether the files of an entry are ingested, or only known to have been there before."""
-    return bool(entry.is_ingested)
 
 
 def _plans(state: ObjectStore) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.commands.outcome import Outcome, add_command, printable
 from airflow_cloudfiles.engine.intake.file_query import STATUSES, FileQuery
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.commands.outcome import Commands
 
 _TIMES = ("discovered_since", "discovered_until", "committed_since", "committed_until")
-_SHOWN = (
+Shown = Sequence[tuple[str, int]]
+"""What a person sees of a file, and how wide."""
+_SHOWN: Final[Shown] = (
     ("status", 10),
     ("discovery_time", 19),
     ("commit_time", 19),
@@ -26,7 +28,6 @@ _SHOWN = (
     ("path", 0),
     ("run_id", 0),
 )
-"""What a person sees of a file, and how wide."""
 _NUMBERS = {"batch_id", "size"}
 
 
@@ -68,7 +69,18 @@ def _files(given: argparse.Namespace) -> Outcome:
     )
     snapshot = StateSnapshot.take(given.checkpoint_location)
     found = rows(FileStates(snapshot, query).groups())
-    return Outcome(None, "", lines=map(_as_json, found) if given.json else _table(found))
+    return Outcome(None, "", lines=file_lines(found, _SHOWN, as_json=given.json))
+
+
+def file_lines(found: Iterator[Mapping[str, Any]], shown: Shown, *, as_json: bool) -> Iterator[str]:
+    """Write rows of files, as they come.
+
+    Args:
+        found: The rows.
+        shown: The columns for a person, and how wide each is.
+        as_json: Whether all columns are written, each row as a line of JSON.
+    """
+    return map(_as_json, found) if as_json else _table(found, shown)
 
 
 def _as_json(row: Mapping[str, Any]) -> str:
@@ -76,23 +88,23 @@ def _as_json(row: Mapping[str, Any]) -> str:
     return json.dumps(row, default=datetime.isoformat, ensure_ascii=True)
 
 
-def _table(found: Iterator[Mapping[str, Any]]) -> Iterator[str]:
+def _table(found: Iterator[Mapping[str, Any]], shown: Shown) -> Iterator[str]:
     """Write rows as they come, under a line of names; widths are those that are usual."""
     count = 0
     for row in found:
         if count == 0:
-            yield _line({name: name for name, _ in _SHOWN})
+            yield _line({name: name for name, _ in shown}, shown)
         count += 1
-        yield _line({name: _cell(row[name]) for name, _ in _SHOWN})
+        yield _line({name: _cell(row[name]) for name, _ in shown}, shown)
     yield f"{count:,} {'file' if count == 1 else 'files'}"
 
 
-def _line(cells: Mapping[str, str]) -> str:
-    shown = (
+def _line(cells: Mapping[str, str], shown: Shown) -> str:
+    written = (
         cells[name].rjust(width) if name in _NUMBERS else cells[name].ljust(width)
-        for name, width in _SHOWN
+        for name, width in shown
     )
-    return "  ".join(shown).rstrip()
+    return "  ".join(written).rstrip()
 
 
 def _cell(value: object) -> str:

@@ -113,6 +113,17 @@ adopted."""
 TABLE_STREAM_POINTS = ("before-tracking-append", "after-tracking-append")
 """The points that a stream from a Delta table passes at a change of its schema, in this order."""
 
+FILE_OPERATION_POINTS = (
+    "before-file-operation",
+    "after-file-operation-note",
+    "before-file-log-append",
+    "after-file-log-append",
+    "after-file-operation",
+)
+"""The points that an operation on files passes, in this order."""
+FORMER_ROWS_POINTS = ("after-kept-rows", "before-sink-commit", "after-sink-commit")
+"""The points that the commit of a batch with replayed files passes, in this order."""
+
 DRIVER = "CLOUDFILES_CRASH_DRIVER"
 """Environment variable: process id of the Spark driver that is to die with its helpers."""
 

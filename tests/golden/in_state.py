@@ -40,12 +40,8 @@ from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.schema.log import SchemaLog, SchemaVersion
 from airflow_cloudfiles.engine.state import progress, refused, run_history, spark_checkpoint
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
-from airflow_cloudfiles.engine.state.metadata import (
-    KEY,
-    StreamMetadata,
-    encode_metadata,
-    read_metadata,
-)
+from airflow_cloudfiles.engine.state.metadata import KEY, read_metadata
+from airflow_cloudfiles.engine.state.metadata_format import StreamMetadata, encode_metadata
 from airflow_cloudfiles.engine.state.packs import Pack, encode_pack, read_pack
 from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
 from airflow_cloudfiles.engine.state.progress import BatchDone

@@ -13,7 +13,7 @@ from airflow_cloudfiles.engine.files import FileEntry, FileIdentity
 from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
 from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
 from airflow_cloudfiles.engine.state.file_log import FileBatch, decode_files, encode_files
-from airflow_cloudfiles.engine.state.metadata import (
+from airflow_cloudfiles.engine.state.metadata_format import (
     StreamMetadata,
     decode_metadata,
     encode_metadata,

@@ -19,12 +19,11 @@ from airflow_cloudfiles.engine.files import START, FileEntry, Offset, ReadLimit
 from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
 from airflow_cloudfiles.engine.state.entry_format import encode_entry
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog, encode_files
-from airflow_cloudfiles.engine.state.metadata import (
-    KEY,
+from airflow_cloudfiles.engine.state.metadata import KEY, read_metadata
+from airflow_cloudfiles.engine.state.metadata_format import (
     StreamMetadata,
     decode_metadata,
     encode_metadata,
-    read_metadata,
 )
 from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
 from airflow_cloudfiles.engine.storage import open_store

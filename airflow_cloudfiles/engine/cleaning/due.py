@@ -100,6 +100,8 @@ def due_files(
     for number in range(cleaned.position.entry, end.entry + (end.index > 0)):
         for group in states.groups(range(number, number + 1)):
             batch = group.batch
+            if group.operation is not None and group.operation.number > number:
+                continue  # its file is to be ingested again: the record of that decides
             if batch is None or batch.committed is None or not clock.is_due(batch.committed):
                 begin = Offset(group.entry.number, group.indexes[0])
                 if cleaned.position < begin:  # what lies before is never cleaned: move on

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from airflow_cloudfiles.engine.discovery.globs import SourcePattern, split_pattern
 from airflow_cloudfiles.engine.errors import OptionError, StateError
 from airflow_cloudfiles.engine.files import FileEntry, Offset, printable_path
+from airflow_cloudfiles.engine.intake.file_query import FileQuery
+from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapshot
 from airflow_cloudfiles.engine.ledger.opening import open_ledger
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.ledger.base import Ledger
     from airflow_cloudfiles.engine.storage import ObjectStore
 
+_HELD: Final = FileQuery(status=("skipped", "quarantined"))
 VerifyState = Callable[["ObjectStore"], None]
 """Raises when the table of a state's stream lacks batches that are committed."""
 
@@ -79,6 +82,9 @@ class OtherStream:
             end = Offset(self._ledger.caught_up + 1, 0)
             between = self._files.slice(committed, end) if committed < end else ()
             self._outstanding = {file.path for file in between}
+            if metadata.has_operations:  # what is put aside there may be released
+                held = FileStates(StateSnapshot.take(location), _HELD).operated()
+                self._outstanding |= {file.path for group in held for file in group.files}
         except BaseException:
             self.close()
             raise

@@ -19,7 +19,7 @@ Enforcement and merging follow Delta's rules. No jar and no Spark: this is `delt
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -82,13 +82,17 @@ class Committed:
         version: A version of the table that has the batch.
         is_new: Whether this call committed it.
         table_id: Id of the table.
-        counts: What a merge has counted.
+        counts: What a merge, or the replacing of rows, has counted.
     """
 
     version: int
     is_new: bool
     table_id: str = ""
     counts: dict[str, int] = field(default_factory=dict)
+
+
+Appender = Callable[..., dict[str, int] | None]
+"""Commits files, with the arguments of `append_files`; may say what it has counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,7 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
     expected: Expected | None = None,
     layout: FileLayout | None = None,
     new: NewTable = PLAIN_TABLE,
+    append: Appender | None = None,
 ) -> Committed:
     """Make a micro-batch visible, exactly once however often it is called.
 
@@ -164,6 +169,7 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
         expected: The batch that the table must have already; `None` for none.
         layout: How the rows became columns of the files; `None`: they were written as they are.
         new: What the table is created with when absent.
+        append: How the files are committed; `None`: they are only added (`append_files`).
 
     Raises:
         LostBatchesError: The table lacks the batch that it must have.
@@ -193,8 +199,9 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
         try:
             table = written.prepare(table, evolution)
             data_files.require(DeltaLocation.of(target), files)
-            crash_point("before-sink-commit")
-            append_files(
+            if append is None:
+                crash_point("before-sink-commit")
+            counts = (append or append_files)(
                 table,
                 target,
                 files,
@@ -207,7 +214,9 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
         crash_point("after-sink-commit")
         with DeltaLocation.of(target).translate_errors("cannot be read after a commit"):
             table.update_incremental()
-        return Committed(table.version(), is_new=True, table_id=str(table.metadata().id))
+        return Committed(
+            table.version(), is_new=True, table_id=str(table.metadata().id), counts=counts or {}
+        )
     raise SinkError(
         f"Batch {batch.number} could not be committed to {target}: other writers committed first, "
         f"{COMMIT_TRIES} times. Run again when there are fewer writers."
@@ -241,7 +250,7 @@ def append_files(
     *,
     transactions: Sequence[Transaction] = (),
     note: Mapping[str, Any] | None = None,
-) -> None:
+) -> dict[str, int] | None:
     """Commit files to the version of the table that is open, or a later one.
 
     Raises:
@@ -265,7 +274,7 @@ def append_files(
         with location.translate_errors("cannot be read after a commit"):
             table.update_incremental()
         checkpoint_when_due(table)
-        return
+        return None
     with durable_commit(location, "may not have taken a commit", table) as hooks:
         table.create_write_transaction(
             actions=[add_action(file) for file in files],
@@ -278,6 +287,7 @@ def append_files(
             ),
             post_commithook_properties=hooks,
         )
+    return None
 
 
 @dataclass(frozen=True, slots=True)

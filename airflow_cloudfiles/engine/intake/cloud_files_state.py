@@ -45,8 +45,9 @@ def cloud_files_state(  # noqa: PLR0913 - each narrows the table down
         path: A file, a folder, or a pattern as in a source path (`*`, `?`, `[a-c]`, `{a,b}`),
             relative to the source or with all of its URI. A pattern without a slash is one for
             names of files.
-        status: `existing`, `discovered`, `planned`, `committed`, `lost`, or `outstanding`, which
-            is discovered or planned; several in a list.
+        status: `existing`, `discovered`, `planned`, `committed`, `lost`, `skipped`, `quarantined`,
+            `released`, `forgotten`, or `outstanding`, which is discovered or planned; several in a
+            list.
         batch_id: Files of this micro-batch.
         run_id: Files that this run has committed.
         discovered_since: Files discovered at this time or later. Times need a time zone.

@@ -21,6 +21,10 @@ STATUSES: Final = (
     "planned",
     "committed",
     "lost",
+    "skipped",
+    "quarantined",
+    "released",
+    "forgotten",
     "outstanding",
 )
 _PATTERN: Final = frozenset("*?[{\\")

@@ -88,6 +88,10 @@ def _count(name: str) -> Callable[[FileGroup], int | None]:
     return lambda group: None if group.batch is None else group.batch.counts.get(name)
 
 
+def _operation_time(group: FileGroup) -> datetime | None:
+    return None if group.operation is None else datetime.fromisoformat(group.operation.created)
+
+
 def _of_batch(name: str) -> Callable[[FileGroup], Any]:
     return lambda group: None if group.batch is None else getattr(group.batch, name)
 
@@ -123,6 +127,13 @@ COLUMNS: Final[tuple[Column, ...]] = (
     ),
     Column("batch_rows", "BIGINT", _count("rows")),
     Column("batch_rescued_rows", "BIGINT", _count("rescued_rows")),
+    Column("operation", "STRING", lambda group: group.operation and group.operation.action),
+    Column("operation_time", "TIMESTAMP", _operation_time),
+    Column(
+        "operation_reason",
+        "STRING",
+        lambda group: (group.operation and group.operation.reason) or None,
+    ),
 )
 """In the order of the table."""
 

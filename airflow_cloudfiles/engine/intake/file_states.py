@@ -16,12 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import groupby
 from typing import Final, Literal, get_args
 
-from airflow_cloudfiles.engine.discovery.globs import split_pattern
-from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError, StateError
+from airflow_cloudfiles.engine.errors import CorruptedStateError, StateError
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset, printable_path
 from airflow_cloudfiles.engine.intake.file_query import FileQuery
+from airflow_cloudfiles.engine.intake.source_path import root_of
 from airflow_cloudfiles.engine.ledger.soundness import check_whole
 from airflow_cloudfiles.engine.state.archived import NOTHING, Archived, read_archived
 from airflow_cloudfiles.engine.state.batch_states import (
@@ -30,13 +31,9 @@ from airflow_cloudfiles.engine.state.batch_states import (
     parsed_time,
     spark_commits,
 )
-from airflow_cloudfiles.engine.state.file_log import (
-    NOT_INGESTED,
-    EntrySummary,
-    FileBatch,
-    FileLog,
-)
+from airflow_cloudfiles.engine.state.file_log import EntrySummary, FileBatch, FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
+from airflow_cloudfiles.engine.state.operations import Operation, excluded_by, latest_of
 from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
 from airflow_cloudfiles.engine.state.position import Position, position
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
@@ -44,14 +41,36 @@ from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import Access
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once, is_near
 
-FileStatus = Literal["existing", "duplicate", "discovered", "planned", "committed", "lost"]
+FileStatus = Literal[
+    "existing",
+    "duplicate",
+    "discovered",
+    "planned",
+    "committed",
+    "lost",
+    "skipped",
+    "quarantined",
+    "released",
+    "forgotten",
+]
 """How far a file has come. `existing`: there before the first start, and never ingested.
 `duplicate`: its content is that of another file, and it is never ingested.
 `discovered`: recorded. `planned`: part of a micro-batch that is not committed. `committed`: its
-micro-batch is committed. `lost`: that was, the table lost it, and the loss was accepted."""
+micro-batch is committed. `lost`: that was, the table lost it, and the loss was accepted. `skipped`,
+`quarantined`: by an operation, before it was ingested. `released`: that was, and another record of
+the file came in its place. `forgotten`: before it was ingested; it is another record, if any."""
 
 OUTSTANDING: Final = "outstanding"
 """In a query: `discovered` or `planned`."""
+HELD: Final[Mapping[str, FileStatus]] = {
+    "skip": "skipped",
+    "quarantine": "quarantined",
+    "release": "released",
+    "forget": "forgotten",
+}
+"""What a record is behind an operation that has kept it from being ingested, or followed that."""
+_KNOWN: Final = frozenset({"existing", "duplicate"})
+_NEVER: Final[Mapping[str, FileStatus]] = {**HELD, "duplicate": "duplicate"}
 _LOOK_AHEAD: Final = 32
 
 
@@ -68,6 +87,7 @@ class FileGroup:
         status: How far they have come.
         batch: Their micro-batch; `None` where none is planned.
         archived: Which files were removed or moved, and how.
+        operation: The newest operation that is about them.
     """
 
     source: str
@@ -78,6 +98,7 @@ class FileGroup:
     status: FileStatus
     batch: BatchState | None = None
     archived: Archived = NOTHING
+    operation: Operation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +167,7 @@ class StateSnapshot:
         check_whole(state, files, plans, committed)
         return cls(
             uri=state.uri,
-            source=_root(metadata.source),
+            source=root_of(metadata.source),
             entries=files.head().entry,
             committed=committed,
             batches=0 if latest is None else latest.number + 1,
@@ -196,8 +217,12 @@ class FileStates:
             spark=snapshot.spark,
         )
         self._batches.begin_behind(after_batch)
+        there = self._files.operations.after()
+        operations = [each for each in there if each.number < snapshot.entries]
+        self._operations, self._excluded = latest_of(operations), excluded_by(operations)
         self._wanted = _statuses(self._query.status)
-        self._has_not_ingested = not NOT_INGESTED.isdisjoint(self._wanted)
+        self._has_known = not _KNOWN.isdisjoint(self._wanted)
+        self._has_held = not self._wanted.isdisjoint(HELD.values())
         first, self._last = self._bounds()
         self._first = max(first, start)
 
@@ -221,6 +246,18 @@ class FileStates:
             for summary, batch in looked:
                 yield from self._of_entry(summary, batch)
 
+    def operated(self) -> Iterator[FileGroup]:
+        """Give the files to which something was done; reads their entries only."""
+        operations = {
+            each.number
+            for each in self._files.operations.after()
+            if each.number < self._snapshot.entries
+        }
+        for number in sorted({*self._operations, *operations}):
+            for group in self.groups(range(number, number + 1)):
+                if group.operation is not None:
+                    yield group
+
     def _of_entry(self, entry: EntrySummary, batch: FileBatch | None) -> Iterator[FileGroup]:
         """Give the files of one entry that are wanted."""
         discovered = parsed_time(
@@ -228,9 +265,7 @@ class FileStates:
         )
         if not self._query.was_discovered(discovered):
             return
-        if not entry.is_ingested and (
-            self._query.batch_id is not None or entry.found_by not in self._wanted
-        ):
+        if not entry.is_ingested and not self._wants(entry):
             return
         files = (batch or self._files.read(entry.number)).files
         first = self._first.index if entry.number == self._first.entry else 0
@@ -239,7 +274,7 @@ class FileStates:
         matches = self._matches
         if matches is not None:
             indexes = [at for at in indexes if matches(printable_path(files[at].path))]
-        for status, plan, part in self._parts(entry, indexes):
+        for status, operation, plan, part in self._parts(entry, indexes):
             state = None if plan is None else self._batches.of(plan)
             if self._query.has_batch(state):
                 group = [files[at] for at in part]
@@ -252,20 +287,50 @@ class FileStates:
                     status=status,
                     batch=state,
                     archived=self._snapshot.archived,
+                    operation=operation,
                 )
+
+    def _wants(self, entry: EntrySummary) -> bool:
+        """Whether files of an entry can be meant that is not ingested."""
+        if entry.found_by == "forget" or self._query.batch_id is not None:
+            return False
+        return entry.found_by in self._wanted if entry.found_by in _KNOWN else self._has_held
 
     def _parts(
         self, entry: EntrySummary, indexes: Sequence[int]
-    ) -> Iterator[tuple[FileStatus, Plan | None, Sequence[int]]]:
-        """Cut the wanted files of an entry by their micro-batches."""
+    ) -> Iterator[tuple[FileStatus, Operation | None, Plan | None, Sequence[int]]]:
+        """Cut the wanted files of an entry by their micro-batches and operations."""
         at = 0
         while at < len(indexes):
-            status, plan, end = self._standing(entry, Offset(entry.number, indexes[at]))
+            found, plan, end = self._standing(entry, Offset(entry.number, indexes[at]))
             is_rest = end.entry > entry.number
             stop = len(indexes) if is_rest else bisect_left(indexes, end.index, at)
-            if status in self._wanted:
-                yield status, plan, indexes[at:stop]
+            for status, operation, part in self._operated(entry, found, indexes[at:stop]):
+                own = None if status in HELD.values() else plan
+                is_asked = self._query.batch_id is None or own is not None
+                if status in self._wanted and is_asked:
+                    yield status, operation, own, part
             at = stop
+
+    def _operated(
+        self, entry: EntrySummary, status: FileStatus, indexes: Sequence[int]
+    ) -> Iterator[tuple[FileStatus, Operation | None, Sequence[int]]]:
+        """Cut files of one status by the operations that are about them."""
+        excluded = self._excluded.get(entry.number, {})
+        newest = self._operations.get(entry.number, {})
+        if not newest:
+            yield status, entry.operation, indexes
+            return
+
+        def standing(index: int) -> tuple[FileStatus, Operation | None]:
+            is_held = index in excluded or status in HELD.values()
+            operation = newest.get(index, entry.operation)
+            if not is_held or operation is None:
+                return status, operation
+            return HELD.get(operation.action, status), operation
+
+        for (found, operation), part in groupby(indexes, key=standing):
+            yield found, operation, list(part)
 
     def _standing(
         self, entry: EntrySummary, here: Offset
@@ -273,7 +338,7 @@ class FileStates:
         """How far the file at a position is, its batch, and where the next may begin."""
         behind = Offset(entry.number + 1, 0)
         if not entry.is_ingested:
-            return "existing" if entry.found_by == "existing" else "duplicate", None, behind
+            return _NEVER.get(entry.found_by, "existing"), None, behind
         if here >= self._snapshot.planned:
             return "discovered", None, behind
         plan = self._batches.plan_at(here)
@@ -294,9 +359,9 @@ class FileStates:
                 )
             plan = self._batches.plan(number)
             return plan.start, plan.end
-        if self._has_not_ingested:
+        if self._has_known or self._has_held:
             return START, head
-        ranges = {
+        ranges: dict[str, tuple[Offset, Offset]] = {
             "committed": (START, snapshot.committed.end),
             "lost": (START, snapshot.committed.end),
             "planned": (snapshot.committed.end, snapshot.planned),
@@ -308,14 +373,6 @@ class FileStates:
         if not wanted:
             return START, START
         return min(low for low, _ in wanted), max(high for _, high in wanted)
-
-
-def _root(source: str) -> str:
-    """The folder that paths are relative to."""
-    try:
-        return split_pattern(source)[0]
-    except OptionError:  # the name of a folder, which is no pattern
-        return source
 
 
 def _statuses(given: Sequence[str]) -> frozenset[str]:

@@ -35,7 +35,12 @@ from airflow_cloudfiles.engine.errors import CorruptedStateError, LedgerError
 from airflow_cloudfiles.engine.files import Offset, printable_path
 from airflow_cloudfiles.engine.intake.baseline import Baseline
 from airflow_cloudfiles.engine.intake.contents import Contents
-from airflow_cloudfiles.engine.intake.metrics import SourceMetrics, counted, source_metrics
+from airflow_cloudfiles.engine.intake.metrics import (
+    SourceMetrics,
+    counted,
+    has_files,
+    source_metrics,
+)
 from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder, record_overwritten
 from airflow_cloudfiles.engine.intake.results import Arrivals, Backlog, Discovered
 from airflow_cloudfiles.engine.intake.source_path import locate, name_of
@@ -359,9 +364,7 @@ class Intake:
             return True
         end = up_to or self.head()
         first = start.entry + 1 if start.index > 0 else start.entry
-        return (start.index > 0 and start < end) or any(
-            self.files.summary(number).is_ingested for number in range(first, end.entry)
-        )
+        return (start.index > 0 and start < end) or has_files(self.files, range(first, end.entry))
 
     def close(self) -> None:
         """Release the ledger; closing twice does nothing."""

@@ -117,14 +117,28 @@ def counted(log: FileLog, start: Offset, end: Offset) -> tuple[int, int]:
         How many files, and their size in bytes.
     """
     files, size = 0, 0
+    excluded = log.operations.excluded(start.entry)
     for number in range(start.entry, end.entry):
-        if number == start.entry and start.index > 0:
-            rest = log.read(number).files[start.index :]
-            files += len(rest)
-            size += sum(file.size for file in rest)
+        first = start.index if number == start.entry else 0
+        out = excluded.get(number, ())
+        summary = log.summary(number)
+        if not summary.is_ingested:
+            continue
+        if first > 0 or out:
+            rest = log.read(number).files[first:]
+            left = [file for index, file in enumerate(rest, first) if index not in out]
+            files += len(left)
+            size += sum(file.size for file in left)
         else:
-            summary = log.summary(number)
-            if summary.is_ingested:
-                files += summary.files
-                size += summary.bytes
+            files += summary.files
+            size += summary.bytes
     return files, size
+
+
+def has_files(log: FileLog, entries: range) -> bool:
+    """Whether some entries of the file log have a file to ingest; reads no more than it must."""
+    excluded = log.operations.excluded(entries.start)
+    summaries = (log.summary(number) for number in entries)
+    return any(
+        each.is_ingested and each.files > len(excluded.get(each.number, ())) for each in summaries
+    )

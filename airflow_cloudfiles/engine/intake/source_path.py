@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from airflow_cloudfiles.engine.discovery.filters import escape_pattern, split_pattern
+from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri
 
@@ -49,6 +50,14 @@ def locate(source: str, state: ObjectStore | None = None) -> SourcePath:
         below = escape_pattern(root[len(whole.rstrip("/")) + 1 :])
         return SourcePath(whole, f"{below}/{pattern or ''}", whole)
     return SourcePath(root, pattern, name_of(root, pattern))
+
+
+def root_of(name: str) -> str:
+    """Give the folder that paths are relative to, of what a state knows its source by."""
+    try:
+        return split_pattern(name)[0]
+    except OptionError:  # the name of a folder, which is no pattern
+        return name
 
 
 def name_of(root: str, pattern: str | None) -> str:

@@ -23,6 +23,11 @@ from airflow_cloudfiles.engine.delta.schema import schema_of
 from airflow_cloudfiles.engine.delta.widening import widening_rule
 from airflow_cloudfiles.engine.delta.write.creation import NewTable
 from airflow_cloudfiles.engine.delta.write.evolve import Evolution
+from airflow_cloudfiles.engine.delta.write.former_rows import (
+    refuse_former,
+    replaced_by,
+    replacing,
+)
 from airflow_cloudfiles.engine.delta.write.rows import TableWrite
 from airflow_cloudfiles.engine.errors import (
     CorruptedStateError,
@@ -143,13 +148,14 @@ class BatchReader:
         written, schema = self._written_at_last(self._plan(batch.number))
         lead = lead_of(written)
         layout = None if lead is None else lead.layout
-        commit = (
-            partial(merge_batch, rule=self._merge)
-            if self._merge
-            else partial(commit_batch, layout=layout)
-        )
+        former, target = replaced_by(self._state, batch.number), str(self._spec.target)
+        if self._merge:
+            refuse_former(former, target, "its stream merges")
+            commit = partial(merge_batch, rule=self._merge)
+        else:
+            commit = partial(commit_batch, layout=layout, append=replacing(former))
         committed = commit(
-            str(self._spec.target),
+            target,
             batch=batch,
             files=[file for each in written for file in each.files],
             schema=schema,

@@ -13,11 +13,11 @@ from airflow_cloudfiles.engine.delta import sink_state
 from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.delta.widening import widening_rule
 from airflow_cloudfiles.engine.delta.write.creation import NewTable
-from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.errors import LostBatchesError, OptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.spark.tables.iceberg_sink import IcebergDataSource
 from airflow_cloudfiles.engine.spark.tables.sink import DeltaLakeDataSource
-from airflow_cloudfiles.engine.state.sink_log import SinkLog
+from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage import normalize_uri
 from airflow_cloudfiles.engine.storage.extras import import_with_extra
 from airflow_cloudfiles.engine.storage.uri import is_iceberg
@@ -48,6 +48,28 @@ def check_before_run(state: ObjectStore, target: str) -> None:
     record = None if stream is None else SinkLog(state).must_have()
     if record is not None:
         _iceberg(target).check_expected(target, stream, record, printable_path(state.uri))
+
+
+def lacks_batch(target: str, stream: str, batch: int) -> bool:
+    """Whether a table has not committed a micro-batch of a stream.
+
+    Args:
+        target: The table.
+        stream: Its application id.
+        batch: Number of the batch.
+
+    Raises:
+        SinkError: The table cannot be opened, or is something else.
+    """
+    if is_iceberg(target):
+        try:
+            _iceberg(target).check_expected(target, stream, SinkRecord(batch=batch), "")
+        except LostBatchesError:
+            return True
+        return False
+    table = open_table(target)
+    seen = None if table is None else table.transaction_version(stream)
+    return seen is None or seen < batch
 
 
 def check_target(spec: JobSpec, columns: pa.Schema) -> None:

@@ -92,6 +92,8 @@ class Ledger(Protocol):
     def record(self, number: int, entry_id: str, batch: FileBatch) -> None:
         """Add an entry of the file log: its files and the new `caught_up`, or neither.
 
+        The files of one that forgets them are taken out.
+
         Args:
             number: One more than `caught_up`.
             entry_id: The id of its writing.

@@ -114,8 +114,14 @@ class MemoryLedger:
         if number != self._caught_up + 1:
             msg = f"entry {number} does not follow entry {self._caught_up}"
             raise ValueError(msg)
-        self._versions.update((path_key(file.path), self._hash(file)) for file in batch.files)
-        self._entries.update((path_key(file.path), number) for file in batch.files)
+        if batch.found_by == "forget":
+            for file in batch.files:
+                self._versions.pop(path_key(file.path), None)
+                self._entries.pop(path_key(file.path), None)
+                self._contents.discard(content_key(file.content))
+        else:
+            self._versions.update((path_key(file.path), self._hash(file)) for file in batch.files)
+            self._entries.update((path_key(file.path), number) for file in batch.files)
         self._contents.update(content_key(content) for content in batch.ingested_contents())
         self._sorted = None
         self._files += len(batch.files)

@@ -177,7 +177,12 @@ class RocksDBLedger:
         write = WriteBatch(raw_mode=True)
         entry_number = encode_entry_number(number)
         for file in batch.files:
-            write.put(path_key(file.path), self._hash(file) + entry_number)
+            if batch.found_by == "forget":
+                write.delete(path_key(file.path))
+                if self._format == WITH_CONTENTS and file.content:
+                    write.delete(content_key(file.content))
+            else:
+                write.put(path_key(file.path), self._hash(file) + entry_number)
         if self._format == WITH_CONTENTS:
             for content in batch.ingested_contents():
                 write.put(content_key(content), entry_number)

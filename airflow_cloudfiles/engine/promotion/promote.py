@@ -58,7 +58,8 @@ from airflow_cloudfiles.engine.promotion.columns import (
 from airflow_cloudfiles.engine.promotion.trial import tried, unfilled
 from airflow_cloudfiles.engine.promotion.values import FieldTypeInference, reading_options
 from airflow_cloudfiles.engine.schema.log import SchemaLog, SchemaVersion
-from airflow_cloudfiles.engine.state.metadata import StreamMetadata, read_metadata
+from airflow_cloudfiles.engine.state.metadata import read_metadata
+from airflow_cloudfiles.engine.state.metadata_format import StreamMetadata
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.types import to_arrow
 

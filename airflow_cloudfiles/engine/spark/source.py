@@ -53,6 +53,7 @@ from airflow_cloudfiles.engine.spark.error_marks import marking_errors
 from airflow_cloudfiles.engine.spark.server_checkpoint import HeldCheckpoint, prepare
 from airflow_cloudfiles.engine.state import progress
 from airflow_cloudfiles.engine.state.position import position_of_a_job
+from airflow_cloudfiles.engine.storage.fetched_ahead import side_by_side
 from airflow_cloudfiles.engine.stream.locations import QueryLocations
 
 if TYPE_CHECKING:
@@ -260,6 +261,8 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         splits = packed(
             intake.source, files, parallelism=self._options.parallelism, can_cut=can_cut
         )
+        if not splits:  # all files were excluded: an empty batch is one nevertheless
+            splits = [()]
         _log.info("Micro-batch %s to %s: %s files, %s splits", start, end, len(files), len(splits))
         return [SplitPartition(Split(context, ranges)) for ranges in splits]
 
@@ -332,7 +335,9 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
                 )
                 if self._options.after_batch is None and self._options.cleaning.is_on:
                     _log.warning("%s", _NOT_CLEANED)
-                if self._options.after_batch is not None:
+                if self._options.after_batch is None:
+                    self._intake.files.operations.meet()  # under the lock, as in `_start_of_a_job`
+                else:
                     self._start = _start_of_a_job(self._intake, self._options.after_batch)
                 self._intake.check()
                 if self._options.after_batch is None:
@@ -386,7 +391,11 @@ def _start_of_a_job(intake: Intake, batch: int) -> Offset:
         StateLockedError: A query has committed batches meanwhile. The sink would number the
             batches of this one from the wrong start.
     """
-    found = position_of_a_job(intake.state, intake.plans)
+    found, _ = side_by_side(
+        intake.state,
+        lambda: position_of_a_job(intake.state, intake.plans),
+        intake.files.operations.meet,  # none is added while this process has the lock
+    )
     if found.batch != batch:
         raise StateLockedError(
             f"Another query has committed up to batch {found.batch} of "

@@ -5,6 +5,7 @@ often it is listed. Everything else (the ledger, Spark's offsets) refers to it.
 
 The baseline of a stream with `cloudFiles.includeExistingFiles=false`, the files that were there
 before its first start, is in entries of its own, found by `existing`: known, and never ingested.
+Operations on single files are entries, too (`operations`).
 
 Where files are known by their content, those whose content another file has are in entries of
 their own, too, found by `duplicate`: known, and never ingested.
@@ -20,15 +21,24 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateMovedError
 from airflow_cloudfiles.engine.files import FileEntry, Offset, printable_path
-from airflow_cloudfiles.engine.state.metadata import StreamMetadata, as_header, require_owner
+from airflow_cloudfiles.engine.state.metadata import as_header, require_owner
+from airflow_cloudfiles.engine.state.metadata_format import StreamMetadata
 from airflow_cloudfiles.engine.state.numbered_log import LogEntry, NumberedLog
+from airflow_cloudfiles.engine.state.operations import (
+    ACTIONS,
+    INGESTING,
+    Action,
+    Operation,
+    Operations,
+    read_operation,
+)
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 
@@ -42,8 +52,11 @@ FORMAT_VERSION = 1
 MAX_ENTRY_FILES = 100_000
 """How many files one entry may hold, so that an entry is read in a fraction of a second."""
 
-FoundBy = Literal["listing", "notification", "backfill", "existing", "duplicate", "moved"]
-NOT_INGESTED: Final = frozenset({"existing", "duplicate", "moved"})
+FoundBy = Literal["listing", "notification", "backfill", "existing", "duplicate", "moved"] | Action
+_FOUND_BY: Final = frozenset(
+    {"listing", "notification", "backfill", "existing", "duplicate", "moved", *ACTIONS}
+)
+NOT_INGESTED: Final = frozenset({"existing", "duplicate", "moved", *ACTIONS}) - INGESTING
 """Entries whose files, if any, are known, and never ingested."""
 
 COMPLETE = "complete"
@@ -69,11 +82,13 @@ class FileBatch:
         found_by: How they were discovered.
         position: How far the listing had come; `None` for a full listing. `COMPLETE` where it is
             the end of the baseline.
+        operation: What the entry does to files, if it is an operation.
     """
 
     files: tuple[FileEntry, ...]
     found_by: FoundBy = "listing"
     position: str | None = None
+    operation: Operation | None = None
 
     def ingested_contents(self) -> Iterator[str]:
         """The contents of its files, where files are known by that and these are ingested."""
@@ -94,6 +109,7 @@ class EntrySummary:
         bytes: Their size.
         found_by: How they were discovered.
         position: How far the listing had come.
+        operation: What the entry does to files, if it is an operation.
     """
 
     number: int
@@ -103,6 +119,7 @@ class EntrySummary:
     bytes: int
     found_by: FoundBy
     position: str | None
+    operation: Operation | None = None
 
     @property
     def is_ingested(self) -> bool:
@@ -119,6 +136,9 @@ class FileLog:
             for one that is bound, and for whoever only reads.
         fence: The newest entry that ends the log for those who have opened the state before it
             (`transfer.fences`), by the metadata that were read; `None` for whoever only reads.
+
+    Attributes:
+        operations: The operations on single files among its entries.
     """
 
     def __init__(
@@ -131,6 +151,7 @@ class FileLog:
         self._store = store
         self._unbound = unbound
         self._fence = fence
+        self.operations = Operations(store, self._operation)
         self._log = NumberedLog(
             store, PREFIX, format_version=FORMAT_VERSION, has_all=True, is_packed=True
         )
@@ -149,7 +170,7 @@ class FileLog:
         Args:
             number: One more than `latest()`, with the batch deduplicated against all before it.
             batch: At least one and at most `MAX_ENTRY_FILES` files, none twice. `existing` files
-                may be none.
+                and those of an operation may be none.
 
         Returns:
             Whether the entry is this batch. False: another discoverer has the number.
@@ -157,16 +178,18 @@ class FileLog:
         Raises:
             StateConflictError: Another source has recorded the first file.
         """
-        least = 0 if batch.found_by == "existing" else 1
+        least = 0 if batch.found_by in NOT_INGESTED else 1
         if not least <= len(batch.files) <= MAX_ENTRY_FILES:
             msg = f"an entry holds 1 to {MAX_ENTRY_FILES} files, not {len(batch.files)}"
             raise ValueError(msg)
-        header = {
+        header: dict[str, Any] = {
             "files": len(batch.files),
             "bytes": sum(file.size for file in batch.files),
             "found_by": batch.found_by,
             "position": batch.position,
         }
+        if batch.operation is not None:
+            header["operation"] = batch.operation.to_header()
         body = encode_files(batch.files)
         if self._unbound is not None:
             if number == 0:
@@ -212,7 +235,7 @@ class FileLog:
             return self._summary(number, part), None
         summary = self._summary(number, part.header)
         files = self._files(part, summary)
-        return summary, FileBatch(files, summary.found_by, summary.position)
+        return summary, _batch(summary, files)
 
     def meet_packs(self) -> None:
         """Learn which entries are in packs, before many old ones are read."""
@@ -307,9 +330,12 @@ class FileLog:
     def slice(self, start: Offset, end: Offset) -> Iterator[FileEntry]:
         """Give the files to ingest from one position (inclusive) to another (exclusive).
 
+        Files that an operation has excluded are left out.
+
         Raises:
             CorruptedStateError: The log does not reach that far, or is damaged.
         """
+        excluded = self.operations.excluded(start.entry) if start < end else {}
         for number in range(start.entry, end.entry + 1):
             first = start.index if number == start.entry else 0
             stop = end.index if number == end.entry else None
@@ -325,7 +351,16 @@ class FileLog:
                     f"belong together. Restore the checkpoint location as a whole from a backup."
                 )
                 raise CorruptedStateError(msg)
-            yield from files[first:stop]
+            out = excluded.get(number, ())
+            yield from (
+                [file for index, file in enumerate(files[first:stop], first) if index not in out]
+                if out
+                else files[first:stop]
+            )
+
+    def _operation(self, number: int) -> Operation | None:
+        """The operation that an entry is; `None` where it is none, or is not there."""
+        return self.summary(number).operation if self.known(at_least=number) >= number else None
 
     def _read(self, number: int) -> tuple[EntrySummary, FileBatch]:
         """Read an entry through the cache; entries never change."""
@@ -337,7 +372,7 @@ class FileLog:
     def _remember(self, entry: LogEntry) -> tuple[EntrySummary, FileBatch]:
         """Parse an entry, and keep it until others were read."""
         number, summary = entry.number, self._summary(entry.number, entry.header)
-        batch = FileBatch(self._files(entry, summary), summary.found_by, summary.position)
+        batch = _batch(summary, self._files(entry, summary))
         self._keep(number, summary)
         self._cache[number] = (summary, batch)
         while len(self._cache) > _CACHED_ENTRIES:
@@ -360,13 +395,19 @@ class FileLog:
         valid = (
             isinstance(files, int)
             and isinstance(size, int)
-            and found_by in get_args(FoundBy)
+            and found_by in _FOUND_BY
             and isinstance(position, str | None)
         )
         if not valid:
             raise self._corrupted(number, "its header does not describe files")
         created = str(header.get("created"))
-        return EntrySummary(number, header["id"], created, files, size, found_by, position)
+        try:
+            operation = read_operation(header, number)
+        except ValueError as failure:
+            raise self._corrupted(number, str(failure)) from failure
+        return EntrySummary(
+            number, header["id"], created, files, size, found_by, position, operation
+        )
 
     def _files(self, entry: LogEntry, summary: EntrySummary) -> tuple[FileEntry, ...]:
         """Parse the files of an entry and check them against its header."""
@@ -388,7 +429,13 @@ class FileLog:
 
 def log_of(state: ObjectStore, metadata: StreamMetadata) -> FileLog:
     """Open the file log of a stream that discovers, by the metadata that it has opened."""
-    return FileLog(state, None if metadata.is_bound else metadata, fence=metadata.fence)
+    files = FileLog(state, None if metadata.is_bound else metadata, fence=metadata.fence)
+    files.operations.expect(some=metadata.has_operations)
+    return files
+
+
+def _batch(summary: EntrySummary, files: tuple[FileEntry, ...]) -> FileBatch:
+    return FileBatch(files, summary.found_by, summary.position, summary.operation)
 
 
 def encode_files(files: Sequence[FileEntry]) -> bytes:

@@ -13,84 +13,44 @@ from __future__ import annotations
 
 import logging
 import uuid
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import (
-    CorruptedStateError,
     StateConflictError,
-    StateMovedError,
 )
-from airflow_cloudfiles.engine.files import FILE_IDENTITIES, FileIdentity, printable_path
-from airflow_cloudfiles.engine.state.entry_format import check_version, parse_header, split_entry
+from airflow_cloudfiles.engine.files import FileIdentity, printable_path
+from airflow_cloudfiles.engine.state.entry_format import parse_header, split_entry
+from airflow_cloudfiles.engine.state.metadata_format import (
+    BY_CONTENT,
+    FIRST_VERSION,
+    FORMAT_VERSION,
+    WITH_PACKS,
+    StreamMetadata,
+    damaged,
+    decode_metadata,
+    encode_metadata,
+    from_json,
+    to_json,
+)
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.clock import now_us
 from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.replacing import replace_if_same
-from airflow_cloudfiles.engine.storage.sealed import seal, unseal
 from airflow_cloudfiles.engine.storage.uri import refuse_directory_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
 KEY = "_source/metadata.json"
 FIRST_ENTRY = f"_source/files/{0:020}"
 """The first entry of the file log."""
 STREAM = "stream"
 """The field in the header of the first entry that names its stream."""
-FORMAT_VERSION = 3
-"""The newest that is understood: files are known by their content, and logs may be in packs."""
-_WITH_PACKS = 2
-"""That of a state whose logs may be in packs."""
-_FIRST_VERSION = 1
-"""That of a state without packs."""
-_NOT_IN_USE = b"v9"
-"""The version line of a state that is not in use yet, or no more (`Standing`): older versions of
-this package refuse it by name."""
 _HEADER_BYTES = 65536
 _TRIES = 20
 _log = logging.getLogger(__name__)
-
-
-Standing = Literal["unbound", "moved", "incoming", "relocating"]
-"""`unbound`: no file is recorded yet, so another source may take the location. `moved`: the state
-is at another location. `incoming`: it is being brought here, and not whole yet. `relocating`: its
-source is being relocated."""
-
-
-@dataclass(frozen=True, slots=True)
-class StreamMetadata:
-    """Who a checkpoint location belongs to.
-
-    Attributes:
-        stream_id: Random, fixed for the life of the state.
-        source: Canonical URI of the folder the files land in.
-        format: `cloudFiles.format`.
-        format_version: Version of the layout below the checkpoint location.
-        include_existing_files: `cloudFiles.includeExistingFiles` of the very first start, which
-            decides for ever (B88).
-        file_identity: `content` where files are known by that, since the very first start. What
-            else `cloudFiles.fileIdentity` says may change, and is not recorded: `path`.
-        started_us: Where existing files are left out: when that was, by the clock of the source, in
-            microseconds since 1970.
-        fence: The newest entry that ended the file log for those who had opened the state before
-            its source was relocated; -1 for none.
-        is_bound: Whether a file is recorded, so that no other source may take the location.
-        is_new: Whether this call wrote the metadata: it is the very first start.
-    """
-
-    stream_id: str
-    source: str
-    format: str
-    format_version: int = _FIRST_VERSION
-    include_existing_files: bool = True
-    started_us: int | None = None
-    file_identity: FileIdentity = "path"
-    fence: int = -1
-    is_bound: bool = True
-    is_new: bool = field(default=False, compare=False)
 
 
 def open_metadata(  # noqa: PLR0913 - what a first start decides
@@ -129,7 +89,7 @@ def open_metadata(  # noqa: PLR0913 - what a first start decides
         uuid.uuid4().hex,
         source_uri,
         format,
-        format_version=FORMAT_VERSION if file_identity == "content" else _FIRST_VERSION,
+        format_version=BY_CONTENT if file_identity == "content" else FIRST_VERSION,
         include_existing_files=include_existing_files,
         file_identity="content" if file_identity == "content" else "path",
         is_bound=False,
@@ -139,7 +99,7 @@ def open_metadata(  # noqa: PLR0913 - what a first start decides
         # Another first discovery may just have begun; it writes its metadata before anything else.
         found = read_metadata(state)
         if found is None:
-            raise _damaged(state.child_uri(KEY))
+            raise damaged(state.child_uri(KEY))
     if found is None:
         found = _take(state, _started(mine, clock_us))
     if isinstance(state, LocalStore) and not found.is_new:
@@ -243,16 +203,22 @@ def bind(state: ObjectStore, owner: StreamMetadata) -> None:
     for _ in range(_TRIES):
         with reaching_state(state):
             before = state.get(KEY)
-            if decode_metadata(before, name=state.child_uri(KEY)).is_bound:
+            found = decode_metadata(before, name=state.child_uri(KEY))
+            if found.is_bound:
                 return
-            bound = encode_metadata(replace(owner, is_bound=True))
-            if replace_if_same(state, KEY, before, bound):
+            if replace_if_same(state, KEY, before, encode_metadata(_as_new(owner, found))):
                 return
+
+
+def _as_new(owner: StreamMetadata, found: StreamMetadata) -> StreamMetadata:
+    """An owner with the version of what was found, where that is newer: operations raise it."""
+    newest = max(owner.format_version, found.format_version)
+    return replace(owner, format_version=newest)
 
 
 def as_header(metadata: StreamMetadata) -> dict[str, Any]:
     """Give what the header of the first entry says of its stream."""
-    return {STREAM: _to_json(metadata)}
+    return {STREAM: to_json(metadata)}
 
 
 def _check_identity(state: ObjectStore, found: StreamMetadata, wanted: FileIdentity) -> None:
@@ -301,7 +267,7 @@ def _by_first_entry(state: ObjectStore, found: StreamMetadata) -> StreamMetadata
             start = state.get_range(FIRST_ENTRY, 0, _HEADER_BYTES)
     except ObjectNotFoundError:
         return found
-    line, _ = split_entry(start, name=name, format_version=_FIRST_VERSION)
+    line, _ = split_entry(start, name=name, format_version=FIRST_VERSION)
     return _owner(parse_header(line, name=name), found, name)
 
 
@@ -309,13 +275,19 @@ def _owner(header: Mapping[str, Any], found: StreamMetadata, name: str) -> Strea
     """Give the stream that a header names; where it names none, whose metadata there are."""
     if STREAM not in header:
         return replace(found, is_bound=True)
-    return _from_json(header[STREAM], name=name)
+    return _as_new(from_json(header[STREAM], name=name), found)
 
 
 def has_packs(state: ObjectStore) -> bool:
     """Whether entries of the logs may be in packs alone."""
     found = read_metadata(state)
-    return found is not None and found.format_version >= _WITH_PACKS
+    return found is not None and found.format_version >= WITH_PACKS
+
+
+def has_operations(state: ObjectStore) -> bool:
+    """Whether the file log may have operations on single files."""
+    found = read_metadata(state)
+    return found is not None and found.has_operations
 
 
 def allow_packs(state: ObjectStore) -> None:
@@ -326,164 +298,26 @@ def allow_packs(state: ObjectStore) -> None:
     Raises:
         CorruptedStateError: The metadata cannot be read, or is not what was written.
     """
+    _raise_version(state, WITH_PACKS)
+
+
+def allow_operations(state: ObjectStore) -> None:
+    """Note that the file log may have operations, for versions that do not know them.
+
+    Done before the first one is appended. Raises as `allow_packs`.
+    """
+    _raise_version(state, FORMAT_VERSION)
+
+
+def _raise_version(state: ObjectStore, version: int) -> None:
     found = read_metadata(state)
     if found is None:
-        raise _damaged(state.child_uri(KEY))
-    if found.format_version >= _WITH_PACKS:
+        raise damaged(state.child_uri(KEY))
+    if found.format_version >= version:
         return
     bind(state, found)
     with reaching_state(state):
         before = state.get(KEY)
-        replace_if_same(state, KEY, before, encode_metadata(_with_packs(found)))
-    if read_metadata(state) != _with_packs(found):
-        raise _damaged(state.child_uri(KEY))
-
-
-def _with_packs(metadata: StreamMetadata) -> StreamMetadata:
-    return replace(metadata, format_version=_WITH_PACKS)
-
-
-def encode_metadata(metadata: StreamMetadata) -> bytes:
-    """Build the bytes of the metadata file."""
-    if not metadata.is_bound:
-        return encode_standing("unbound", metadata)
-    return seal(_to_json(metadata), head=b"v%d\n" % metadata.format_version)
-
-
-def encode_standing(
-    standing: Standing, metadata: StreamMetadata | None, place: str | None = None
-) -> bytes:
-    """Build the bytes of the metadata file of a state that is not in use.
-
-    Args:
-        standing: Why not.
-        metadata: Whose it is, or will be; `None` for one that is `incoming`.
-        place: Where a moved one is now; what an incoming one comes from; the new source.
-    """
-    value: dict[str, Any] = {"standing": standing}
-    if place is not None:
-        value["place"] = place
-    if metadata is not None:
-        value |= {"formatVersion": metadata.format_version, **_to_json(metadata)}
-        if standing != "unbound" and not metadata.is_bound:
-            value["isBound"] = False
-    return seal(value, head=_NOT_IN_USE + b"\n")
-
-
-def _to_json(metadata: StreamMetadata) -> dict[str, Any]:
-    value: dict[str, Any] = {
-        "streamId": metadata.stream_id,
-        "source": metadata.source,
-        "format": metadata.format,
-    }
-    if not metadata.include_existing_files:
-        value["includeExistingFiles"] = False
-        if metadata.started_us is not None:
-            value["startedUs"] = metadata.started_us
-    if metadata.file_identity != "path":
-        value["fileIdentity"] = metadata.file_identity
-    if metadata.fence >= 0:
-        value["fence"] = metadata.fence
-    return value
-
-
-def decode_metadata(content: bytes, *, name: str) -> StreamMetadata:
-    """Read the bytes of the metadata file.
-
-    Raises:
-        StateMovedError: The state is at another location, or not whole yet.
-        IncompatibleStateError: A newer version of this package wrote it.
-        CorruptedStateError: It is damaged.
-    """
-    standing, place, found = decode_standing(content, name=name)
-    if standing == "incoming":
-        raise StateMovedError(
-            f"{name} is of a state that is being brought here from {printable_path(place)} and is "
-            "not whole yet. Repeat the command that does it (cloudfiles state move, or import)."
-        )
-    if standing == "moved":
-        raise StateMovedError(
-            f"{name} is of a state that was moved to {printable_path(place)}. Use that as the "
-            "checkpoint location. If it was not moved whole, repeat cloudfiles state move."
-        )
-    if standing == "relocating":
-        raise StateMovedError(
-            f"{name} is of a state whose source is being relocated to {printable_path(place)}. "
-            "Repeat cloudfiles state relocate."
-        )
-    if found is None:
-        raise _damaged(name)
-    return found
-
-
-def decode_standing(
-    content: bytes, *, name: str
-) -> tuple[Standing | None, str, StreamMetadata | None]:
-    """Read the bytes of the metadata file, whether the state is in use or not.
-
-    Returns:
-        Why it is not in use, `None` if it is; the place that belongs to that; whose the state is.
-    """
-    line, newline, _ = content.partition(b"\n")
-    if line != _NOT_IN_USE:
-        check_version(line, name=name, format_version=FORMAT_VERSION)
-    try:
-        value = unseal(content, head=line + newline)
-    except ValueError as failure:
-        raise _damaged(name) from failure
-    if line != _NOT_IN_USE:
-        return None, "", replace(_from_json(value, name=name), format_version=int(line[1:]))
-    match value:
-        case {"standing": "incoming", "place": str(place)}:
-            return "incoming", place, None
-        case {
-            "standing": "moved" | "relocating" as standing,
-            "place": str(place),
-            "formatVersion": int(version),
-        }:
-            is_bound = value.get("isBound") is not False
-            found = _from_json(value, name=name)
-            return standing, place, replace(found, format_version=version, is_bound=is_bound)
-        case {"standing": "unbound", "formatVersion": int(version)}:
-            found = _from_json(value, name=name)
-            return "unbound", "", replace(found, format_version=version, is_bound=False)
-    raise _damaged(name)
-
-
-def _from_json(value: Any, *, name: str) -> StreamMetadata:
-    try:
-        fields = (value["streamId"], value["source"], value["format"])
-        include_existing = value.get("includeExistingFiles", True)
-        started_us = value.get("startedUs")
-        identity = value.get("fileIdentity", "path")
-        fence = value.get("fence", -1)
-    except (TypeError, KeyError, AttributeError) as failure:
-        raise _damaged(name) from failure
-    are_strings = all(isinstance(field, str) for field in fields)
-    if not are_strings or not _is_id(fields[0]) or not isinstance(include_existing, bool):
-        raise _damaged(name)
-    if type(fence) is not int or (type(started_us) is not int and started_us is not None):
-        raise _damaged(name)
-    if identity not in FILE_IDENTITIES:
-        raise _damaged(name)
-    return StreamMetadata(
-        *fields,
-        format_version=FORMAT_VERSION if identity == "content" else _FIRST_VERSION,
-        include_existing_files=include_existing,
-        started_us=started_us,
-        file_identity=identity,
-        fence=fence,
-    )
-
-
-def _is_id(text: str) -> bool:
-    """Whether a stream id can be what `uuid4().hex` gives; it becomes a directory name."""
-    return len(text) == 32 and all(char in "0123456789abcdef" for char in text)  # noqa: PLR2004
-
-
-def _damaged(name: str) -> CorruptedStateError:
-    return CorruptedStateError(
-        f"{name} cannot be read: it does not name the source of this checkpoint location. "
-        f"Restore the checkpoint location as a whole from a backup, or start with a new one, which "
-        f"ingests everything anew."
-    )
+        replace_if_same(state, KEY, before, encode_metadata(replace(found, format_version=version)))
+    if read_metadata(state) != replace(found, format_version=version):
+        raise damaged(state.child_uri(KEY))

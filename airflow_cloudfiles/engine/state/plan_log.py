@@ -10,7 +10,7 @@ Plans form a chain: each begins where the one before it ends. An entry has a hea
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -136,6 +136,12 @@ class PlanLog:
         number = bisect_left(range(latest.number), start, key=lambda at: self._at(at).start)
         plan = self._at(number)
         return plan if plan.start == start else None
+
+    def number_at(self, position: Offset) -> int:
+        """Give the number of the batch that has a position, which is planned."""
+        latest = self.latest()
+        numbers = range(0 if latest is None else latest.number + 1)
+        return max(0, bisect_right(numbers, position, key=lambda at: self._at(at).start) - 1)
 
     def get(self, number: int) -> Plan | None:
         """Give the plan of a micro-batch; `None` when there is none."""

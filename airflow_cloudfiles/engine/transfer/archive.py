@@ -21,7 +21,8 @@ from itertools import pairwise
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.engine.errors import IncompatibleStateError, StateError
-from airflow_cloudfiles.engine.state.metadata import KEY, decode_metadata
+from airflow_cloudfiles.engine.state.metadata import KEY
+from airflow_cloudfiles.engine.state.metadata_format import decode_metadata
 from airflow_cloudfiles.engine.transfer.contents import is_part
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.state import file_log
 from airflow_cloudfiles.engine.state.numbered_log import FENCE, NumberedLog
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.state.metadata import StreamMetadata
+    from airflow_cloudfiles.engine.state.metadata_format import StreamMetadata
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 

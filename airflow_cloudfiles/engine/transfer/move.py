@@ -20,13 +20,12 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import OptionError, StateError, StateMovedError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.state.file_log import FileLog
-from airflow_cloudfiles.engine.state.metadata import (
-    KEY,
+from airflow_cloudfiles.engine.state.metadata import KEY, read_metadata
+from airflow_cloudfiles.engine.state.metadata_format import (
     StreamMetadata,
     decode_standing,
     encode_metadata,
     encode_standing,
-    read_metadata,
 )
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
 from airflow_cloudfiles.engine.storage.conditional import require_conditional_put

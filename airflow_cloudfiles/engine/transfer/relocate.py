@@ -29,13 +29,12 @@ from airflow_cloudfiles.engine.ledger.base import catch_up
 from airflow_cloudfiles.engine.ledger.opening import open_ledger
 from airflow_cloudfiles.engine.schema import names
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
-from airflow_cloudfiles.engine.state.metadata import (
-    KEY,
+from airflow_cloudfiles.engine.state.metadata import KEY, read_metadata
+from airflow_cloudfiles.engine.state.metadata_format import (
     StreamMetadata,
     decode_standing,
     encode_metadata,
     encode_standing,
-    read_metadata,
 )
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.position import position

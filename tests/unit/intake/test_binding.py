@@ -25,12 +25,8 @@ from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
-from airflow_cloudfiles.engine.state.metadata import (
-    KEY,
-    encode_metadata,
-    open_metadata,
-    read_metadata,
-)
+from airflow_cloudfiles.engine.state.metadata import KEY, open_metadata, read_metadata
+from airflow_cloudfiles.engine.state.metadata_format import encode_metadata
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead
 from airflow_cloudfiles.engine.storage.memory import MemoryStore

@@ -109,7 +109,7 @@ def replace_partitioned(
     data_files.require(location, new)
     now_ms = time.time_ns() // 10**6
     actions = [
-        *(_remove_action(each, now_ms) for each in old),
+        *(remove_action(each, now_ms, data_change=False) for each in old),
         *({"add": {**each["add"], "dataChange": False}} for each in add_actions(new)),
     ]
     for left in reversed(range(REPLACE_TRIES)):
@@ -129,12 +129,19 @@ def replace_partitioned(
             return
 
 
-def _remove_action(file: TableFile, now_ms: int) -> dict[str, Any]:
+def remove_action(file: TableFile, now_ms: int, *, data_change: bool) -> dict[str, Any]:
+    """That a file is no part of the table any more.
+
+    Args:
+        file: The file.
+        now_ms: The time, in milliseconds since 1970.
+        data_change: Whether its rows are gone, rather than in other files.
+    """
     return {
         "remove": {
             "path": file.name,
             "deletionTimestamp": now_ms,
-            "dataChange": False,
+            "dataChange": data_change,
             "extendedFileMetadata": True,
             "partitionValues": dict(file.partition_values),
             "size": file.size,

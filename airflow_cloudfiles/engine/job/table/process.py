@@ -1,6 +1,7 @@
 """What does a process of `run` do?
 
-`python -m airflow_cloudfiles.engine.job.table.process ACTION JSON`.
+`python -m airflow_cloudfiles.engine.job.table.process ACTION`, with the arguments as JSON on its
+standard input.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from airflow_cloudfiles.engine.delta.optimize import optimize
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
 from airflow_cloudfiles.engine.delta.vacuum import vacuum
 from airflow_cloudfiles.engine.errors import CloudFilesError, to_record
+from airflow_cloudfiles.engine.job.files.operate import operate_on_files
 from airflow_cloudfiles.engine.job.table.run import RESULT
 
 
@@ -50,7 +52,13 @@ def vacuum_table(
     return report.as_record()
 
 
+def operate(**given: Any) -> dict[str, Any]:
+    """Do something to files of a stream; see `operate_on_files`."""
+    return asdict(operate_on_files(**given))
+
+
 _ACTIONS: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
+    "operate": operate,
     "optimize": optimize_table,
     "vacuum": vacuum_table,
 }
@@ -60,7 +68,7 @@ def main(action: str, text: str) -> int:
     """Maintain a table; the last line that is printed has the report, or the error.
 
     Args:
-        action: `optimize` or `vacuum`.
+        action: `operate`, `optimize` or `vacuum`.
         text: Its arguments, as JSON.
     """
     logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.WARNING)
@@ -77,4 +85,4 @@ def main(action: str, text: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(sys.argv[1], sys.stdin.read()))

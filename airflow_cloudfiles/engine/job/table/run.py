@@ -1,11 +1,13 @@
 """How is a table optimized or vacuumed by those who import neither `deltalake` nor PySpark?
 
 In a process of its own, as the other jobs are: the command line starts fast, and a task's worker
-can end it. It may be killed at any moment (`delta.optimize`, `delta.vacuum`).
+can end it. It may be killed at any moment (`delta.optimize`, `delta.vacuum`). Operations on files
+(`intake.file_operations`), which look at the table, are done in one, too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -26,8 +28,8 @@ _MODULE: Final = "airflow_cloudfiles.engine.job.table.process"
 _TAIL_LINES: Final = 20
 
 
-Action = Literal["optimize", "vacuum"]
-"""What is done to a table."""
+Action = Literal["operate", "optimize", "vacuum"]
+"""What is done to a table, or to files of its stream."""
 
 
 class TableRun:
@@ -35,7 +37,8 @@ class TableRun:
 
     Args:
         action: What is done.
-        arguments: Of `delta.optimize.optimize` or of `process.vacuum_table`, as JSON has them.
+        arguments: Of `delta.optimize.optimize`, of `process.vacuum_table` or of
+            `files.operate.operate_on_files`, as JSON has them.
         access: How the table is reached; `None`: the environment's own chain.
     """
 
@@ -45,14 +48,19 @@ class TableRun:
         self._action = action
         environment = {**os.environ, **({} if access is None else to_environment(access))}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", _MODULE, action, json.dumps(dict(arguments))],
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", _MODULE, action],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environment,
             text=True,
             errors="replace",
         )
+        # Not as an argument: a system limits how long one may be. If the process has ended, `wait`
+        # says so.
+        assert self._process.stdin is not None  # noqa: S101 - it is a pipe
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as stream:
+            stream.write(json.dumps(dict(arguments)))
 
     def wait(self, on_log: Callable[[str], None]) -> dict[str, Any]:
         """Pass on the lines of the process until it ends, and return its report.

@@ -29,6 +29,11 @@ from airflow_cloudfiles.engine.delta.optimize import auto_compact
 from airflow_cloudfiles.engine.delta.widening import widening_rule
 from airflow_cloudfiles.engine.delta.write.creation import NewTable
 from airflow_cloudfiles.engine.delta.write.evolve import Evolution
+from airflow_cloudfiles.engine.delta.write.former_rows import (
+    FormerRows,
+    refuse_former,
+    replacing,
+)
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout
 from airflow_cloudfiles.engine.delta.write.rows import TableWrite, write_rows
 from airflow_cloudfiles.engine.delta.write.table_state import TableState
@@ -90,7 +95,11 @@ class DeltaStreamWriter(TableStreamWriter):
         return write_splits(self._target, splits, self._how)
 
     def _make_visible(
-        self, batch: BatchId, written: Sequence[TaskWritten], expected: Expected | None
+        self,
+        batch: BatchId,
+        written: Sequence[TaskWritten],
+        expected: Expected | None,
+        former: Sequence[FormerRows],
     ) -> Committed:
         lead = lead_of(written)
         what: dict[str, Any] = {
@@ -103,9 +112,10 @@ class DeltaStreamWriter(TableStreamWriter):
             "expected": expected,
         }
         if self._merge is not None:
+            refuse_former(former, self._target, "its stream merges")
             return merge_batch(self._target, rule=self._merge, **what)
         layout = None if lead is None else lead.layout
-        return commit_batch(self._target, layout=layout, **what)
+        return commit_batch(self._target, layout=layout, append=replacing(former), **what)
 
     def _remove(self, files: Sequence[Any]) -> None:
         remove_files(self._target, files)

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType  # noqa: TC002 - Spark reads the annota
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.commit import BatchId, Committed
 from airflow_cloudfiles.engine.delta.lineage import Expected
+from airflow_cloudfiles.engine.delta.write.former_rows import FormerRows, refuse_former
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.reading.splits import Split
@@ -129,13 +130,18 @@ class IcebergStreamWriter(TableStreamWriter):
         return IcebergFileWriter(target, ready_table(target, schema, self._rules()))
 
     def _make_visible(
-        self, batch: BatchId, written: Sequence[TaskWritten], expected: Expected | None
+        self,
+        batch: BatchId,
+        written: Sequence[TaskWritten],
+        expected: Expected | None,
+        former: Sequence[FormerRows],
     ) -> Committed:
         from airflow_cloudfiles.engine.iceberg.commit import (  # noqa: PLC0415
             IcebergBatch,
             commit_batch,
         )
 
+        refuse_former(former, self._target, "it is an Iceberg table")
         lead = lead_of(written)
         done = commit_batch(
             self._target,

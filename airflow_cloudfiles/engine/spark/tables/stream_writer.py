@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType  # noqa: TC002 - Spark reads the annota
 from airflow_cloudfiles.engine.delta import sink_state
 from airflow_cloudfiles.engine.delta.commit import BatchId, Committed
 from airflow_cloudfiles.engine.delta.lineage import Expected
+from airflow_cloudfiles.engine.delta.write.former_rows import FormerRows, replaced_by
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.files import Offset
@@ -129,9 +130,20 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
 
     @abstractmethod
     def _make_visible(
-        self, batch: BatchId, written: Sequence[TaskWritten], expected: Expected | None
+        self,
+        batch: BatchId,
+        written: Sequence[TaskWritten],
+        expected: Expected | None,
+        former: Sequence[FormerRows],
     ) -> Committed:
-        """Commit data files to the table, once however often it is called."""
+        """Commit data files to the table, once however often it is called.
+
+        Args:
+            batch: Which micro-batch of which stream.
+            written: What its tasks have written.
+            expected: The batch that the table must have already.
+            former: The rows that those of the batch replace.
+        """
 
     @abstractmethod
     def _remove(self, files: Sequence[Any]) -> None:
@@ -163,6 +175,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             BatchId(app_id, batch, plan),
             written,
             None if log is None else sink_state.expected(log, batch),
+            () if log is None else replaced_by(log.state, batch),
         )
         done = progress.BatchDone(
             batch_id=batch,

@@ -1,0 +1,221 @@
+"""What are the bytes of `_source/metadata.json`?
+
+No input or output: `metadata` reads and writes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from airflow_cloudfiles.engine.errors import CorruptedStateError, StateMovedError
+from airflow_cloudfiles.engine.files import FILE_IDENTITIES, FileIdentity, printable_path
+from airflow_cloudfiles.engine.state.entry_format import check_version
+from airflow_cloudfiles.engine.storage.sealed import seal, unseal
+
+FORMAT_VERSION = 4
+"""The newest that is understood: the file log may have operations on single files."""
+BY_CONTENT = 3
+"""That of a state in which files are known by their content; its logs may be in packs."""
+WITH_PACKS = 2
+"""That of a state whose logs may be in packs."""
+FIRST_VERSION = 1
+"""That of a state with nothing of these."""
+_NOT_IN_USE = b"v9"
+"""The version line of a state that is not in use yet, or no more (`Standing`): older versions of
+this package refuse it by name."""
+Standing = Literal["unbound", "moved", "incoming", "relocating"]
+"""`unbound`: no file is recorded yet, so another source may take the location. `moved`: the state
+is at another location. `incoming`: it is being brought here, and not whole yet. `relocating`: its
+source is being relocated."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMetadata:
+    """Who a checkpoint location belongs to.
+
+    Attributes:
+        stream_id: Random, fixed for the life of the state.
+        source: Canonical URI of the folder the files land in.
+        format: `cloudFiles.format`.
+        format_version: Version of the layout below the checkpoint location.
+        include_existing_files: `cloudFiles.includeExistingFiles` of the very first start, which
+            decides for ever (B88).
+        file_identity: `content` where files are known by that, since the very first start. What
+            else `cloudFiles.fileIdentity` says may change, and is not recorded: `path`.
+        started_us: Where existing files are left out: when that was, by the clock of the source, in
+            microseconds since 1970.
+        fence: The newest entry that ended the file log for those who had opened the state before
+            its source was relocated; -1 for none.
+        is_bound: Whether a file is recorded, so that no other source may take the location.
+        is_new: Whether this call wrote the metadata: it is the very first start.
+    """
+
+    stream_id: str
+    source: str
+    format: str
+    format_version: int = FIRST_VERSION
+    include_existing_files: bool = True
+    started_us: int | None = None
+    file_identity: FileIdentity = "path"
+    fence: int = -1
+    is_bound: bool = True
+    is_new: bool = field(default=False, compare=False)
+
+    @property
+    def has_operations(self) -> bool:
+        """Whether the file log may have operations on single files."""
+        return self.format_version >= FORMAT_VERSION
+
+
+def encode_metadata(metadata: StreamMetadata) -> bytes:
+    """Build the bytes of the metadata file."""
+    if not metadata.is_bound:
+        return encode_standing("unbound", metadata)
+    return seal(to_json(metadata), head=b"v%d\n" % metadata.format_version)
+
+
+def encode_standing(
+    standing: Standing, metadata: StreamMetadata | None, place: str | None = None
+) -> bytes:
+    """Build the bytes of the metadata file of a state that is not in use.
+
+    Args:
+        standing: Why not.
+        metadata: Whose it is, or will be; `None` for one that is `incoming`.
+        place: Where a moved one is now; what an incoming one comes from; the new source.
+    """
+    value: dict[str, Any] = {"standing": standing}
+    if place is not None:
+        value["place"] = place
+    if metadata is not None:
+        value |= {"formatVersion": metadata.format_version, **to_json(metadata)}
+        if standing != "unbound" and not metadata.is_bound:
+            value["isBound"] = False
+    return seal(value, head=_NOT_IN_USE + b"\n")
+
+
+def to_json(metadata: StreamMetadata) -> dict[str, Any]:
+    """Give what is stored of a stream beside the version."""
+    value: dict[str, Any] = {
+        "streamId": metadata.stream_id,
+        "source": metadata.source,
+        "format": metadata.format,
+    }
+    if not metadata.include_existing_files:
+        value["includeExistingFiles"] = False
+        if metadata.started_us is not None:
+            value["startedUs"] = metadata.started_us
+    if metadata.file_identity != "path":
+        value["fileIdentity"] = metadata.file_identity
+    if metadata.fence >= 0:
+        value["fence"] = metadata.fence
+    return value
+
+
+def decode_metadata(content: bytes, *, name: str) -> StreamMetadata:
+    """Read the bytes of the metadata file.
+
+    Raises:
+        StateMovedError: The state is at another location, or not whole yet.
+        IncompatibleStateError: A newer version of this package wrote it.
+        CorruptedStateError: It is damaged.
+    """
+    standing, place, found = decode_standing(content, name=name)
+    if standing == "incoming":
+        raise StateMovedError(
+            f"{name} is of a state that is being brought here from {printable_path(place)} and is "
+            "not whole yet. Repeat the command that does it (cloudfiles state move, or import)."
+        )
+    if standing == "moved":
+        raise StateMovedError(
+            f"{name} is of a state that was moved to {printable_path(place)}. Use that as the "
+            "checkpoint location. If it was not moved whole, repeat cloudfiles state move."
+        )
+    if standing == "relocating":
+        raise StateMovedError(
+            f"{name} is of a state whose source is being relocated to {printable_path(place)}. "
+            "Repeat cloudfiles state relocate."
+        )
+    if found is None:
+        raise damaged(name)
+    return found
+
+
+def decode_standing(
+    content: bytes, *, name: str
+) -> tuple[Standing | None, str, StreamMetadata | None]:
+    """Read the bytes of the metadata file, whether the state is in use or not.
+
+    Returns:
+        Why it is not in use, `None` if it is; the place that belongs to that; whose the state is.
+    """
+    line, newline, _ = content.partition(b"\n")
+    if line != _NOT_IN_USE:
+        check_version(line, name=name, format_version=FORMAT_VERSION)
+    try:
+        value = unseal(content, head=line + newline)
+    except ValueError as failure:
+        raise damaged(name) from failure
+    if line != _NOT_IN_USE:
+        return None, "", replace(from_json(value, name=name), format_version=int(line[1:]))
+    match value:
+        case {"standing": "incoming", "place": str(place)}:
+            return "incoming", place, None
+        case {
+            "standing": "moved" | "relocating" as standing,
+            "place": str(place),
+            "formatVersion": int(version),
+        }:
+            is_bound = value.get("isBound") is not False
+            found = from_json(value, name=name)
+            return standing, place, replace(found, format_version=version, is_bound=is_bound)
+        case {"standing": "unbound", "formatVersion": int(version)}:
+            found = from_json(value, name=name)
+            return "unbound", "", replace(found, format_version=version, is_bound=False)
+    raise damaged(name)
+
+
+def from_json(value: Any, *, name: str) -> StreamMetadata:
+    """Read what `to_json` gave.
+
+    Raises:
+        CorruptedStateError: It is something else.
+    """
+    try:
+        fields = (value["streamId"], value["source"], value["format"])
+        include_existing = value.get("includeExistingFiles", True)
+        started_us = value.get("startedUs")
+        identity = value.get("fileIdentity", "path")
+        fence = value.get("fence", -1)
+    except (TypeError, KeyError, AttributeError) as failure:
+        raise damaged(name) from failure
+    are_strings = all(isinstance(field, str) for field in fields)
+    if not are_strings or not _is_id(fields[0]) or not isinstance(include_existing, bool):
+        raise damaged(name)
+    if type(fence) is not int or (type(started_us) is not int and started_us is not None):
+        raise damaged(name)
+    if identity not in FILE_IDENTITIES:
+        raise damaged(name)
+    return StreamMetadata(
+        *fields,
+        format_version=BY_CONTENT if identity == "content" else FIRST_VERSION,
+        include_existing_files=include_existing,
+        started_us=started_us,
+        file_identity=identity,
+        fence=fence,
+    )
+
+
+def _is_id(text: str) -> bool:
+    """Whether a stream id can be what `uuid4().hex` gives; it becomes a directory name."""
+    return len(text) == 32 and all(char in "0123456789abcdef" for char in text)  # noqa: PLR2004
+
+
+def damaged(name: str) -> CorruptedStateError:
+    """The error of metadata that cannot be read."""
+    return CorruptedStateError(
+        f"{name} cannot be read: it does not name the source of this checkpoint location. "
+        f"Restore the checkpoint location as a whole from a backup, or start with a new one, which "
+        f"ingests everything anew."
+    )

@@ -1,0 +1,136 @@
+"""How does a task have single files ingested again, left out, put aside, or forgotten?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.providers.common.compat.sdk import BaseOperator
+
+from airflow_cloudfiles.engine.job.table.run import TableRun
+from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
+from airflow_cloudfiles.hooks.task import DEFAULT_RETRIES, task_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Unpack
+
+    from airflow.providers.common.compat.sdk import Context, XComArg
+
+    from airflow_cloudfiles.engine.state.operations import Action
+    from airflow_cloudfiles.hooks.keywords import AirflowArguments
+
+_SHOWN: Final = 20
+"""Files that the report of a task names; its log names all."""
+
+
+class CloudFilesFileOperator(BaseOperator):
+    """Have files of a stream ingested again, left out, put aside, or forgotten.
+
+    It is done to all of the files or to none, once however often the task is repeated, and may be
+    killed at any moment. The next run of the stream acts on it. No run may be at work: the task
+    fails then, and its retry helps. It starts no Spark, but a process of its own beside the task,
+    which needs the extras `spark` and `delta`.
+
+    Args:
+        action: `replay`: the files are ingested again, and their former rows are removed in the
+            same commit. `skip`: they were not ingested yet, and never are. `quarantine`: as `skip`,
+            until they are released; also in the midst of a batch that fails. `release`: what was
+            skipped or quarantined is ingested. `forget`: the stream does not know them any more.
+            (templated)
+        paths: Of the files, one or a list: relative to the source, or URIs; written exactly as they
+            are named. (templated)
+        checkpoint_location: Path or URI of the state. (templated)
+        reason: Why, for people. (templated)
+        pattern: Whether the paths are patterns or folders, and mean the files to which the action
+            applies. Default: `False`.
+        append: Of a replay: former rows stay, so they are there twice. Default: `False`.
+        target: The table, where no run of a job has written it. (templated)
+        path_column: Of a replay: the column of the table that has the URI of a row's file; default:
+            what `cloudFiles.metadataColumns` says. (templated)
+        dry_run_only: Whether it is only looked what would be done. Default: `False`.
+        conn_id: Connection of AWS, Azure or Google Cloud, or of type *File (path)*: relative
+            locations are below its path.
+        retries: As of every Airflow task, but 3 by default.
+        kwargs: Airflow's own arguments of an operator.
+
+    Returns:
+        XCom: `action`, how many files were changed (`changed`), the first of them (`files`), how
+        many had nothing left to do (`unchanged`), `entries` of the file log, `is_dry_run`,
+        `warnings`.
+    """
+
+    template_fields: Sequence[str] = (
+        "action",
+        "paths",
+        "checkpoint_location",
+        "reason",
+        "target",
+        "path_column",
+    )
+    ui_color = "#e3e0f2"
+
+    def __init__(  # noqa: PLR0913 - a task's arguments are its interface
+        self,
+        *,
+        action: Action,
+        paths: str | Sequence[str] | XComArg,
+        checkpoint_location: str,
+        reason: str = "",
+        pattern: bool = False,
+        append: bool = False,
+        target: str | None = None,
+        path_column: str | None = None,
+        dry_run_only: bool = False,
+        conn_id: str | None = None,
+        retries: int = DEFAULT_RETRIES,
+        **kwargs: Unpack[AirflowArguments],
+    ) -> None:
+        super().__init__(retries=retries, **kwargs)
+        self.action = action
+        self.paths = paths
+        self.checkpoint_location = checkpoint_location
+        self.reason = reason
+        self.pattern = pattern
+        self.append = append
+        self.target = target
+        self.path_column = path_column
+        self.dry_run_only = dry_run_only
+        self.conn_id = conn_id
+        self._run: TableRun | None = None
+
+    def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's signature
+        """Do it and return the report."""
+        hook = CloudFilesHook(self.conn_id)
+        with task_errors():
+            given = {
+                "checkpoint_location": hook.absolute(self.checkpoint_location),
+                "action": self.action,
+                "paths": self.paths,
+                "reason": self.reason,
+                "pattern": self.pattern,
+                "append": self.append,
+                "target": None if self.target is None else hook.absolute(self.target),
+                "path_column": self.path_column,
+                "dry_run": self.dry_run_only,
+            }
+            self._run = TableRun("operate", given, access=hook.access)
+            report = self._run.wait(lambda line: self.log.info("%s", line))
+        files, unchanged = report["files"], report["unchanged"]
+        for path in files:
+            self.log.info("%s: %s", self.action, path)
+        for path, why in unchanged.items():
+            self.log.info("%s is left as it is: %s", path, why)
+        for warning in report["warnings"]:
+            self.log.warning("%s", warning)
+        # All of them may be too many for the database.
+        return {
+            **report,
+            "changed": len(files),
+            "files": files[:_SHOWN],
+            "unchanged": len(unchanged),
+        }
+
+    def on_kill(self) -> None:
+        """End the process; a repeated task does what is left."""
+        if self._run is not None:
+            self._run.kill()
