@@ -33,6 +33,7 @@ def get_provider_info() -> dict[str, object]:
                 "python-modules": [
                     "airflow_cloudfiles.operators.cloud_files",
                     "airflow_cloudfiles.operators.clean",
+                    "airflow_cloudfiles.operators.files",
                     "airflow_cloudfiles.operators.promote",
                     "airflow_cloudfiles.operators.table",
                 ],

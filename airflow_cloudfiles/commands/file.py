@@ -72,6 +72,12 @@ def _add(actions: Commands, name: str, help_text: str, shared: argparse.Argument
         "--target", metavar="URI", help="the table, where no run of a job has written it"
     )
     add_txn_app_id(found)
+    found.add_argument(
+        "--operation-id",
+        default="",
+        metavar="NAME",
+        help="a name of this operation: it is done once to a file under this name",
+    )
     found.add_argument("--dry-run", action="store_true", help="only tell what would be done")
     if name == "replay":
         found.add_argument(
@@ -98,6 +104,7 @@ def _operate(given: argparse.Namespace) -> Outcome:
         "target": given.target,
         "path_column": getattr(given, "path_column", None),
         "txn_app_id": given.txn_app_id,
+        "operation_id": given.operation_id,
         "dry_run": given.dry_run,
     }
     report = TableRun("operate", asked).wait(lambda line: _log.info("%s", line))

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.providers.common.compat.sdk import BaseOperator
 
 from airflow_cloudfiles.engine.job.table.run import TableRun
+from airflow_cloudfiles.hooks.arguments import as_text
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-from airflow_cloudfiles.hooks.task import DEFAULT_RETRIES, task_errors
+from airflow_cloudfiles.hooks.stream_task import REQUIRED
+from airflow_cloudfiles.hooks.task import DEFAULT_RETRIES, run_id_of, task_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
 
     from airflow_cloudfiles.engine.state.operations import Action
-    from airflow_cloudfiles.hooks.keywords import AirflowArguments
+    from airflow_cloudfiles.hooks.keywords import AirflowArguments, Location
 
 _SHOWN: Final = 20
 """Files that the report of a task names; its log names all."""
@@ -26,10 +28,10 @@ _SHOWN: Final = 20
 class CloudFilesFileOperator(BaseOperator):
     """Have files of a stream ingested again, left out, put aside, or forgotten.
 
-    It is done to all of the files or to none, once however often the task is repeated, and may be
-    killed at any moment. The next run of the stream acts on it. No run may be at work: the task
-    fails then, and its retry helps. It starts no Spark, but a process of its own beside the task,
-    which needs the extras `spark` and `delta`.
+    It is done to all of the files or to none, once in a DAG run however often the task is tried,
+    and may be killed at any moment. The next run of the stream acts on it. No run may be at work:
+    the task fails then, and its retry helps. It starts no Spark, but a process of its own beside
+    the task, which needs the extras `spark` and `delta`.
 
     Args:
         action: `replay`: the files are ingested again, and their former rows are removed in the
@@ -74,11 +76,11 @@ class CloudFilesFileOperator(BaseOperator):
         *,
         action: Action,
         paths: str | Sequence[str] | XComArg,
-        checkpoint_location: str,
+        checkpoint_location: Location = REQUIRED,
         reason: str = "",
         pattern: bool = False,
         append: bool = False,
-        target: str | None = None,
+        target: Location | None = None,
         path_column: str | None = None,
         dry_run_only: bool = False,
         conn_id: str | None = None,
@@ -88,17 +90,17 @@ class CloudFilesFileOperator(BaseOperator):
         super().__init__(retries=retries, **kwargs)
         self.action = action
         self.paths = paths
-        self.checkpoint_location = checkpoint_location
+        self.checkpoint_location = as_text(checkpoint_location)
         self.reason = reason
         self.pattern = pattern
         self.append = append
-        self.target = target
+        self.target = None if target is None else as_text(target)
         self.path_column = path_column
         self.dry_run_only = dry_run_only
         self.conn_id = conn_id
         self._run: TableRun | None = None
 
-    def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's signature
+    def execute(self, context: Context) -> dict[str, Any]:
         """Do it and return the report."""
         hook = CloudFilesHook(self.conn_id)
         with task_errors():
@@ -111,6 +113,8 @@ class CloudFilesFileOperator(BaseOperator):
                 "append": self.append,
                 "target": None if self.target is None else hook.absolute(self.target),
                 "path_column": self.path_column,
+                # Of all tries, so that a repeated one does nothing more.
+                "operation_id": run_id_of(context, try_number=0),
                 "dry_run": self.dry_run_only,
             }
             self._run = TableRun("operate", given, access=hook.access)

@@ -34,6 +34,7 @@ from airflow_cloudfiles.operators.cloud_files import (
     CloudFilesIngestOperator,
     CloudFilesReconcileOperator,
 )
+from airflow_cloudfiles.operators.files import CloudFilesFileOperator
 from airflow_cloudfiles.operators.promote import CloudFilesPromoteOperator
 from airflow_cloudfiles.operators.table import (
     CloudFilesOptimizeTableOperator,
@@ -56,6 +57,7 @@ with DAG("shared", schedule=None, default_args=stream):
     CloudFilesIngestOperator(task_id="d", write="merge", keys=["id"], retries=1, queue="spark")
     CloudFilesPromoteOperator(task_id="e", fields=["price"], execution_timeout=timedelta(hours=1))
     CloudFilesReconcileOperator(task_id="f", owner="lake", doc_md="nightly", outlets=[Asset("a")])
+    CloudFilesFileOperator(task_id="j", action="replay", paths=["a.json"], pool="lake")
 CloudFilesReconcileOperator(
     task_id="g", source=Path("/in"), format="json", checkpoint_location=where()
 )
@@ -74,6 +76,7 @@ CloudFilesPromoteOperator(task_id="5", fields=[], sorce="/")  # E: Unexpected ke
 CloudFilesOptimizeTableOperator(task_id="6", target="/t", pol="x")  # E: Unexpected keyword argument
 CloudFilesVacuumTableOperator(task_id="7", target="/t", pol="x")  # E: Unexpected keyword argument
 CloudFilesCleanOperator(task_id="11", sorce="/in")  # E: Unexpected keyword argument "sorce"
+CloudFilesFileOperator(task_id="9", action="undo", paths="a")  # E: Argument "action"
 CloudFilesTrigger(sorce="/in", format="json", checkpoint_location="/")  # E: "sorce"
 CloudFilesIngestOperator(task_id="8", retries="3")  # E: Argument "retries"
 CloudFilesIngestOperator(task_id="9", write="upsert")  # E: Argument "write"

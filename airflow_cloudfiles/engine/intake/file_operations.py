@@ -85,6 +85,8 @@ class Asked:
         pattern: Whether the paths are patterns (`FileQuery.path`); they mean the files to which
             the action applies.
         append: Of a replay: whether former rows stay.
+        key: What the asker calls it: to a file to which it was done under this name, it is not done
+            again. Empty for no name.
         dry_run: Only look, and say what would be done.
     """
 
@@ -93,6 +95,7 @@ class Asked:
     reason: str = ""
     pattern: bool = False
     append: bool = False
+    key: str = ""
     dry_run: bool = False
 
     def __post_init__(self) -> None:
@@ -248,6 +251,18 @@ class _Operating:
             paths |= found
         return list(paths)
 
+    def _done_before(self) -> frozenset[str]:
+        """Files to which this operation was done under its name."""
+        done: set[str] = set()
+        for each in self._files.operations.after():
+            if self._asked.key and each.key == self._asked.key:
+                done |= {file.path for file in self._files.read(each.number).files}
+                positions = (*each.excluded, *each.former)
+                done |= {
+                    self._files.read(at.entry).files[at.index].path for at in sorted(positions)
+                }
+        return frozenset(done)
+
     def _forgotten(self) -> frozenset[str]:
         """Files that were forgotten, which the index does not know."""
         there = self._files.operations.after()
@@ -268,6 +283,9 @@ class _Operating:
         catch_up(self._ledger, self._files)
         self._files.operations.meet()
         standings = Standings(self._files, self._plans, self._ledger, self._committed)
+        before = self._done_before()
+        for path in before.intersection(paths):
+            self._done.unchanged[self._names.uri(path)] = "this operation was done to it already"
         changes = []
         decide = {
             "replay": self._replay,
@@ -276,7 +294,7 @@ class _Operating:
             "release": self._release,
             "forget": self._forget,
         }[self._asked.action]
-        for standing in standings.of(paths):
+        for standing in standings.of([path for path in paths if path not in before]):
             change = decide(standing)
             if isinstance(change, str):
                 self._done.unchanged[self._names.uri(standing.path)] = change
@@ -399,6 +417,7 @@ class _Operating:
             excluded=tuple(at for each in changes for at in each.excluded),
             former=tuple(at for each in changes for at in each.former),
             path_column=column,
+            key=asked.key,
         )
         bodies = {each.path: each.file for each in changes if each.file is not None}
         ordered = tuple(bodies[path] for path in sorted(bodies, key=key_bytes))

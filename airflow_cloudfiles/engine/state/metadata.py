@@ -206,7 +206,8 @@ def bind(state: ObjectStore, owner: StreamMetadata) -> None:
             found = decode_metadata(before, name=state.child_uri(KEY))
             if found.is_bound:
                 return
-            if replace_if_same(state, KEY, before, encode_metadata(_as_new(owner, found))):
+            bound = replace(_as_new(owner, found), is_bound=True)
+            if replace_if_same(state, KEY, before, encode_metadata(bound)):
                 return
 
 
@@ -315,7 +316,8 @@ def _raise_version(state: ObjectStore, version: int) -> None:
         raise damaged(state.child_uri(KEY))
     if found.format_version >= version:
         return
-    bind(state, found)
+    if found.is_bound:  # by its first entry, at least
+        bind(state, found)
     with reaching_state(state):
         before = state.get(KEY)
         replace_if_same(state, KEY, before, encode_metadata(replace(found, format_version=version)))

@@ -47,6 +47,7 @@ class Operation:
             are.
         path_column: Of a replay: the column of the table, as a path of names, by which the former
             rows are found and removed; empty where they stay.
+        key: What whoever asked for it calls it, so that it is not done again; may be empty.
         number: The entry of the file log.
         created: When it was written (ISO 8601, UTC).
     """
@@ -56,6 +57,7 @@ class Operation:
     excluded: tuple[Offset, ...] = ()
     former: tuple[Offset, ...] = ()
     path_column: tuple[str, ...] = ()
+    key: str = ""
     number: int = -1
     created: str = ""
 
@@ -66,6 +68,7 @@ class Operation:
             "excluded": [[each.entry, each.index] for each in self.excluded],
             "former": [[each.entry, each.index] for each in self.former],
             "path_column": list(self.path_column),
+            "key": self.key,
         }
 
 
@@ -87,6 +90,7 @@ def read_operation(header: Mapping[str, Any], number: int) -> Operation | None:
                 excluded=_positions(rest.get("excluded"), number),
                 former=_positions(rest.get("former"), number),
                 path_column=tuple(str(each) for each in column),
+                key=str(rest.get("key", "")),
                 number=number,
                 created=str(header.get("created")),
             )

@@ -61,12 +61,14 @@ def operate_on_files(  # noqa: PLR0913 - what can be asked of a stream's files
     target: str | None = None,
     path_column: str | None = None,
     txn_app_id: str | None = None,
+    operation_id: str = "",
     dry_run: bool = False,
 ) -> Operated:
     """Have files of a stream ingested again, left out, put aside, or forgotten.
 
-    It is done to all of the files or to none, once however often it is repeated, and may be killed
-    at any moment. No run may be at work. The next run acts on it.
+    It may be killed at any moment, and be repeated: until the next run that does nothing more, and
+    with an `operation_id` never. If it cannot be done to one of the files, it is done to none. No
+    run may be at work. The next run acts on it.
 
     - `replay`: they are ingested again, whatever version they are. Their former rows are removed in
       the same commit of the Delta table.
@@ -88,6 +90,7 @@ def operate_on_files(  # noqa: PLR0913 - what can be asked of a stream's files
             `source_file` or `_metadata.file_path`; by default what `cloudFiles.metadataColumns`
             says.
         txn_app_id: Of a query of one's own: its `txnAppId`, if it has one.
+        operation_id: A name of this operation: it is done once to a file under this name.
         dry_run: Only look, and say what would be done.
 
     Returns:
@@ -106,6 +109,7 @@ def operate_on_files(  # noqa: PLR0913 - what can be asked of a stream's files
         reason=reason,
         pattern=pattern,
         append=append,
+        key=operation_id,
         dry_run=dry_run,
     )
     table = StreamTarget(
