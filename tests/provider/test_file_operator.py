@@ -10,7 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_cloudfiles import CloudFilesFileOperator, cloud_files_state
 from airflow_cloudfiles.engine.errors import StateLockedError
-from airflow_cloudfiles.engine.locks.run_lock import RunLock
+from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.written_state import WrittenState
 
@@ -58,7 +58,7 @@ def test_errors_fail_for_good_but_for_a_run_at_work(written: WrittenState) -> No
         _execute(written, action="skip", paths=["a.json"])
     with pytest.raises(AirflowFailException, match="action must be one of"):
         _execute(written, action="remove", paths=["a.json"])
-    with RunLock(open_store(written.uri)), pytest.raises(StateLockedError):
+    with RunLock(open_store(written.uri), JOB_KEY), pytest.raises(StateLockedError):
         _execute(written, action="skip", paths=["b.json"])
     assert _execute(written, action="skip", paths="*.json", pattern=True)["files"] == [
         f"file://{written.uri.removesuffix('state')}in/b.json"

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 MOST: Final = 1000
 """Files of one entry, and positions that its header names: it is read with one small request."""
+LOCK_PATIENCE_SECONDS = 20.0
+"""How long to wait for the planning process of a query that has ended to go away."""
 _REASON_CHARACTERS: Final = 1000
 _MATCHED: Final[dict[Action, tuple[str, ...]]] = {
     "replay": ("committed", "lost"),
@@ -169,8 +171,10 @@ def operate(checkpoint_location: str, asked: Asked, target: Target) -> Operated:
     state = open_store(checkpoint_location)
     with ExitStack() as stack:
         if read_metadata(state) is not None:
-            for lock in (RunLock(state, JOB_KEY), RunLock(state)):
-                stack.enter_context(lock)
+            stack.enter_context(RunLock(state, JOB_KEY))
+            lock = RunLock(state)
+            lock.acquire(timeout_seconds=LOCK_PATIENCE_SECONDS)
+            stack.enter_context(lock)
         metadata = read_metadata(state)
         if metadata is None:
             raise StateError(

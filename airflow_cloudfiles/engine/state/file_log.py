@@ -136,6 +136,8 @@ class FileLog:
             for one that is bound, and for whoever only reads.
         fence: The newest entry that ends the log for those who have opened the state before it
             (`transfer.fences`), by the metadata that were read; `None` for whoever only reads.
+        has_operations: Whether there may be operations on single files among its entries; a word
+            that may be a moment old (`Operations.meet`).
 
     Attributes:
         operations: The operations on single files among its entries.
@@ -147,11 +149,12 @@ class FileLog:
         unbound: StreamMetadata | None = None,
         *,
         fence: int | None = None,
+        has_operations: bool = True,
     ) -> None:
         self._store = store
         self._unbound = unbound
         self._fence = fence
-        self.operations = Operations(store, self._operation)
+        self.operations = Operations(store, self._operation, has_any=has_operations)
         self._log = NumberedLog(
             store, PREFIX, format_version=FORMAT_VERSION, has_all=True, is_packed=True
         )
@@ -429,9 +432,12 @@ class FileLog:
 
 def log_of(state: ObjectStore, metadata: StreamMetadata) -> FileLog:
     """Open the file log of a stream that discovers, by the metadata that it has opened."""
-    files = FileLog(state, None if metadata.is_bound else metadata, fence=metadata.fence)
-    files.operations.expect(some=metadata.has_operations)
-    return files
+    return FileLog(
+        state,
+        None if metadata.is_bound else metadata,
+        fence=metadata.fence,
+        has_operations=metadata.has_operations,
+    )
 
 
 def _batch(summary: EntrySummary, files: tuple[FileEntry, ...]) -> FileBatch:

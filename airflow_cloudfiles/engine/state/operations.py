@@ -131,18 +131,16 @@ class Operations:
         store: The checkpoint location.
         read: Gives the operation that an entry of the file log is; `None` where it is none, or is
             not there.
+        has_any: Whether there may be some; it is looked then, when they are first asked for.
     """
 
-    def __init__(self, store: ObjectStore, read: Callable[[int], Operation | None]) -> None:
+    def __init__(
+        self, store: ObjectStore, read: Callable[[int], Operation | None], *, has_any: bool = True
+    ) -> None:
         self._store = store
         self._read = read
-        self._numbers: list[int] | None = None
+        self._numbers: list[int] | None = None if has_any else []
         self._known: dict[int, Operation | None] = {}
-
-    def expect(self, *, some: bool) -> None:
-        """Take somebody's word for whether there are any, which may be a moment old."""
-        if not some:
-            self._numbers = []
 
     def meet(self) -> None:
         """Look which there are by now."""

@@ -365,8 +365,9 @@ def test_a_wrong_name_is_an_error_that_names_the_nearest(
 
 
 def test_no_operation_while_a_run_is_at_work_nor_without_a_state(
-    stream: Ingested, tmp_path: Path
+    stream: Ingested, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(file_operations, "LOCK_PATIENCE_SECONDS", 0.0)
     with RunLock(open_store(str(stream.state))), pytest.raises(StateLockedError):
         asked(stream, "forget", "a b")
     with pytest.raises(StateError, match="There is no state"):
