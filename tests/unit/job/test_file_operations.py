@@ -15,6 +15,8 @@ import pyarrow as pa
 import pytest
 
 from airflow_cloudfiles import cloud_files_state, operate_on_files
+from airflow_cloudfiles.engine.cleaning.due import Clock, due_files
+from airflow_cloudfiles.engine.cleaning.record import Cleaned
 from airflow_cloudfiles.engine.crashpoints import (
     CRASH_AT,
     FILE_OPERATION_POINTS,
@@ -488,3 +490,19 @@ def test_a_commit_that_replaces_rows_is_killed_anywhere_and_replaces_them_once(
         assert _ended(_run, str(folder), cache, point) == -signal.SIGKILL
         stream.run()
         assert stream.rows() == sorted(["new", *ODD[1:]])
+
+
+def test_cleaning_leaves_what_is_put_aside_or_to_be_ingested_again(stream: Ingested) -> None:
+    stream.add("poison")
+    asked(stream, "quarantine", "poison")
+    asked(stream, "replay", "a b")
+    asked(stream, "forget", "c%20d")
+    clock = Clock(open_store(str(stream.source)), retention_seconds=0.0)
+
+    def due() -> list[str]:
+        parts = due_files(str(stream.state), Cleaned(), None, clock)
+        return [each.file.path.removesuffix(".json") for part in parts for each in part.files]
+
+    assert due() == ["e=+", "ü日本"]
+    stream.run()
+    assert sorted(due()) == sorted(ODD)
