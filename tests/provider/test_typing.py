@@ -58,10 +58,10 @@ with DAG("shared", schedule=None, default_args=stream):
     CloudFilesPromoteOperator(task_id="e", fields=["price"], execution_timeout=timedelta(hours=1))
     CloudFilesReconcileOperator(task_id="f", owner="lake", doc_md="nightly", outlets=[Asset("a")])
     CloudFilesFileOperator(task_id="j", action="replay", paths=["a.json"], pool="lake")
+    CloudFilesCleanOperator(task_id="k", is_dry_run=True, options={"a": 1}, queue="lake")
 CloudFilesReconcileOperator(
     task_id="g", source=Path("/in"), format="json", checkpoint_location=where()
 )
-CloudFilesCleanOperator(task_id="j", **stream, is_dry_run=True, options={"a": 1}, queue="lake")
 CloudFilesOptimizeTableOperator(task_id="h", target="/table", retries=1, pool="lake")
 CloudFilesVacuumTableOperator(task_id="i", target="/table", retention=timedelta(days=7))
 AssetWatcher(
