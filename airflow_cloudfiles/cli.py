@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from airflow_cloudfiles import __version__
 from airflow_cloudfiles.commands import (
     clean,
+    cluster,
     discover,
     docs,
     doctor,
@@ -36,6 +37,7 @@ from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 
 COMMANDS = (
     clean,
+    cluster,
     discover,
     docs,
     doctor,

@@ -52,16 +52,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command."""
     help_text = "ingest what has arrived into a Delta table, each file once, with Spark"
     found = add_command(commands, "ingest", _ingest, help=help_text, parents=[shared])
-    for name, text in (
-        ("source", "where the files land, or a Delta table"),
-        ("format", "cloudFiles.format, or delta"),
-        ("checkpoint-location", "the state of the stream"),
-        ("target", "the folder of the Delta table, or iceberg://catalog/namespace/table"),
-    ):
-        metavar = "NAME" if name == "format" else "URI"
-        found.add_argument(f"--{name}", required=True, metavar=metavar, help=text)
-    add_schema_location(found)
-    add_options(found, "an option of the stream or of the sink")
+    add_stream(found)
     where = found.add_mutually_exclusive_group()
     where.add_argument(
         "--master", metavar="LOCAL", help="a Spark of this command's own: local[*] or local[n]"
@@ -81,8 +72,27 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     )
 
 
-def _ingest(given: argparse.Namespace) -> Outcome:
-    spec = JobSpec(
+def add_stream(found: argparse.ArgumentParser) -> None:
+    """Add what says what is to be ingested, and where to."""
+    for name, text in (
+        ("source", "where the files land, or a Delta table"),
+        ("format", "cloudFiles.format, or delta"),
+        ("checkpoint-location", "the state of the stream"),
+        ("target", "the folder of the Delta table, or iceberg://catalog/namespace/table"),
+    ):
+        metavar = "NAME" if name == "format" else "URI"
+        found.add_argument(f"--{name}", required=True, metavar=metavar, help=text)
+    add_schema_location(found)
+    add_options(found, "an option of the stream or of the sink")
+
+
+def ingestion(given: argparse.Namespace, run_id: str) -> JobSpec:
+    """The run that the arguments of `add_stream` say.
+
+    Raises:
+        OptionError: A value cannot be used.
+    """
+    return JobSpec(
         kind="ingest",
         source=given.source,
         format=given.format,
@@ -90,8 +100,12 @@ def _ingest(given: argparse.Namespace) -> Outcome:
         schema_location=given.schema_location,
         target=given.target,
         options=dict(given.option),
-        run_id=f"ingest-{uuid.uuid4().hex}",
+        run_id=run_id,
     )
+
+
+def _ingest(given: argparse.Namespace) -> Outcome:
+    spec = ingestion(given, f"ingest-{uuid.uuid4().hex}")
     return run_job(spec, _SHOWN_OF_TABLE if is_table(given.format) else _SHOWN, _how(given))
 
 

@@ -49,6 +49,11 @@ elsewhere, Java would patch each pointer in it, and no page of it could be share
 LAUNCHED = "CLOUDFILES_LAUNCHED"
 """Environment variable: `local` or `submit`, when the master was chosen with the driver's start."""
 _LOCAL_MASTER = re.compile(r"local(\[.*\])?")
+IMAGE_ENTRY_POINT = "local:///opt/cloudfiles/job.py"
+"""The entry point in a container image as the documentation builds one: a driver on Kubernetes
+starts from a file of its image, and not from one of the machine that submits it."""
+IMAGE_PYTHON = "/opt/cloudfiles/bin/python"
+"""The Python of such an image."""
 DAEMON_MODULE = "airflow_cloudfiles.engine.spark.daemon"
 JOB_MODULE = "airflow_cloudfiles.engine.job"
 
@@ -140,6 +145,8 @@ class SparkSubmit:
         executor_python: Python on the executors; default is `PYSPARK_PYTHON` of this process'
             environment, else `python3`. The configuration `spark.pyspark.python` wins over it.
         env: Environment variables for `spark-submit`, such as `HADOOP_CONF_DIR`.
+        entry_point: What `spark-submit` submits; default is this package's own file, for a driver
+            that Kubernetes starts `IMAGE_ENTRY_POINT`.
     """
 
     master: str
@@ -155,6 +162,7 @@ class SparkSubmit:
     binary: str | None = None
     executor_python: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    entry_point: str | None = None
 
     def __post_init__(self) -> None:
         refuse_secrets(self.conf)
@@ -178,7 +186,7 @@ class SparkSubmit:
             if value:
                 words += [flag, value]
         words += _as_flags(self._conf())
-        return [*words, str(Path(__file__).with_name("__main__.py")), state, run_id]
+        return [*words, self._entry_point(), state, run_id]
 
     def environment(self) -> dict[str, str]:
         """The driver's Python is this one in client mode."""
@@ -192,14 +200,25 @@ class SparkSubmit:
             **self.env,
         }
 
+    def _entry_point(self) -> str:
+        """The file that the driver's Python runs."""
+        if self.entry_point:
+            return self.entry_point
+        if self.deploy_mode == "cluster" and self.master.startswith("k8s://"):
+            return IMAGE_ENTRY_POINT
+        return str(Path(__file__).with_name("__main__.py"))
+
     def _conf(self) -> dict[str, str]:
         """In cluster mode wait for the end, and tell the driver that its master was chosen."""
         waits = {}
-        if self.deploy_mode == "cluster":
+        if self.deploy_mode == "cluster" and self.master == "yarn":
             waits = {
                 "spark.yarn.submit.waitAppCompletion": "true",
-                "spark.kubernetes.submission.waitAppCompletion": "true",
                 f"spark.yarn.appMasterEnv.{LAUNCHED}": "submit",
+            }
+        elif self.deploy_mode == "cluster":
+            waits = {
+                "spark.kubernetes.submission.waitAppCompletion": "true",
                 f"spark.kubernetes.driverEnv.{LAUNCHED}": "submit",
             }
         return {**DEFAULT_CONF, **self._preload(), **waits, **self.conf}

@@ -40,7 +40,14 @@ _WIDENING = "addnewcolumnswithtypewidening"
 _SECRET = re.compile(
     r"(?i)secret|password|passphrase|token|access[.]?key|credential[.]?file"  # as Spark redacts
     r"|account[.]key|azure[.]sas[.]|private[.]key|encryption[.]key$"  # what Hadoop's stores read
+    # Environment variables of a driver or an executor that tools of the clouds, and this one, read.
+    r"|env[.]\w*(access_key|account_key|storage_key|sas|connection_string|cloudfiles_access)"
 )
+_REFERENCE = re.compile(
+    r"spark[.]kubernetes[.](driver|executor)[.](secretKeyRef|secrets)[.].+"
+    r"|spark[.]kubernetes[.]container[.]image[.]pullSecrets"
+)
+"""Keys that name a secret of Kubernetes, and do not hold it."""
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=+-]{0,199}")
 
 
@@ -225,11 +232,13 @@ def refuse_secrets(conf: Mapping[str, str]) -> None:
         OptionError: A key looks like one of a secret.
     """
     for key in conf:
-        if _SECRET.search(key):
+        if _SECRET.search(key) and not _REFERENCE.fullmatch(key):
             raise OptionError(
                 f"The Spark configuration {key} looks like a credential, which would be written "
                 "into state and command lines. Give it to Spark's environment instead (an instance "
-                "profile, workload identity, or spark-defaults.conf)."
+                "profile, workload identity, spark-defaults.conf, or a secret of Kubernetes that "
+                "spark.kubernetes.driver.secretKeyRef.* and spark.kubernetes.executor."
+                "secretKeyRef.* name)."
             )
 
 
