@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,8 @@ def test_a_driver_asks_for_executors_as_the_template_and_the_configuration_say(
         "spark.kubernetes.executor.enableApiWatcher": "false",
     }
     with kubernetes_api() as api:
-        made = _submission(api, tmp_path / "state", deploy_mode="client", conf=conf)
+        more = {"deploy_mode": "client", "python": sys.executable, "conf": conf}
+        made = _submission(api, tmp_path / "state", **more)
         made = replace(made, how=replace(made.how, entry_point=str(program)))
         process = _start(made, tmp_path)
         try:

@@ -35,7 +35,8 @@ class Kubernetes:
     Attributes:
         master: `k8s://https://host:port`; the credentials of whoever submits are in a kubeconfig.
         image: With this package; all pods are of it.
-        python: Of the image. Else Spark would have pods use that of who submits.
+        python: Of the image, and in client mode of the machine that submits at the same path.
+            Without it Spark would have pods use that of who submits.
         namespace: Of the pods.
         service_account: `<this>-driver` and `<this>-executor` are the accounts of the pods.
         annotations: Of both accounts, such as the role that they have in the cloud.

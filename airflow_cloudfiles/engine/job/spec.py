@@ -41,7 +41,8 @@ _SECRET = re.compile(
     r"(?i)secret|password|passphrase|token|access[.]?key|credential[.]?file"  # as Spark redacts
     r"|account[.]key|azure[.]sas[.]|private[.]key|encryption[.]key$"  # what Hadoop's stores read
     # Environment variables of a driver or an executor that tools of the clouds, and this one, read.
-    r"|env[.]\w*(access_key|account_key|storage_key|sas|connection_string|cloudfiles_access)"
+    r"|env[.]\w*(access_key|account_key|storage_key|connection_string|cloudfiles_access)"
+    r"|env[.](\w*_)?sas(_|$)"
 )
 _REFERENCE = re.compile(
     r"spark[.]kubernetes[.](driver|executor)[.](secretKeyRef|secrets)[.].+"

@@ -188,6 +188,7 @@ def test_credentials_are_named_and_never_given() -> None:
         "AWS_SESSION_TOKEN",
         "AZURE_STORAGE_CONNECTION_STRING",
         "AZURE_STORAGE_KEY",
+        "STORAGE_SAS",
         "AZURE_CLIENT_SECRET",
         "CLOUDFILES_ACCESS",
     ],
@@ -198,6 +199,12 @@ def test_a_credential_as_a_plain_variable_is_refused(cluster: Any, variable: str
     with pytest.raises(OptionError, match=variable) as caught:
         given.submission(_spec())
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_variable_whose_name_only_looks_alike_is_passed_on() -> None:
+    names = ("KAFKA_SASL_MECHANISM", "DISASTER_ZONE", "AWS_REGION", "STORAGE_CONNECTION_COUNT")
+    given = replace(K8S, environment=dict.fromkeys(names, "x")).submission(_spec())
+    assert {f"spark.executorEnv.{name}" for name in names} <= set(_conf(given))
 
 
 @pytest.mark.parametrize(
