@@ -49,7 +49,7 @@ class CloudFilesFileOperator(BaseOperator):
         target: The table, where no run of a job has written it. (templated)
         path_column: Of a replay: the column of the table that has the URI of a row's file; default:
             what `cloudFiles.metadataColumns` says. (templated)
-        dry_run_only: Whether it is only looked what would be done. Default: `False`.
+        is_dry_run: Whether it is only looked what would be done. Default: `False`.
         conn_id: Connection of AWS, Azure or Google Cloud, or of type *File (path)*: relative
             locations are below its path.
         retries: As of every Airflow task, but 3 by default.
@@ -82,7 +82,7 @@ class CloudFilesFileOperator(BaseOperator):
         append: bool = False,
         target: Location | None = None,
         path_column: str | None = None,
-        dry_run_only: bool = False,
+        is_dry_run: bool = False,
         conn_id: str | None = None,
         retries: int = DEFAULT_RETRIES,
         **kwargs: Unpack[AirflowArguments],
@@ -96,7 +96,7 @@ class CloudFilesFileOperator(BaseOperator):
         self.append = append
         self.target = None if target is None else as_text(target)
         self.path_column = path_column
-        self.dry_run_only = dry_run_only
+        self.is_dry_run = dry_run_only
         self.conn_id = conn_id
         self._run: TableRun | None = None
 
@@ -115,7 +115,7 @@ class CloudFilesFileOperator(BaseOperator):
                 "path_column": self.path_column,
                 # Of all tries, so that a repeated one does nothing more.
                 "operation_id": run_id_of(context, try_number=0),
-                "dry_run": self.dry_run_only,
+                "dry_run": self.is_dry_run,
             }
             self._run = TableRun("operate", given, access=hook.access)
             report = self._run.wait(lambda line: self.log.info("%s", line))
