@@ -12,14 +12,16 @@ _ENDED = ("success", "failed")
 
 
 class AirflowApi:
-    """A client of one API server in which everybody is admin.
+    """A client of one API server.
 
     Args:
         url: `http://127.0.0.1:<port>`.
+        user: Name and password; `None` where everybody is admin.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, user: tuple[str, str] | None = None) -> None:
         self._url = url
+        self._user = user
         self._token: str | None = None
 
     def health(self) -> dict[str, Any]:
@@ -103,9 +105,16 @@ class AirflowApi:
             RuntimeError: It answered with an error.
             OSError: It cannot be reached.
         """
+        return self._send(method, path, body, self.headers())
+
+    def headers(self) -> dict[str, str]:
+        """What says who asks."""
         if self._token is None:
-            self._token = str(self._send("GET", "/auth/token", None, {})["access_token"])
-        return self._send(method, path, body, {"Authorization": f"Bearer {self._token}"})
+            how, body = "GET", None
+            if self._user is not None:
+                how, body = "POST", {"username": self._user[0], "password": self._user[1]}
+            self._token = str(self._send(how, "/auth/token", body, {})["access_token"])
+        return {"Authorization": f"Bearer {self._token}"}
 
     def _send(self, method: str, path: str, body: object, headers: dict[str, str]) -> Any:
         request = urllib.request.Request(

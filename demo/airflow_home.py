@@ -6,6 +6,7 @@ it started is gone when it stops, also after ctrl-C.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -29,6 +30,7 @@ _Found = TypeVar("_Found")
 COMPONENTS = ("api-server", "scheduler --skip-serve-logs", "dag-processor")
 TRIGGERER = "triggerer --skip-serve-logs"
 _STOP_SECONDS = 15
+_PASSWORDS = "passwords.json"
 
 
 class AirflowHome:
@@ -39,6 +41,7 @@ class AirflowHome:
         dags: Folder of DAG files.
         env: Further environment of its processes.
         components: Its processes; add `TRIGGERER` for deferred tasks and watchers.
+        users: Roles by the names of users, `admin` among them; without any, everybody is admin.
     """
 
     def __init__(
@@ -47,13 +50,15 @@ class AirflowHome:
         dags: Path,
         env: Mapping[str, str] | None = None,
         components: Sequence[str] = COMPONENTS,
+        users: Mapping[str, str] | None = None,
     ) -> None:
         self.home = home
         self._components = components
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.api = AirflowApi(self.url)
-        self.env = self._environment(dags, env or {})
+        self._passwords = {name: secrets.token_urlsafe(32) for name in users or ()}
+        self.api = self.api_of("admin") if users else AirflowApi(self.url)
+        self.env = self._environment(dags, {**self._with_users(users or {}), **(env or {})})
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._sessions: set[int] = set()
 
@@ -76,9 +81,14 @@ class AirflowHome:
         """Stop it."""
         self.stop()
 
+    def api_of(self, user: str) -> AirflowApi:
+        """The API as one of the users reaches it."""
+        return AirflowApi(self.url, (user, self._passwords[user]))
+
     def start(self) -> None:
         """Create the database and start the processes."""
         self.home.mkdir(parents=True, exist_ok=True)
+        self.home.joinpath(_PASSWORDS).write_text(json.dumps(self._passwords), encoding="utf-8")
         with (self.home / "migrate.log").open("wb") as log:
             migrate = [sys.executable, "-m", "airflow", "db", "migrate"]
             done = subprocess.run(
@@ -159,6 +169,19 @@ class AirflowHome:
     def _is_healthy(self) -> bool:
         health = self.api.health()
         return all(health[part]["status"] == "healthy" for part in ("scheduler", "dag_processor"))
+
+    def _with_users(self, users: Mapping[str, str]) -> dict[str, str]:
+        """The environment of an Airflow in which not everybody is admin."""
+        if not users:
+            return {}
+        settings = {
+            "ALL_ADMINS": "False",
+            "USERS": ",".join(f"{name}:{role}" for name, role in users.items()),
+            "PASSWORDS_FILE": str(self.home / _PASSWORDS),
+        }
+        return {
+            f"AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_{name}": text for name, text in settings.items()
+        }
 
     def _environment(self, dags: Path, extra: Mapping[str, str]) -> dict[str, str]:
         """The environment of every process; nothing of an outer Airflow's leaks in."""

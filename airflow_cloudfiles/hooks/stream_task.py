@@ -56,6 +56,9 @@ class StreamTask(BaseOperator):
         "schema_location",
         "target",
         "options",
+        # Not for templates alone: Airflow's UI knows a task by the fields that it stores of it.
+        "format",
+        "conn_id",
     )
     template_fields_renderers = {"options": "json"}  # noqa: RUF012 - Airflow declares it so
 

@@ -50,7 +50,8 @@ def _context(try_number: int = 1) -> Any:
 
 
 def test_what_varies_between_runs_is_templated() -> None:
-    common = {"source", "checkpoint_location", "schema_location", "target", "options"}
+    common = {"source", "format", "checkpoint_location", "schema_location", "target"}
+    common |= {"options", "conn_id"}
     assert set(CloudFilesInferSchemaOperator.template_fields) == common | {"infer_again"}
     assert set(CloudFilesIngestOperator.template_fields) == common | {"batch"}
 

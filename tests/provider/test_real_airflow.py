@@ -16,6 +16,9 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 import pytest
 from deltalake import DeltaTable
@@ -72,7 +75,8 @@ def airflow(root: Path, shared: Path) -> Iterator[AirflowHome]:
     }
     (root / "events" / "landing").mkdir(parents=True)
     components = (*COMPONENTS, TRIGGERER)
-    with AirflowHome(root / "airflow", dags, env, components) as home:
+    users = {"admin": "admin", "ann": "viewer"}
+    with AirflowHome(root / "airflow", dags, env, components, users) as home:
         for dag_id in (
             "heals",
             "fails_on_new_columns",
@@ -127,6 +131,41 @@ def test_a_schema_change_fails_the_task_once_and_heals_without_anybody(
     assert json.loads(beside.read_text())["rows"] == 1
     batch = airflow.api.xcom("heals", run_id, "arrived")
     assert (batch["files"], batch["sample"]) == (1, ["2.json"])
+
+    pages = _pages(airflow, "heals", run_id)
+    assert [status for status, _ in pages.values()] == [200] * len(pages)
+    assert "ingest succeeded" in pages[""][1]
+    assert "UnknownFieldException</span>: " in pages[""][1]
+    assert "<code>b string added</code>" in pages["/schema"][1]
+    assert "landing/2.json" in pages["/files"][1]
+    assert "0 rows with rescued data were read" in pages["/rescued"][1]
+    viewer = _pages(airflow, "heals", run_id, airflow.api_of("ann").headers())
+    assert viewer.keys() == pages.keys()
+    assert [status for status, _ in viewer.values()] == [200] * len(pages)
+    nobody = _pages(airflow, "heals", run_id, {})
+    assert [status for status, _ in nobody.values()] == [401] * len(pages)
+    assert _get(airflow, "/cloudfiles/streams", {})[0] == 401
+    status, text = _get(airflow, "/cloudfiles/streams", airflow.api_of("ann").headers())
+    assert (status, str(root / "heals" / "landing") in text) == (200, True)
+
+
+def _pages(
+    airflow: AirflowHome, dag_id: str, run_id: str, headers: dict[str, str] | None = None
+) -> dict[str, tuple[int, str]]:
+    """The pages of the stream of a task, by their last part, with their status."""
+    of_task = f"/cloudfiles/stream/{dag_id}/{quote(run_id, safe='')}/ingest/{{MAP_INDEX}}"
+    given = airflow.api.headers() if headers is None else headers
+    parts = ("", "/schema", "/files", "/rescued")
+    return {part: _get(airflow, quote(of_task, safe="/%") + part, given) for part in parts}
+
+
+def _get(airflow: AirflowHome, path: str, headers: dict[str, str]) -> tuple[int, str]:
+    try:
+        with urlopen(Request(airflow.url + path, headers=headers), timeout=60) as answer:
+            assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        return error.code, ""
 
 
 def test_fail_on_new_columns_is_not_retried(airflow: AirflowHome, root: Path) -> None:  # B141

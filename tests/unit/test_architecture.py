@@ -127,6 +127,12 @@ def test_parsing_a_dag_imports_no_spark_no_table_and_no_client_of_a_cloud() -> N
     assert not _probe(*AIRFLOW_FACING, unwanted=f"{libraries} {clients}")
 
 
+@pytest.mark.airflow
+def test_a_process_that_loads_the_plugin_loads_none_of_its_pages() -> None:
+    unwanted = "airflow_cloudfiles.engine airflow_cloudfiles.hooks pyspark pyarrow rocksdict"
+    assert not _probe("airflow_cloudfiles.plugins.cloud_files", unwanted=unwanted)
+
+
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("__init__.py")), ids=lambda p: p.parent.name)
 def test_an_init_is_empty_or_lazy(path: Path) -> None:
     body = ast.parse(path.read_text(encoding="utf-8")).body

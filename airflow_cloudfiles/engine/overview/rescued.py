@@ -1,0 +1,151 @@
+"""Which fields are rescued at present, with which values, and what would promote them?
+
+From the newest data files of the table that have rescued data: their rescued data column alone is
+read, until there are enough rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.read.files import DataFileReader, TableColumns
+from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
+from airflow_cloudfiles.engine.formats.json.tokens import NotJsonError
+from airflow_cloudfiles.engine.naming import dotted
+from airflow_cloudfiles.engine.promotion.rescued_json import FILE_PATH, key_name, members
+from airflow_cloudfiles.engine.storage import open_store
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.delta.read.actions import AddFile
+    from airflow_cloudfiles.engine.storage.access import Access
+
+RESCUED_DATA: Final = "_rescued_data"
+"""The rescued data column, unless an option names another."""
+MOST_DATA_FILES: Final = 20
+"""So many of the newest data files are looked through."""
+MOST_FILE_BYTES: Final = 256 << 20
+"""Data files that are larger are left out."""
+MOST_ROWS: Final = 500
+"""So many rows with rescued data are read."""
+MOST_VALUES: Final = 3
+MOST_DEPTH: Final = 6
+_MOST_TEXT: Final = 200
+
+
+@dataclass(slots=True)
+class RescuedField:
+    """A field that is rescued.
+
+    Attributes:
+        path: Its dotted path, as `cloudfiles promote` takes it.
+        rows: How many of the rows that were read have it.
+        values: Some values, as the records have them, shortened.
+        file: The file of the newest of them; `None` where the row does not say.
+    """
+
+    path: str
+    rows: int = 0
+    values: list[str] = field(default_factory=list)
+    file: str | None = None
+
+    def meet(self, value: bytes, file: str | None) -> None:
+        """Count a row."""
+        self.rows += 1
+        self.file = self.file or file
+        text = value.decode("utf-8", "replace")
+        shown = text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}…"
+        if shown not in self.values and len(self.values) < MOST_VALUES:
+            self.values.append(shown)
+
+
+@dataclass(slots=True)
+class Rescued:
+    """What the newest rescued data of a table has.
+
+    Attributes:
+        fields: The most frequent first.
+        rows: Rows with rescued data that were read.
+        has_more: Whether there is more that was not read.
+    """
+
+    fields: list[RescuedField]
+    rows: int = 0
+    has_more: bool = False
+
+
+def rescued_fields(
+    target: str, access: Access | None = None, *, column: str = RESCUED_DATA
+) -> Rescued:
+    """Read the newest rescued data of a table.
+
+    Args:
+        target: Path or URI of the Delta table.
+        access: How its cloud is reached; `None` for the environment's own chain.
+        column: The rescued data column.
+
+    Returns:
+        The fields; none where the table has no such column.
+
+    Raises:
+        TargetNotDeltaError: There is no table.
+        CloudFilesError: It cannot be read.
+    """
+    store = open_store(target, access)
+    snapshot = TableLog(DeltaLocation.to_read(target), store).snapshot()
+    columns = TableColumns.of(snapshot)
+    if column not in {each.name for each in columns.schema.fields}:
+        return Rescued([])
+    newest = sorted(snapshot.files, key=lambda each: each.modification_time, reverse=True)
+    wanted = [each for each in newest if each.size <= MOST_FILE_BYTES][:MOST_DATA_FILES]
+    reader = DataFileReader(columns, [column], store)
+    fields: dict[str, RescuedField] = {}
+    found = Rescued([], has_more=len(wanted) < len(newest))
+    for text in _texts(reader, wanted):
+        if found.rows == MOST_ROWS:
+            found.has_more = True
+            break
+        found.rows += 1
+        _count(text.encode("utf-8", "surrogatepass"), fields)
+    found.fields = sorted(fields.values(), key=lambda each: (-each.rows, each.path))
+    return found
+
+
+def _texts(reader: DataFileReader, files: list[AddFile]) -> Iterator[str]:
+    """The rescued data of some data files."""
+    for file in files:
+        for batch in reader.read(file):
+            yield from (str(each) for each in batch.column(0).drop_null().to_pylist())
+
+
+def _count(text: bytes, fields: dict[str, RescuedField]) -> None:
+    """Count the fields of one row."""
+    try:
+        found = [(key_name(key), value) for key, value in members(text)] if text[:1] == b"{" else []
+    except NotJsonError:  # another writer wrote into the column
+        return
+    file = next((_as_text(value) for name, value in found if name == FILE_PATH), None)
+    for path, value in _leaves((), [each for each in found if each[0] != FILE_PATH]):
+        fields.setdefault(path, RescuedField(path)).meet(value, file)
+
+
+def _leaves(at: tuple[str, ...], found: list[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+    """The fields of an object that are no objects, or lie too deep."""
+    for name, value in found:
+        here = (*at, name)
+        inner: list[tuple[str, bytes]] = []
+        if value[:1] == b"{" and len(here) < MOST_DEPTH:
+            inner = [(key_name(key), each) for key, each in members(value)]
+        if inner:
+            yield from _leaves(here, inner)
+        else:
+            yield dotted(here), value
+
+
+def _as_text(value: bytes) -> str:
+    """The text that a JSON string stands for."""
+    return str(msgspec.json.decode(value)) if value[:1] == b'"' else value.decode()

@@ -1,0 +1,159 @@
+"""Which stream does a task instance work on?
+
+Airflow's own record says: the rendered fields that it has stored of the task instance. Nothing of a
+request but its key is used, so a client cannot name a location.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow.models.connection import Connection
+from airflow.models.renderedtifields import RenderedTaskInstanceFields
+from airflow.models.taskinstance import TaskInstance
+from airflow.utils.session import create_session
+from sqlalchemy import and_, func, select
+
+from airflow_cloudfiles.hooks.arguments import StreamArguments
+from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.storage.access import Access
+
+_OPERATORS = "CloudFiles%"
+"""How the names of this package's sensors and operators begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskKey:
+    """Names a task instance; `map_index` is -1 where it is not mapped."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStream:
+    """The stream of one task instance.
+
+    Attributes:
+        key: The task instance.
+        stream: Its arguments, located.
+        access: How its cloud is reached; it holds secrets.
+        state: The state of the task instance, in Airflow's words.
+        operator: The name of its class.
+        try_number: Its newest try.
+    """
+
+    key: TaskKey
+    stream: StreamArguments
+    access: Access | None
+    state: str
+    operator: str
+    try_number: int
+
+
+class ServerHook(CloudFilesHook):
+    """The hook in the API server, which asks Airflow's database for connections itself."""
+
+    @classmethod
+    def get_connection(cls, conn_id: str) -> Any:
+        """Give a connection from the backends of the server."""
+        return Connection.get_connection_from_secrets(conn_id)
+
+
+def stream_of(key: TaskKey) -> TaskStream | None:
+    """Find the stream of a task instance.
+
+    Returns:
+        `None` where the task is none of this package, or Airflow keeps no rendered fields of it:
+        before it started, and of runs that are older than the newest ones.
+
+    Raises:
+        CloudFilesError: The record is not valid here: a location is relative, or the connection
+            cannot be used.
+        AirflowNotFoundException: There is no such connection any more.
+    """
+    with create_session() as session:
+        found = session.execute(_selected(key.dag_id, key.task_id, key.run_id, key.map_index))
+        row = found.one_or_none()
+    return None if row is None else _task_stream(key, *row)
+
+
+def newest_of_each_task(readable: Collection[str]) -> list[TaskKey]:
+    """Find the newest task instance of each task of this package.
+
+    Args:
+        readable: Ids of the DAGs that the user may read.
+    """
+    newest = (
+        select(
+            TaskInstance.dag_id,
+            TaskInstance.task_id,
+            func.max(TaskInstance.start_date).label("start"),
+        )
+        .where(TaskInstance.operator.like(_OPERATORS), TaskInstance.dag_id.in_(readable))
+        .where(TaskInstance.start_date.is_not(None))
+        .group_by(TaskInstance.dag_id, TaskInstance.task_id)
+        .subquery()
+    )
+    same = and_(
+        TaskInstance.dag_id == newest.c.dag_id,
+        TaskInstance.task_id == newest.c.task_id,
+        TaskInstance.start_date == newest.c.start,
+    )
+    wanted = select(
+        TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id, TaskInstance.map_index
+    ).join(newest, same)
+    with create_session() as session:
+        keys = {(row[0], row[2]): TaskKey(*row) for row in session.execute(wanted)}
+    return [keys[each] for each in sorted(keys)]
+
+
+def _selected(dag_id: str, task_id: str, run_id: str, map_index: int) -> Any:
+    rendered = RenderedTaskInstanceFields
+    same = and_(
+        rendered.dag_id == TaskInstance.dag_id,
+        rendered.task_id == TaskInstance.task_id,
+        rendered.run_id == TaskInstance.run_id,
+        rendered.map_index == TaskInstance.map_index,
+    )
+    columns = select(
+        rendered.rendered_fields,
+        TaskInstance.state,
+        TaskInstance.operator,
+        TaskInstance.try_number,
+    )
+    return columns.join(TaskInstance, same).where(
+        TaskInstance.dag_id == dag_id,
+        TaskInstance.task_id == task_id,
+        TaskInstance.run_id == run_id,
+        TaskInstance.map_index == map_index,
+    )
+
+
+def _task_stream(
+    key: TaskKey, fields: Mapping[str, Any], state: str | None, operator: str, try_number: int
+) -> TaskStream | None:
+    """Read what was rendered; `None` where it is not of this package."""
+    if not {"source", "format", "checkpoint_location"} <= set(fields):
+        return None
+    hook = ServerHook(_text(fields.get("conn_id")))
+    stream = StreamArguments(
+        source=str(fields["source"]),
+        format=str(fields["format"]),
+        checkpoint_location=str(fields["checkpoint_location"]),
+        schema_location=_text(fields.get("schema_location")),
+        target=_text(fields.get("target")),
+    )
+    located = stream.located(hook.absolute)
+    return TaskStream(key, located, hook.access, state or "none", operator, try_number)
+
+
+def _text(value: object) -> str | None:
+    """A rendered field; Airflow stores None as it is, or as its text."""
+    return None if value in {None, "", "None"} else str(value)

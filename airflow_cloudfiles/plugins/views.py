@@ -1,0 +1,218 @@
+"""What do the pages of a stream show?
+
+Each view reads what its page needs and nothing else. What cannot be read is said on the page, in
+the words of the error; the rest is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from airflow.providers.common.compat.sdk import AirflowException
+
+from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
+from airflow_cloudfiles.engine.intake.file_query import STATUSES, FileQuery
+from airflow_cloudfiles.engine.options.table_stream import is_table
+from airflow_cloudfiles.engine.overview.newest_files import newest_files
+from airflow_cloudfiles.engine.overview.runs import Runs, newest_runs
+from airflow_cloudfiles.engine.overview.stream import StreamOverview, stream_overview
+from airflow_cloudfiles.engine.schema.diff import in_words
+from airflow_cloudfiles.engine.schema.history import ColumnOrigin, SchemaEntry, SchemaHistory
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.plugins.plots import Plot, plots_of
+from airflow_cloudfiles.plugins.tasks import TaskKey, TaskStream, stream_of
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.overview.rescued import Rescued
+
+MOST_VERSIONS: Final = 50
+"""How many versions of a schema are shown."""
+LIST_SECONDS: Final = 8.0
+"""How long the list of streams waits for their states."""
+_AT_ONCE: Final = 8
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Generic[_T]):
+    """What was read, or why it was not.
+
+    Attributes:
+        value: What was read.
+        problem: Why it was not, for people.
+    """
+
+    value: _T | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamView:
+    """The first page of a stream."""
+
+    overview: Read[StreamOverview]
+    runs: Read[Runs]
+    plots: Sequence[Plot]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionView:
+    """One version of a schema, and how it differs from the one before."""
+
+    entry: SchemaEntry
+    changes: Sequence[str]
+    files: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaView:
+    """The page of the schema."""
+
+    versions: Sequence[VersionView]
+    columns: Sequence[ColumnOrigin]
+    has_older: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FilesView:
+    """The page of files."""
+
+    files: Sequence[Mapping[str, Any]]
+    is_all: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ListedStream:
+    """One line of the list of streams."""
+
+    tasks: Sequence[TaskStream]
+    main: TaskStream
+    overview: Read[StreamOverview]
+
+
+def read(look: Callable[[], _T]) -> Read[_T]:
+    """Call what reads a state; what a person can do something about becomes words."""
+    try:
+        return Read(look())
+    except (CloudFilesError, AirflowException) as failure:
+        return Read(problem=str(failure))
+    except OSError as failure:
+        return Read(problem=f"The storage could not be read: {failure}")
+
+
+def stream_view(task: TaskStream) -> StreamView:
+    """Read what the first page shows."""
+    state = open_store(task.stream.checkpoint_location, task.access)
+    if is_table(task.stream.format):
+        problem = "The source is a Delta table: its log says what it has, not this state."
+        overview: Read[StreamOverview] = Read(problem=problem)
+    else:
+        overview = read(lambda: stream_overview(state))
+    runs = read(lambda: newest_runs(state))
+    return StreamView(overview, runs, plots_of(runs.value.newest) if runs.value else ())
+
+
+def schema_view(task: TaskStream) -> SchemaView:
+    """Read the newest versions of the schema.
+
+    Raises:
+        CloudFilesError: The schema log cannot be read.
+    """
+    location = task.stream.schema_location or task.stream.checkpoint_location
+    history = SchemaHistory(location, access=task.access)
+    versions = history.versions()
+    shown = versions[: -MOST_VERSIONS - 1 : -1]
+    views = [
+        VersionView(each, _changes(history, each), [*each.reason.get("brought", {})])
+        for each in shown
+    ]
+    return SchemaView(views, history.blame() if versions else [], len(shown) < len(versions))
+
+
+def files_view(task: TaskStream, status: str, path: str) -> FilesView:
+    """Read the newest files.
+
+    Args:
+        task: The task instance.
+        status: One of `STATUSES`, or empty for any.
+        path: A file, a folder or a pattern; empty for any.
+
+    Raises:
+        CloudFilesError: The state cannot be read, or what was asked for is not valid.
+    """
+    if status and status not in STATUSES:
+        raise OptionError(f"status must be one of {', '.join(STATUSES)}, got {status!r}.")
+    query = FileQuery(path=path or None, status=(status,) if status else ())
+    return FilesView(*newest_files(task.stream.checkpoint_location, query, task.access))
+
+
+def rescued_view(task: TaskStream) -> Rescued | None:
+    """Read the newest rescued data; `None` where the stream has no Delta table.
+
+    Raises:
+        CloudFilesError: The table cannot be read.
+    """
+    target = task.stream.target
+    if target is None or target.startswith("iceberg:"):
+        return None
+    try:
+        from airflow_cloudfiles.engine.overview.rescued import (  # noqa: PLC0415 - needs extras
+            rescued_fields,
+        )
+    except ModuleNotFoundError as failure:
+        raise OptionError(
+            f"Rescued data is in the table, and reading that needs the package {failure.name} on "
+            "the API server. Install airflow-provider-cloudfiles[spark,delta] there."
+        ) from failure
+    return rescued_fields(target, task.access)
+
+
+def listed_streams(keys: Sequence[TaskKey]) -> list[ListedStream]:
+    """Look at the streams of some task instances, at the same time and not for long.
+
+    Args:
+        keys: The newest task instance of each task.
+
+    Returns:
+        One line for each checkpoint location.
+    """
+    tasks: dict[str, list[TaskStream]] = {}
+    for key in keys:
+        found = read(partial(stream_of, key)).value
+        if found is not None:
+            tasks.setdefault(found.stream.checkpoint_location, []).append(found)
+    pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="cloudfiles-pages")
+    looks = {
+        location: pool.submit(_overview, _best(of_stream)) for location, of_stream in tasks.items()
+    }
+    wait(looks.values(), LIST_SECONDS)
+    pool.shutdown(wait=False, cancel_futures=True)
+    return [
+        ListedStream(of_stream, _best(of_stream), _so_far(looks[location]))
+        for location, of_stream in tasks.items()
+    ]
+
+
+def _overview(task: TaskStream) -> Read[StreamOverview]:
+    return read(lambda: stream_overview(open_store(task.stream.checkpoint_location, task.access)))
+
+
+def _so_far(look: Future[Read[StreamOverview]]) -> Read[StreamOverview]:
+    if look.done() and not look.cancelled():
+        return look.result()
+    return Read(problem=f"Its state did not answer within {LIST_SECONDS:.0f} seconds.")
+
+
+def _best(tasks: Sequence[TaskStream]) -> TaskStream:
+    """Of the tasks of one stream, the one that knows the table."""
+    return next((each for each in tasks if each.stream.target), tasks[0])
+
+
+def _changes(history: SchemaHistory, entry: SchemaEntry) -> list[str]:
+    if entry.version == 0:
+        return []
+    return [in_words(each) for each in history.diff(entry.version - 1, entry.version)]

@@ -1,0 +1,215 @@
+"""The pages in Airflow's UI, without its server: what they show, and that nothing of it is run.
+
+That Airflow serves them, and to whom: `test_real_airflow.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_cloudfiles import SchemaHistory
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.overview.runs import RunSummary
+from airflow_cloudfiles.engine.schema.log_entry import SchemaEntry, append_entry, open_log
+from airflow_cloudfiles.hooks.arguments import StreamArguments
+from airflow_cloudfiles.plugins import views
+from airflow_cloudfiles.plugins.app import task_key
+from airflow_cloudfiles.plugins.cloud_files import PREFIX, CloudFilesPlugin
+from airflow_cloudfiles.plugins.pages import age, counted, page, size, time
+from airflow_cloudfiles.plugins.plots import plots_of
+from airflow_cloudfiles.plugins.tasks import ServerHook, TaskKey, TaskStream
+from tests.support.written_state import WrittenState
+
+pytestmark = pytest.mark.airflow
+
+HOSTILE = "<script>alert(1)</script>\" onload='x'"
+KEY = TaskKey("d", "manual__2026-11-23T00:00:00+00:00", "t")
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> WrittenState:
+    return WrittenState(f"file://{tmp_path}/state")
+
+
+def _task(written: WrittenState, **more: str | None) -> TaskStream:
+    stream = StreamArguments(
+        source="s3://lake/orders", format="json", checkpoint_location=written.uri
+    )
+    named = {"source": stream.source, "format": "json", "checkpoint_location": written.uri}
+    stream = StreamArguments(**{**named, **more})  # type: ignore[arg-type]
+    return TaskStream(KEY, stream, None, "success", "CloudFilesIngestOperator", 2)
+
+
+def _page(template: str, view: object, task: TaskStream | None, **more: Any) -> str:
+    shown = {"problem": "", "here": "/cloudfiles/stream/d/r/t/-1", **more}
+    return page(template, root="/cloudfiles", key=KEY, task=task, view=view, **shown)
+
+
+def _version(written: WrittenState, version: int, *columns: str, **reason: object) -> None:
+    fields = [{"name": n, "type": "long", "nullable": True, "metadata": {}} for n in columns]
+    struct = {"type": "struct", "fields": fields}
+    empty = {"type": "struct", "fields": []}
+    entry = SchemaEntry(version, "", "s3://lake/orders", reason, None, struct, empty, {})
+    assert append_entry(open_log(written.state), entry)
+
+
+def test_the_plugin_is_found_and_its_views_lead_to_its_pages() -> None:
+    (found,) = entry_points(group="airflow.plugins", name="cloudfiles")
+    assert found.load() is CloudFilesPlugin
+    (served,) = CloudFilesPlugin().fastapi_apps
+    paths = {route.path for route in served["app"].routes}
+    for view in CloudFilesPlugin.external_views:
+        for shown in (view["href"], view["icon"]):
+            assert shown.startswith(PREFIX)
+            assert shown.removeprefix(PREFIX).lower() in paths
+    assert served["url_prefix"] == PREFIX
+
+
+def test_a_page_shows_the_stream_its_runs_and_their_errors(written: WrittenState) -> None:
+    written.discover("a.json", "b.json")
+    error = {"class": "UnknownFieldException", "message": "Encountered unknown fields: price"}
+    report = {"run_id": "r1", "kind": "ingest", "outcome": "failed", "error": error}
+    report |= {"started": "2026-11-23T08:00:00+00:00", "rows": 12345}
+    written.state.put("_reports/r1.json", json.dumps(report).encode())
+    task = _task(written, target="s3://lake/table")
+    text = _page("stream.html", views.stream_view(task), task)
+    for part in ("s3://lake/orders", "s3://lake/table", "<b>2", "files outstanding", "12,345"):
+        assert part in text
+    assert "UnknownFieldException</span>: Encountered unknown fields: price" in text
+    assert text.count("<figure>") == 4
+
+
+def test_what_cannot_be_read_is_said_and_the_rest_is_shown(written: WrittenState) -> None:
+    written.state.put("_source/metadata.json", b"{")
+    written.state.put("_reports/r1.json", b'{"run_id": "r1", "started": "2026-11-23T08:00:00Z"}')
+    task = _task(written)
+    view = views.stream_view(task)
+    assert "metadata.json" in view.overview.problem
+    text = _page("stream.html", view, task)
+    assert "metadata.json" in text
+    assert "r1" in text
+
+
+def test_every_value_is_escaped(written: WrittenState) -> None:
+    written.discover(f"{HOSTILE}.json")
+    report = {"run_id": HOSTILE, "kind": HOSTILE, "outcome": HOSTILE, "warnings": [HOSTILE]}
+    report |= {"started": "2026-11-23T08:00:00Z", "error": {"class": HOSTILE, "message": HOSTILE}}
+    written.state.put("_reports/r1.json", json.dumps(report).encode())
+    _version(written, 0, "a")
+    _version(written, 1, "a", HOSTILE, change=HOSTILE, by=HOSTILE, brought={HOSTILE: []})
+    task = _task(written, source=HOSTILE, target=HOSTILE)
+    texts = [
+        _page("stream.html", views.stream_view(task), task),
+        _page("schema.html", views.schema_view(task), task),
+        _page(
+            "files.html",
+            views.files_view(task, "", ""),
+            task,
+            statuses=[HOSTILE],
+            asked={"path": HOSTILE, "status": HOSTILE},
+        ),
+        _page(
+            "streams.html",
+            None,
+            None,
+            streams=[views.ListedStream([task], task, views.Read(problem=HOSTILE))],
+        ),
+        _page("stream.html", None, None, problem=HOSTILE),
+    ]
+    for text in texts:
+        assert "&lt;script&gt;" in text
+        assert "<script" not in text
+        assert "' onload" not in text.replace("&#39;", "'").split("<body>")[0]
+        assert '" onload' not in text
+
+
+def test_the_schema_page_says_what_changed_and_who_brought_it(written: WrittenState) -> None:
+    _version(written, 0, "a")
+    brought = {"s3://lake/orders/b.json": ["b"]}
+    _version(written, 1, "a", "b", change="addNewColumns", by="ann@host", brought=brought)
+    view = views.schema_view(_task(written))
+    assert [(each.entry.version, each.changes) for each in view.versions] == [
+        (1, ["b bigint added"]),
+        (0, []),
+    ]
+    assert [each.path for each in view.columns] == ["a", "b"]
+    text = _page("schema.html", view, _task(written))
+    assert "ann@host" in text
+    assert "s3://lake/orders/b.json" in text
+    assert SchemaHistory(written.uri).show().version == 1
+
+
+def test_a_stream_without_a_schema_has_an_empty_page(written: WrittenState) -> None:
+    view = views.schema_view(_task(written))
+    assert "No schema has been inferred yet." in _page("schema.html", view, _task(written))
+
+
+def test_files_are_filtered(written: WrittenState) -> None:
+    written.discover("a.json", "b.csv")
+    task = _task(written)
+    (row,) = views.files_view(task, "discovered", "*.csv").files
+    assert row["path"] == "s3://lake/orders/b.csv"
+    assert views.files_view(task, "committed", "").files == []
+    with pytest.raises(OptionError, match="status must be one of"):
+        views.files_view(task, "comitted", "")
+
+
+def test_a_stream_without_a_delta_table_has_no_rescued_data(written: WrittenState) -> None:
+    assert views.rescued_view(_task(written)) is None
+
+
+def test_the_list_has_a_line_for_each_stream(
+    written: WrittenState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sensor, ingest = _task(written), _task(written, target="s3://lake/table")
+    tasks = {TaskKey("d", "r", "arrived"): sensor, TaskKey("d", "r", "ingest"): ingest}
+    monkeypatch.setattr(views, "stream_of", tasks.get)
+    keys = [*tasks, TaskKey("d", "r", "of another package")]
+    (line,) = views.listed_streams(keys)
+    assert (line.main, len(line.tasks)) == (ingest, 2)
+    assert line.overview.value is not None
+
+
+def test_a_key_is_read_from_the_path() -> None:
+    assert task_key("d", "r", "t", "{MAP_INDEX}").map_index == -1
+    assert task_key("d", "r", "t", "-1").map_index == -1
+    assert task_key("d", "r", "t", "7").map_index == 7
+    assert task_key("d", "r", "t", "--7").map_index == -1
+
+
+def test_connections_come_from_the_servers_own_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_LANDING", '{"conn_type": "fs", "extra": {"path": "/data"}}')
+    assert ServerHook("landing").absolute("orders") == "/data/orders"
+
+
+def test_numbers_are_written_for_people() -> None:
+    assert [size(each) for each in (0, 1, 999, 1234, 5_600_000)] == [
+        "0 bytes",
+        "1 byte",
+        "999 bytes",
+        "1.23 KB",
+        "5.6 MB",
+    ]
+    assert (counted(1, "file"), counted(1200, "row")) == ("1 file", "1,200 rows")
+    from datetime import UTC, datetime
+
+    now = datetime(2026, 11, 23, 12, tzinfo=UTC)
+    then = ("2026-11-23T11:59:59+00:00", "2026-11-23T10:30:00+00:00", "2026-11-20T00:00:00+00:00")
+    assert [age(each, now) for each in then] == ["1 second", "1 hour", "3 days"]
+    assert (age(None, now), time(None)) == ("-", "-")
+    assert time("2026-11-23T13:00:00.5+01:00") == "2026-11-23 12:00:00"
+
+
+def test_plots_begin_with_the_oldest_run_and_show_small_values() -> None:
+    def run(rows: int, kind: str = "ingest") -> RunSummary:
+        return RunSummary(run_id="r", kind=kind, started="", outcome="succeeded", rows=rows)
+
+    plots = plots_of([run(1000), run(1), run(0), run(5, "infer")])
+    rows = next(each for each in plots if each.title == "Rows")
+    assert [bar.height for bar in rows.bars] == [0.0, 2.0, 100.0]
+    assert plots_of([run(5, "infer")]) == []

@@ -1,0 +1,191 @@
+"""A stream as a page shows it: how it is, its newest runs and files, what was rescued."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from airflow_cloudfiles.engine.errors import StateError, TargetNotDeltaError
+from airflow_cloudfiles.engine.intake.file_query import FileQuery
+from airflow_cloudfiles.engine.overview.newest_files import MOST_ENTRIES, newest_files
+from airflow_cloudfiles.engine.overview.rescued import MOST_ROWS, RESCUED_DATA, rescued_fields
+from airflow_cloudfiles.engine.overview.runs import newest_runs
+from airflow_cloudfiles.engine.overview.stream import stream_overview
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage.local import LocalStore
+from tests.support.written_state import WrittenState
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> WrittenState:
+    return WrittenState(f"file://{tmp_path}/state")
+
+
+def _report(written: WrittenState, number: int, **more: Any) -> None:
+    report = {
+        "run_id": f"run-{number}",
+        "kind": "ingest",
+        "started": f"2026-11-23T08:{number:02}:00+00:00",
+        "outcome": "succeeded",
+        "durations": {"total_seconds": 1.5},
+        "warnings": [],
+        **more,
+    }
+    written.state.put(f"_reports/run-{number}.json", json.dumps(report).encode())
+
+
+def test_what_is_outstanding_begins_behind_the_last_commit(written: WrittenState) -> None:
+    written.discover("a", "bb")
+    written.plan()
+    written.commit()
+    written.discover("ccc", "dddd", "e")
+    written.plan(max_files=1)
+    written.commit()
+    found = stream_overview(written.state)
+    assert (found.outstanding_files, found.outstanding_bytes, found.is_counted) == (2, 5, True)
+    assert (found.last_batch, found.entries, found.source) == (1, 2, "s3://lake/orders")
+    assert found.oldest_outstanding == written.files.summary(1).created == found.newest_found
+
+
+def test_a_stream_that_has_caught_up_has_no_oldest_file(written: WrittenState) -> None:
+    assert stream_overview(written.state).newest_found is None
+    written.discover("a")
+    written.plan()
+    written.commit()
+    written.discover(found_by="existing")
+    found = stream_overview(written.state)
+    assert (found.outstanding_files, found.oldest_outstanding) == (0, None)
+
+
+def test_without_a_state_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match=r"There is no state in .*none yet"):
+        stream_overview(open_store(str(tmp_path / "none")))
+
+
+def test_runs_come_newest_first_with_what_they_did(written: WrittenState) -> None:
+    _report(written, 1, files=2, bytes=10, rows=20, rescued_rows=3, schema_version=0)
+    error = {"class": "UnknownFieldException", "message": "new fields"}
+    _report(written, 2, outcome="failed", error=error, warnings=["look"])
+    _report(written, 3, kind="infer")
+    runs = newest_runs(written.state, most=2)
+    assert [each.run_id for each in runs.newest] == ["run-3", "run-2"]
+    assert runs.kept == 3
+    failed = runs.newest[1]
+    assert (failed.error, failed.message, failed.warnings) == (*error.values(), ("look",))
+    first = newest_runs(written.state).newest[2]
+    assert (first.files, first.rows, first.rescued_rows, first.seconds) == (2, 20, 3, 1.5)
+    assert (first.schema_version, first.target_version) == (0, None)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"run_id": ', b'{"files": "many"}'])
+def test_a_report_that_cannot_be_read_is_left_out(written: WrittenState, content: bytes) -> None:
+    _report(written, 1)
+    written.state.put("_reports/torn.json", content)
+    assert [each.run_id for each in newest_runs(written.state).newest] == ["run-1"]
+
+
+def test_what_a_page_costs_does_not_grow_with_the_stream(
+    written: WrittenState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Counter[str] = Counter()
+    for name in ("get", "get_range", "head", "list"):
+        real = getattr(LocalStore, name)
+
+        def counted(
+            self: Any, *given: Any, _real: Any = real, _name: str = name, **more: Any
+        ) -> Any:
+            calls[_name] += 1
+            return _real(self, *given, **more)
+
+        monkeypatch.setattr(LocalStore, name, counted)
+
+    def cost() -> Counter[str]:
+        calls.clear()
+        stream_overview(open_store(written.uri))
+        newest_runs(open_store(written.uri), most=3)
+        return calls.copy()
+
+    def go_on(runs: int) -> None:
+        for _ in range(runs):
+            number = written.discover(f"f{written.files.latest()}")
+            written.plan()
+            written.commit()
+            _report(written, number)
+
+    go_on(5)
+    before = cost()
+    go_on(30)
+    assert cost() == before
+
+
+def test_the_newest_files_come_first_and_only_so_many(written: WrittenState) -> None:
+    written.discover("a", "b")
+    written.plan()
+    written.commit()
+    written.discover("c", "d")
+    rows, is_all = newest_files(written.uri, most=3)
+    assert [(each["path"][-1], each["status"]) for each in rows] == [
+        ("d", "discovered"),
+        ("c", "discovered"),
+        ("b", "committed"),
+    ]
+    assert not is_all
+    rows, is_all = newest_files(written.uri, FileQuery(status=("committed",)))
+    assert ([each["path"][-1] for each in rows], is_all) == (["b", "a"], True)
+
+
+def test_a_rare_file_is_looked_for_among_the_newest_entries(written: WrittenState) -> None:
+    written.discover("rare")
+    for number in range(MOST_ENTRIES):
+        written.discover(f"f{number}")
+    assert newest_files(written.uri, FileQuery(path="rare")) == ([], False)
+
+
+def _table(folder: Path, *batches: list[str | None]) -> str:
+    for rows in batches:
+        data = {"id": range(len(rows)), RESCUED_DATA: pa.array(rows, pa.string())}
+        write_deltalake(str(folder), pa.table(data), mode="append")
+    return str(folder)
+
+
+def test_rescued_data_is_shown_by_field(tmp_path: Path) -> None:
+    newest = [
+        '{"price":"cheap","user":{"zip":"8000","`":1},"_file_path":"s3://b/é \\"x\\".json"}',
+        None,
+        '{"price":"dear","_file_path":"s3://b/2.json"}',
+    ]
+    target = _table(tmp_path / "table", ['{"price":1,"_file_path":"s3://b/0.json"}'], newest)
+    found = rescued_fields(target)
+    assert (found.rows, found.has_more) == (3, False)
+    price, *others = found.fields
+    assert (price.path, price.rows) == ("price", 3)
+    assert set(price.values) == {'"cheap"', '"dear"', "1"}
+    assert {each.path: each.values for each in others} == {
+        "user.zip": ['"8000"'],
+        "user.````": ["1"],
+    }
+    assert others[0].file == 's3://b/é "x".json'
+
+
+def test_rescued_data_of_others_is_no_failure(tmp_path: Path) -> None:
+    target = _table(tmp_path / "table", ["not json", '["x"]', '{"a":1}'])
+    found = rescued_fields(target)
+    assert ([each.path for each in found.fields], found.rows) == (["a"], 3)
+
+
+def test_so_many_rows_of_rescued_data_are_read(tmp_path: Path) -> None:
+    found = rescued_fields(_table(tmp_path / "table", ['{"a":1}'] * (MOST_ROWS + 1)))
+    assert (found.rows, found.fields[0].rows, found.has_more) == (MOST_ROWS, MOST_ROWS, True)
+
+
+def test_a_table_without_the_column_has_none(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "plain"), pa.table({"a": [1]}))
+    assert rescued_fields(str(tmp_path / "plain")).fields == []
+    with pytest.raises(TargetNotDeltaError):
+        rescued_fields(str(tmp_path / "none"))
