@@ -71,6 +71,6 @@ def _place(target: Path) -> str | None:
         path /= "index.md"
     if path in PROJECT:
         return PROJECT[path]
-    if path.suffix in {".md", ".svg"} and path.is_relative_to(DOCS):
+    if path.suffix in {".md", ".png", ".svg"} and path.is_relative_to(DOCS):
         return path.relative_to(DOCS).as_posix()
     return None if path.exists() else str(target)

@@ -156,7 +156,7 @@ def test_files_are_filtered(written: WrittenState) -> None:
     assert row["path"] == "s3://lake/orders/b.csv"
     assert views.files_view(task, "committed", "").files == []
     with pytest.raises(OptionError, match="status must be one of"):
-        views.files_view(task, "comitted", "")
+        views.files_view(task, "done", "")
 
 
 def test_a_stream_without_a_delta_table_has_no_rescued_data(written: WrittenState) -> None:
