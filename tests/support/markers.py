@@ -52,6 +52,7 @@ LONGEST = (
     "connect/test_warm_spark.py",
     "connect/test_deferral.py",
     "recovery/test_table_stream_killed.py",
+    "cluster/test_machines_that_share_no_disk.py",
     "cluster/test_submit_to_a_cluster.py",
     "connect/test_declarative_pipelines.py",
     "connect/test_warm_state_in_a_store.py",
