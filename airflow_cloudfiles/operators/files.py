@@ -96,7 +96,7 @@ class CloudFilesFileOperator(BaseOperator):
         self.append = append
         self.target = None if target is None else as_text(target)
         self.path_column = path_column
-        self.is_dry_run = dry_run_only
+        self.is_dry_run = is_dry_run
         self.conn_id = conn_id
         self._run: TableRun | None = None
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,7 @@ from airflow_cloudfiles.engine.job.spark_command import (
     spark_home,
 )
 from tests.support.kubernetes_api import KubernetesApi, kubernetes_api
-from tests.support.waiting import PATIENCE_SECONDS, until
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -97,37 +95,6 @@ def test_spark_asks_for_a_driver_as_the_template_and_the_configuration_say(tmp_p
         == "landing\\:secret_key"
     )
     assert asked["spark.python.daemon.module"] == DAEMON_MODULE
-
-
-def test_a_driver_asks_for_executors_as_the_template_and_the_configuration_say(
-    tmp_path: Path,
-) -> None:
-    program = tmp_path / "driver.py"
-    program.write_text(
-        "from pyspark.sql import SparkSession\nSparkSession.builder.getOrCreate()\ninput()\n"
-    )
-    conf = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.scheduler.maxRegisteredResourcesWaitingTime": "0s",  # none will come
-        "spark.kubernetes.executor.enableApiWatcher": "false",
-    }
-    with kubernetes_api() as api:
-        more = {"deploy_mode": "client", "python": sys.executable, "conf": conf}
-        made = _submission(api, tmp_path / "state", **more)
-        made = replace(made, how=replace(made.how, entry_point=str(program)))
-        process = _start(made, tmp_path)
-        try:
-            until(lambda: len(api.made("Pod")) == 2 or process.poll() is not None)
-        finally:
-            said, _ = process.communicate("\n", timeout=PATIENCE_SECONDS)
-    executors = api.made("Pod")
-    assert len(executors) == 2, said[-3000:]
-    for pod in executors:
-        _check_pod(pod)
-        assert pod["spec"]["serviceAccountName"] == "cloudfiles-executor"
-        assert pod["spec"]["automountServiceAccountToken"] is False
-        assert pod["spec"]["containers"][0]["args"] == ["executor"]
 
 
 def _check_pod(pod: dict[str, Any]) -> None:
