@@ -35,7 +35,7 @@ def application(state: ObjectStore) -> str | None:
     if stream is not None:
         return stream.stream_id
     query, is_whole = spark_checkpoint.query_id(state)
-    if not is_whole and state.head(spark_checkpoint.METADATA) is not None:
+    if (query is None or not is_whole) and state.head(spark_checkpoint.METADATA) is not None:
         name = printable_path(state.child_uri(spark_checkpoint.METADATA))
         raise CorruptedStateError(
             f"{name} is damaged: it does not name the query that writes. Restore the checkpoint "

@@ -353,8 +353,8 @@ def _fetch(
                 state, [partial(_fetch_file, snapshot, item, state, directory) for item in some]
             )
         ledger = RocksDBLedger(directory, identity)
-        told = (snapshot.entry, snapshot.entry_id, snapshot.expired_us)
-        if (ledger.caught_up, ledger.caught_up_id, ledger.expired_us) != told:
+        noted = (snapshot.entry, snapshot.entry_id, snapshot.expired_us)
+        if (ledger.caught_up, ledger.caught_up_id, ledger.expired_us) != noted:
             msg = f"it covers the entries up to {ledger.caught_up}, not {snapshot.entry}"
             raise ValueError(msg)
     except _FAILURES as failure:

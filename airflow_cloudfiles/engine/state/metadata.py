@@ -239,7 +239,8 @@ def _check_identity(state: ObjectStore, found: StreamMetadata, wanted: FileIdent
         )
     raise StateConflictError(
         f"The state {name} was begun with cloudFiles.fileIdentity=content, which was not asked for "
-        "now. Set it, or give a new checkpointLocation, which ingests everything anew."
+        "now. Set cloudFiles.fileIdentity=content, or give a new checkpointLocation, which ingests "
+        "everything anew."
     )
 
 

@@ -41,7 +41,8 @@ from airflow_cloudfiles.engine.intake import file_operations
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.options.sink import TableOptions
-from airflow_cloudfiles.engine.state import metadata
+from airflow_cloudfiles.engine.state import metadata_format
+from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.operations import announce
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
@@ -199,7 +200,7 @@ def test_a_replay_without_what_it_needs_is_refused_and_says_what_helps(tmp_path:
     (stream.state / "_runs").mkdir()
     stream.given["mergeKeys"] = "a"
     merging = stream.spec()
-    (stream.state / merging.spec_key).write_text(merging.to_json())
+    (stream.state / merging.spec_key).write_bytes(merging.sealed())
     with pytest.raises(SinkError, match="the stream merges"):
         asked(stream, "replay", "z")
     assert {status for _, status, _ in told(stream)} == {"committed"}
@@ -397,9 +398,9 @@ def test_older_versions_refuse_a_state_with_operations(
     stream: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked(stream, "forget", "a b")
-    monkeypatch.setattr(metadata, "FORMAT_VERSION", 2)
-    with pytest.raises(IncompatibleStateError, match="has format version 3"):
-        metadata.read_metadata(open_store(str(stream.state)))
+    monkeypatch.setattr(metadata_format, "FORMAT_VERSION", 3)
+    with pytest.raises(IncompatibleStateError, match="has format version 4"):
+        read_metadata(open_store(str(stream.state)))
 
 
 # ── killed ───────────────────────────────────────────────────────────────────────────────────────

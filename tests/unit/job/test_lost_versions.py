@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from uuid import NAMESPACE_URL, uuid5
 
 import pyarrow as pa
 import pytest
@@ -31,7 +32,7 @@ class Silver:
         self.query = Query(source.folder, self.state / "x", **options)
         for log in ("offsets", "commits"):
             (self.state / log).mkdir(parents=True)
-        (self.state / "metadata").write_text(json.dumps({"id": f"stream-{name}"}))
+        (self.state / "metadata").write_text(json.dumps({"id": str(uuid5(NAMESPACE_URL, name))}))
 
     def run(self) -> None:
         """Ingest what is new, batch by batch."""

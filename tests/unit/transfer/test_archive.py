@@ -21,6 +21,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state.metadata import KEY
+from airflow_cloudfiles.engine.state.metadata_format import StreamMetadata, encode_metadata
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.transfer import archived
@@ -29,7 +30,7 @@ from airflow_cloudfiles.engine.transfer.archived import export_state, import_sta
 from tests.support.transferred import Stream, killed
 
 BOTH = ["2026/a.json", "2026/b.json"]
-METADATA = b'v1\n{"streamId": "%b", "source": "file:///in", "format": "json"}\n' % (b"0" * 32)
+METADATA = encode_metadata(StreamMetadata("0" * 32, "file:///in", "json"))
 
 
 @pytest.fixture
