@@ -18,7 +18,7 @@ ALONE = not spark and not airflow and not emulator and not cluster
 QUICK = $(ALONE) and not law and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help setup emulators oldest-spark demo bench bench-discovery bench-formats bench-profile quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs golden lock audit dist ci clean
+.PHONY: help setup emulators oldest-spark demo torture bench bench-discovery bench-formats bench-profile quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs golden lock audit dist ci clean
 
 help:
 	@echo 'airflow-provider-cloudfiles: files landing in storage go into tables'
@@ -43,6 +43,7 @@ help:
 	@echo '  make test-airflow  the tests with Airflow'
 	@echo '  make test-emulators  the tests with emulators of the clouds'
 	@echo '  make oldest-spark  PySpark 4.2.0 beside the installed one, for the tests that run with both'
+	@echo '  make torture       random schedules of arrivals, runs and kills: each row once? (ARGS="--help")'
 	@echo '  make test          lint, types, imports and every test: what has to pass'
 	@echo
 	@echo 'Keep it'
@@ -99,6 +100,10 @@ test-airflow: setup
 
 test-emulators: emulators
 	@$(WITH_JAVA) $(BIN)/python -m pytest -n 2 --dist worksteal -m 'emulator and not spark' $(ARGS)
+
+# One schedule again: make torture ARGS="--seed 42 --schedules 1 --stores s3"
+torture: emulators
+	@$(WITH_JAVA) $(BIN)/python -m torture $(ARGS)
 
 bench-discovery: setup
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.discovery $(ARGS)

@@ -16,7 +16,10 @@ from collections import Counter
 from airflow_cloudfiles.engine.processes import descendants
 
 CRASH_AT = "CLOUDFILES_CRASH_AT"
-"""Environment variable: `<point>` or `<point>:<k>`, to be killed at the k-th passage (from 1)."""
+"""Environment variable: `<point>` or `<point>:<k>`, to be killed at the k-th passage (from 1).
+
+Or `@<path>`, a local file that holds one of these, written when processes already run (those of a
+warm Spark, say). The one process that dies renames it to `<path>.taken-<its pid>`."""
 
 INTAKE_POINTS = (
     "after-dedupe",
@@ -127,7 +130,7 @@ FORMER_ROWS_POINTS = ("after-kept-rows", "before-sink-commit", "after-sink-commi
 DRIVER = "CLOUDFILES_CRASH_DRIVER"
 """Environment variable: process id of the Spark driver that is to die with its helpers."""
 
-_passages: Counter[str] = Counter()
+_passages: Counter[tuple[str, int]] = Counter()
 
 
 def crash_point(name: str) -> None:
@@ -139,12 +142,33 @@ def crash_point(name: str) -> None:
     wanted = os.environ.get(CRASH_AT)
     if not wanted:
         return
+    order, path = 0, wanted[1:] if wanted[0] == "@" else ""
+    if path:
+        wanted, order = _read_order(path)
     point, _, passage = wanted.partition(":")
     if point != name:
         return
-    _passages[name] += 1
-    if _passages[name] == int(passage or 1):
+    _passages[name, order] += 1
+    if _passages[name, order] == int(passage or 1) and (not path or _is_taken(path)):
         _kill()
+
+
+def _read_order(path: str) -> tuple[str, int]:
+    """What a file asks for, and when it was written: passages before that do not count."""
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - of one file, whole
+            return file.read().strip(), os.fstat(file.fileno()).st_mtime_ns
+    except FileNotFoundError:
+        return "", 0
+
+
+def _is_taken(path: str) -> bool:
+    """Whether this process is the one that dies of the file."""
+    try:
+        os.rename(path, f"{path}.taken-{os.getpid()}")  # noqa: PTH104 - as above
+    except FileNotFoundError:  # another one was
+        return False
+    return True
 
 
 def be_the_driver() -> None:

@@ -66,7 +66,7 @@ def _ingestion_state(group: FileGroup) -> str | None:
     return None if any(counts.get(name) for name in skipped) else "INGESTED"
 
 
-def _archived(told: Callable[[Mark, str], Any]) -> Callable[[FileGroup], Any]:
+def _archived(shown: Callable[[Mark, str], Any]) -> Callable[[FileGroup], Any]:
     """Tell something of how each file was cleaned; null where it was not."""
 
     def values(group: FileGroup) -> list[Any] | None:
@@ -75,7 +75,7 @@ def _archived(told: Callable[[Mark, str], Any]) -> Callable[[FileGroup], Any]:
         places = zip(group.files, group.indexes, strict=True)
         number, found = group.entry.number, group.archived
         how = (found.of(file, Offset(number, index)) for file, index in places)
-        return [None if each is None else told(*each) for each in how]
+        return [None if each is None else shown(*each) for each in how]
 
     return values
 

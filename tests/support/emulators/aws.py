@@ -106,7 +106,7 @@ class Microburst:
 @pytest.fixture(scope="session")
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
     """One ministack for the whole run; take a bucket or queue of your own from it."""
-    endpoint, server = _ministack(tmp_path_factory.mktemp("ministack") / "log")
+    endpoint, server = ministack_server(tmp_path_factory.mktemp("ministack") / "log")
     with running(server):
         yield Aws(endpoint)
 
@@ -121,7 +121,9 @@ def aws_serving(tmp_path: Path) -> Iterator[Callable[[Path], Aws]]:
 
         def start(folder: Path) -> Aws:
             environment = {"S3_PERSIST": "1", "S3_DATA_DIR": str(folder)}
-            endpoint, server = _ministack(tmp_path / f"ministack-{uuid.uuid4().hex}", environment)
+            endpoint, server = ministack_server(
+                tmp_path / f"ministack-{uuid.uuid4().hex}", environment
+            )
             stack.enter_context(running(server))
             return Aws(endpoint)
 
@@ -194,7 +196,8 @@ def microburst(
         proxy.reset()
 
 
-def _ministack(log: Path, environment: dict[str, str] | None = None) -> tuple[str, Server]:
+def ministack_server(log: Path, environment: dict[str, str] | None = None) -> tuple[str, Server]:
+    """A ministack that logs to a file, and the address it will have."""
     port = free_port()
     endpoint = f"http://127.0.0.1:{port}"
     server = Server(

@@ -5,6 +5,7 @@ azurite knows no `dfs` endpoint, so ADLS Gen2 is what its Blob endpoint shows of
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import uuid
@@ -100,9 +101,9 @@ def _script() -> str:
     return str(script)
 
 
-@pytest.fixture(scope="session")
-def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
-    """Azurite, started when a test first asks for it."""
+@contextlib.contextmanager
+def azurite_running(log: Path) -> Iterator[Azurite]:
+    """Run azurite, which logs to a file."""
     script = _script()
     ports = [free_port() for _ in range(3)]
     switches = [
@@ -115,7 +116,14 @@ def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
     server = Server(
         [program("node"), script, *switches],
         lambda: answers(emulator.blob_endpoint) and answers(emulator.queue_endpoint),
-        tmp_path_factory.mktemp("azurite") / "azurite.log",
+        log,
     )
     with running(server):
+        yield emulator
+
+
+@pytest.fixture(scope="session")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    """Azurite, started when a test first asks for it."""
+    with azurite_running(tmp_path_factory.mktemp("azurite") / "azurite.log") as emulator:
         yield emulator

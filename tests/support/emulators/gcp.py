@@ -141,7 +141,9 @@ def _fake_gcs_server() -> str:
 
 
 @contextlib.contextmanager
-def _gcs(folder: Path, *switches: str, environment: dict[str, str] | None = None) -> Iterator[Gcs]:
+def gcs_running(
+    folder: Path, *switches: str, environment: dict[str, str] | None = None
+) -> Iterator[Gcs]:
     """Run a fake-gcs-server; what it prints goes to a file in the folder."""
     emulator = Gcs(free_port())
     command = [
@@ -164,7 +166,7 @@ def _gcs(folder: Path, *switches: str, environment: dict[str, str] | None = None
 @pytest.fixture(scope="session")
 def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gcs]:
     """Cloud Storage, started when a test first asks for it."""
-    with _gcs(tmp_path_factory.mktemp("gcs")) as emulator:
+    with gcs_running(tmp_path_factory.mktemp("gcs")) as emulator:
         yield emulator
 
 
@@ -184,7 +186,7 @@ def gcs_events(tmp_path: Path, pubsub: PubSubEmulator) -> Iterator[Callable[...,
             folder = tmp_path / f"gcs-{uuid.uuid4().hex}"
             folder.mkdir()
             environment = {"PUBSUB_EMULATOR_HOST": pubsub.endpoint}
-            return stack.enter_context(_gcs(folder, *switches, environment=environment))
+            return stack.enter_context(gcs_running(folder, *switches, environment=environment))
 
         yield start
 
@@ -218,18 +220,24 @@ def _java() -> str | None:
     return shutil.which("java")
 
 
-@pytest.fixture(scope="session")
-def pubsub_google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PubSubEmulator]:
-    """Google's own emulator; skips where it or Java is missing."""
+@contextlib.contextmanager
+def pubsub_running(log: Path) -> Iterator[PubSubEmulator]:
+    """Run Google's own Pub/Sub emulator; skips where it or Java is missing."""
     jar, java = _jar(), _java()
     if jar is None or java is None:
         pytest.skip("Google's Pub/Sub emulator or a Java to run it is not on this machine")
     port = free_port()
     command = [java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     command += ["-jar", jar, "--host=127.0.0.1", f"--port={port}"]
-    log = tmp_path_factory.mktemp("pubsub") / "pubsub.log"
     with running(Server(command, lambda: listens(port), log)):
         yield PubSubEmulator("google", port)
+
+
+@pytest.fixture(scope="session")
+def pubsub_google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PubSubEmulator]:
+    """Google's own emulator; skips where it or Java is missing."""
+    with pubsub_running(tmp_path_factory.mktemp("pubsub") / "pubsub.log") as emulator:
+        yield emulator
 
 
 @pytest.fixture(scope="session")

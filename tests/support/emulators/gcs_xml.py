@@ -8,6 +8,7 @@ are written, not that Google's servers take these requests.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -107,16 +108,22 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-@pytest.fixture(scope="session")
-def gcs_xml(gcs: Gcs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gcs]:
-    """Cloud Storage that `deltalake` can write to."""
+@contextlib.contextmanager
+def gcs_xml_running(gcs: Gcs, log: Path) -> Iterator[Gcs]:
+    """Run this server before an emulator."""
     port = free_port()
     # Another process: some calls of deltalake keep this one's interpreter until they are answered.
     command = [sys.executable, __file__, str(port), str(gcs.port)]
-    log = tmp_path_factory.mktemp("gcs_xml") / "log"
     root = str(Path(__file__).parents[3])
     with running(Server(command, lambda: listens(port), log, environment={"PYTHONPATH": root})):
         yield Gcs(port)
+
+
+@pytest.fixture(scope="session")
+def gcs_xml(gcs: Gcs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gcs]:
+    """Cloud Storage that `deltalake` can write to."""
+    with gcs_xml_running(gcs, tmp_path_factory.mktemp("gcs_xml") / "log") as front:
+        yield front
 
 
 if __name__ == "__main__":

@@ -1,0 +1,269 @@
+"""What happens in one schedule? All of it follows from its seed.
+
+A schedule is a list of waves. In each wave files land, then processes run at once, and some of them
+are killed or stopped: at a crash point, or after a time. Nothing here touches a disk or a process.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Literal
+
+from airflow_cloudfiles.engine.crashpoints import (
+    INTAKE_POINTS,
+    NOTIFICATION_POINTS,
+    PLAN_POINTS,
+    STREAM_POINTS,
+)
+
+STORES = ("local", "s3", "azure", "gcs")
+Kind = Literal["discover", "warm", "cold"]
+Target = Literal["discovery", "client", "supervisor", "driver", "python", "jvm", "warm"]
+Mode = Literal["addNewColumns", "rescue"]
+
+SHARE_COLD = 0.05
+"""Of schedules that have one complete command with a JVM of its own."""
+SHARE_JVM = 0.03
+"""Of runs on a warm Spark whose JVM, or all of whose Spark, is killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """One file that lands, or that is deleted.
+
+    Attributes:
+        key: Its name below the source.
+        version: From 0; more for a file that is overwritten.
+        rows: Good records; none for a file that is deleted.
+        columns: Further columns of its records.
+        broken: Lines of it that are no record.
+        is_deleted: It is taken away.
+        events: How many notifications are sent of it: 0 for one that is lost.
+    """
+
+    key: str
+    version: int
+    rows: int = 0
+    columns: tuple[str, ...] = ()
+    broken: int = 0
+    is_deleted: bool = False
+    events: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """A signal that a process gets.
+
+    Attributes:
+        target: Which of the processes of a run.
+        after: Seconds since the run was started; since the target was seen, for what a run starts.
+        stopped: Seconds for which it is stopped (SIGSTOP) before it goes on; `None`: it is killed.
+        is_killed_stopped: It does not go on, but is killed while it is stopped.
+    """
+
+    target: Target
+    after: float
+    stopped: float | None = None
+    is_killed_stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A process that is started.
+
+    Attributes:
+        kind: A discovery; an ingest on the warm Spark; a complete command with a JVM of its own.
+        crash: Crash point at which it is to die, with its passage; empty for none.
+        strikes: Signals that it gets.
+    """
+
+    kind: Kind
+    crash: str = ""
+    strikes: tuple[Strike, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """Files that land, then processes that run at once.
+
+    Attributes:
+        landings: In the order in which they land.
+        order: In which their notifications are sent: positions in `landings`.
+        runs: What is started.
+        loses_cache: The worker's disk is lost before: the local index of seen files.
+        lands_meanwhile: The files land after the processes were started.
+    """
+
+    landings: tuple[Landing, ...]
+    order: tuple[int, ...]
+    runs: tuple[Run, ...]
+    loses_cache: bool = False
+    lands_meanwhile: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """All that happens to one stream.
+
+    Attributes:
+        seed: From which the rest follows.
+        store: Where files land, and where the state is.
+        is_notified: Whether files are found by notifications.
+        is_table_in_store: Whether the table is in the store as well.
+        options: Of the stream.
+        waves: In their order.
+    """
+
+    seed: int
+    store: str
+    is_notified: bool
+    is_table_in_store: bool
+    options: dict[str, str]
+    waves: tuple[Wave, ...]
+
+    @property
+    def allows_overwrites(self) -> bool:
+        """Whether a file that is overwritten is ingested again."""
+        return self.options.get("cloudFiles.allowOverwrites") == "true"
+
+
+@dataclass(slots=True)
+class _World:
+    """What has landed so far."""
+
+    dice: random.Random
+    files: dict[str, int] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    columns: list[str] = field(default_factory=list)
+    deletes: bool = False
+
+    def land(self, wave: int, *, is_notified: bool) -> list[Landing]:
+        count = self.dice.choice((1, 1, 2, 2, 3, 4))
+        return [self._one(wave, number, is_notified=is_notified) for number in range(count)]
+
+    def _one(self, wave: int, number: int, *, is_notified: bool) -> Landing:
+        dice = self.dice
+        chance = dice.random()
+        there = sorted(set(self.files) - self.gone)
+        if there and self.deletes and chance < 0.12:
+            key = dice.choice(there)
+            self.gone.add(key)
+            return Landing(key, self.files[key], is_deleted=True, events=0)
+        if there and chance < 0.25:
+            key = dice.choice(there)
+        else:
+            folder = dice.choice(("", "a/", "b/c d/", f"day={wave}/"))
+            key = f"{folder}{dice.choice('abcxyz')}{wave}-{number}.json"
+        self.files[key] = version = self.files.get(key, -1) + 1
+        if dice.random() < 0.12 and len(self.columns) < 3:
+            self.columns.append(f"c{len(self.columns)}")
+        columns = tuple(each for each in self.columns if dice.random() < 0.6)
+        broken = dice.choice((1, 2)) if dice.random() < 0.12 else 0
+        events = dice.choices((1, 2, 0), (7, 2, 1))[0] if is_notified else 0
+        return Landing(key, version, dice.choice((0, 1, 2, 5)), columns, broken, events=events)
+
+
+def generate(seed: int, store: str, *, with_cold: bool | None = None) -> Schedule:
+    """Make the schedule of a seed.
+
+    Args:
+        seed: A number.
+        store: Where it plays.
+        with_cold: Whether it has a complete command; `None` leaves it to the dice.
+    """
+    dice = random.Random(f"{seed}/{store}")
+    is_notified = store != "local" and dice.random() < 0.4
+    world = _World(dice, deletes=dice.random() < 0.4)
+    cold = dice.random() < SHARE_COLD if with_cold is None else with_cold
+    count = dice.choice((3, 4, 4, 5))
+    cold_wave = dice.randrange(count) if cold else -1
+    waves = tuple(
+        _wave(world, number, is_notified=is_notified, is_cold=number == cold_wave)
+        for number in range(count)
+    )
+    options = _options(dice, ignores_missing=world.deletes)
+    in_store = store != "local" and dice.random() < 0.5
+    return Schedule(seed, store, is_notified, in_store, options, waves)
+
+
+def _options(dice: random.Random, *, ignores_missing: bool) -> dict[str, str]:
+    options = {"cloudFiles.schemaEvolutionMode": dice.choice(("addNewColumns", "rescue"))}
+    if dice.random() < 0.5:
+        options["cloudFiles.maxFilesPerTrigger"] = dice.choice(("1", "2", "3"))
+    if dice.random() < 0.3:
+        options["cloudFiles.allowOverwrites"] = "true"
+    if dice.random() < 0.3:
+        options["badRecordsPath"] = "true"  # the place is put in where it is played
+    if dice.random() < 0.2:
+        options["cloudFiles.stateCompactInterval"] = "2"
+    if ignores_missing:
+        options["ignoreMissingFiles"] = "true"
+    return options
+
+
+def _wave(world: _World, number: int, *, is_notified: bool, is_cold: bool) -> Wave:
+    dice = world.dice
+    landings = world.land(number, is_notified=is_notified)
+    order = list(range(len(landings)))
+    if dice.random() < 0.5:
+        dice.shuffle(order)
+    if is_cold:
+        runs = [_cold(dice)]
+    elif dice.random() < 0.3:
+        runs = [_warm(dice)] + [_warm(dice)] * (dice.random() < 0.1)
+        runs += [_discovery(dice, is_notified=is_notified)] * (dice.random() < 0.5)
+    else:
+        runs = [_discovery(dice, is_notified=is_notified) for _ in range(dice.choice((1, 2, 3)))]
+    return Wave(
+        tuple(landings),
+        tuple(order),
+        tuple(runs),
+        loses_cache=dice.random() < 0.1,
+        lands_meanwhile=dice.random() < 0.2,
+    )
+
+
+def _passage(dice: random.Random, point: str) -> str:
+    return f"{point}:{dice.choice((1, 1, 1, 1, 2))}"
+
+
+def _discovery(dice: random.Random, *, is_notified: bool) -> Run:
+    chance = dice.random()
+    if chance < 0.55:
+        points = INTAKE_POINTS + (NOTIFICATION_POINTS * 2 if is_notified else ())
+        return Run("discover", dice.choice(points))
+    after = dice.uniform(0.0, 0.25 if is_notified else 0.1)
+    if chance < 0.85:
+        return Run("discover", strikes=(Strike("discovery", after),))
+    if chance < 0.95:
+        stopped, killed = dice.uniform(0.05, 0.8), dice.random() < 0.6
+        strike = Strike("discovery", after, stopped, is_killed_stopped=killed)
+        return Run("discover", strikes=(strike,))
+    return Run("discover")
+
+
+def _warm(dice: random.Random) -> Run:
+    chance = dice.random()
+    if chance < 0.5:
+        points = (*INTAKE_POINTS, *PLAN_POINTS, *STREAM_POINTS, *STREAM_POINTS)
+        return Run("warm", _passage(dice, dice.choice(points)))
+    after = dice.uniform(0.0, 0.9)
+    if chance < 0.5 + SHARE_JVM:
+        return Run("warm", strikes=(Strike(dice.choice(("jvm", "jvm", "warm")), after),))
+    target: Target = dice.choice(("client", "driver", "driver", "python", "python"))
+    if chance < 0.9:
+        return Run("warm", strikes=(Strike(target, after),))
+    stopped = dice.uniform(0.1, 1.5)
+    target = dice.choice(("client", "driver", "python", "jvm"))
+    killed = target != "jvm" and dice.random() < 0.5
+    strike = Strike(target, after, stopped, is_killed_stopped=killed)
+    return Run("warm", strikes=(strike,))
+
+
+def _cold(dice: random.Random) -> Run:
+    if dice.random() < 0.5:
+        points = (*INTAKE_POINTS, *PLAN_POINTS, *STREAM_POINTS)
+        return Run("cold", _passage(dice, dice.choice(points)))
+    target: Target = dice.choice(("client", "supervisor", "driver", "jvm", "jvm", "python"))
+    return Run("cold", strikes=(Strike(target, dice.uniform(0.0, 4.0)),))

@@ -1,0 +1,190 @@
+"""How are the schedules of one store played, one after the other?
+
+One process for some schedules of a store: it imports everything, starts the emulators, and forks a
+process for each schedule. That forks all else, so nothing a client has opened is ever shared.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from airflow_cloudfiles.engine.storage.access import to_environment
+from torture import stream
+from torture.oracle import Oracle, bad_records, write_table
+from torture.places import Store, running_store
+from torture.play import Player
+from torture.processes import Child, be_subreaper, fork, reap_strays
+from torture.schedule import generate
+from torture.strikes import WarmSpark
+
+PRELOADED = (
+    "airflow_cloudfiles.cli",
+    "airflow_cloudfiles.engine.intake.intake",
+    "airflow_cloudfiles.engine.job.warm.client",
+    "airflow_cloudfiles.engine.ledger.rocksdb",
+    "airflow_cloudfiles.engine.storage.local",
+)
+OF_STORES = {
+    "s3": ("airflow_cloudfiles.engine.storage.aws.s3",),
+    "azure": ("airflow_cloudfiles.engine.storage.azure.blobs",),
+    "gcs": ("airflow_cloudfiles.engine.storage.gcp.gcs", "google.cloud.storage"),
+}
+SCHEDULE_SECONDS = 1500.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where schedules play.
+
+    Attributes:
+        name: Of the store.
+        store: It, running.
+        work: Folder of the slot.
+        environment: Of the processes of the package.
+        cold: Whether each has a complete command; `None` leaves it to the dice.
+    """
+
+    name: str
+    store: Store
+    work: Path
+    environment: Mapping[str, str]
+    cold: bool | None
+
+
+def play_all(store: str, seeds: list[int], work: Path, results: Path, *, cold: bool | None) -> int:
+    """Play schedules; each leaves one line in the results.
+
+    Returns:
+        0, whatever they came to.
+    """
+    be_subreaper()
+    for name in (*PRELOADED, *OF_STORES.get(store, ())):
+        importlib.import_module(name)
+    work.mkdir(parents=True, exist_ok=True)
+    warm_dir = tempfile.mkdtemp(prefix="tw-")
+    Path(warm_dir).chmod(0o700)
+    with running_store(store, work) as running:
+        setting = Setting(store, running, work, _environment(running, work, warm_dir), cold)
+        for seed in seeds:
+            log = work / f"{store}-{seed}.log"
+            line = work / "result.json"
+            child = fork(_work(setting, seed, line), log, {})
+            code = child.wait(SCHEDULE_SECONDS)
+            reap_strays()
+            _keep(line, results, (store, seed), code, log)
+        _stop_warm(setting)
+    shutil.rmtree(warm_dir, ignore_errors=True)
+    return 0
+
+
+def _environment(store: Store, work: Path, warm_dir: str) -> dict[str, str]:
+    access = {} if store.access is None else to_environment(store.access)
+    return {
+        **access,
+        "CLOUDFILES_CACHE_DIR": str(work / "cache"),
+        "CLOUDFILES_WARM_DIR": warm_dir,
+        "CLOUDFILES_CRASH_AT": f"@{work}/crash",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+def _work(setting: Setting, seed: int, line: Path) -> Callable[[], int]:
+    def play() -> int:
+        be_subreaper()
+        line.write_text(json.dumps(play_one(setting, seed)) + "\n")
+        return 0
+
+    return play
+
+
+def play_one(setting: Setting, seed: int) -> dict[str, Any]:
+    """Play one schedule and ask the oracle; the folder is kept where something is wrong."""
+    began = time.monotonic()
+    store, environment = setting.name, setting.environment
+    folder = setting.work / f"{store}-{seed}"
+    schedule = generate(seed, store, with_cold=setting.cold)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    place = setting.store.place(folder, is_notified=schedule.is_notified)
+    warm = WarmSpark(environment["CLOUDFILES_WARM_DIR"])
+    player = Player(schedule, place, folder, environment, warm)
+    try:
+        player.play()
+        faults = _ask(player, place, folder, environment)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the schedule has failed
+        traceback.print_exc()
+        faults = [f"{type(error).__name__}: {error}"]
+    if not faults:
+        place.clear()
+        shutil.rmtree(folder)
+    return {
+        "seed": seed,
+        "store": store,
+        "notified": schedule.is_notified,
+        "table_in_store": schedule.is_table_in_store,
+        "options": sorted(schedule.options),
+        "faults": faults,
+        "folder": str(folder) if faults else None,
+        "hits": [asdict(each) for each in player.told.hits],
+        "runs": player.told.runs,
+        "endings": player.told.endings,
+        "healed": player.told.healed,
+        "files": len(player.told.landed),
+        "deleted": len(player.told.deleted),
+        "rows": sum(len(each.ids) for each in player.told.landed),
+        "seconds": round(time.monotonic() - began, 2),
+    }
+
+
+def _ask(player: Player, place: Any, folder: Path, environment: Mapping[str, str]) -> list[str]:
+    told, where = player.told, player.stream
+    said = lines(fork(stream.work("state", where), folder / "files.json", environment))
+    in_store = where.target.startswith(place.root)
+    table = place.fetch("table/", folder / "fetched") if in_store else folder / "table"
+    rows = lines(fork(lambda: write_table(table), folder / "rows.json", {}))
+    bad = bad_records(place.fetch("bad/", folder / "bad"))
+    oracle = Oracle(player.schedule, told, rows=rows, bad=bad, files=said, source=where.source)
+    return oracle.ask()
+
+
+def lines(child: Child) -> list[dict[str, Any]]:
+    """What a process writes: JSON Lines."""
+    code = child.wait(120)
+    text = child.log.read_text(errors="replace")
+    if code:
+        raise RuntimeError(f"{child.log.name} ended with {code}: {text[-2000:]}")
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def _keep(line: Path, results: Path, which: tuple[str, int], code: int, log: Path) -> None:
+    """Add a result; one of a schedule whose process ended without one is a failure, too."""
+    if code == 0 and line.exists():
+        text = line.read_text()
+    else:
+        tail = log.read_text(errors="replace")[-2000:]
+        fault = f"the schedule itself ended with {code}: {tail}"
+        store, seed = which
+        result = {"seed": seed, "store": store, "faults": [fault], "hits": [], "folder": str(log)}
+        text = json.dumps(result) + "\n"
+    line.unlink(missing_ok=True)
+    with results.open("a") as file:
+        file.write(text)
+    if not json.loads(text)["faults"]:
+        log.unlink(missing_ok=True)
+
+
+def _stop_warm(setting: Setting) -> None:
+    from airflow_cloudfiles import cli  # noqa: PLC0415 - not before the fork
+
+    log = setting.work / "stop.log"
+    fork(lambda: cli.main(["spark", "stop"]), log, setting.environment).wait(60)
