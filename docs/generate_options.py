@@ -137,7 +137,8 @@ connection says; never set it yourself |
 specification and report; never set it yourself |
 | `CLOUDFILES_LOG_LEVEL` | `INFO` | how much this package's own processes log |
 | `CLOUDFILES_SPARK_LOG_LEVEL` | `FATAL` | how much Spark logs in a job that a task started |
-| `CLOUDFILES_CRASH_AT` | unset | kill the process at a named point, to rehearse a failure \
+| `CLOUDFILES_CRASH_AT` | unset | kill the process at a named point, to rehearse a failure; \
+`@` and the path of a file that names it, for processes that already run \
 ([exactly once](../concepts/exactly-once.md)) |
 
 ## Spark configuration

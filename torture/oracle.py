@@ -145,7 +145,8 @@ class Oracle:
         """Each file is in the state, by name, and what that says of it is so."""
         by_key: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for each in self._files:
-            key = str(each["path"]).removeprefix(self._source.rstrip("/") + "/")
+            path = str(each["path"]).removeprefix("file://")
+            key = path.removeprefix(self._source.rstrip("/") + "/")
             by_key[key if key in self._versions else unquote(key)].append(each)
         for key in set(by_key) - set(self._versions):
             self.faults.append(f"{key} is in the state and never landed")
