@@ -53,7 +53,7 @@ def main() -> int:
     text = report.markdown(found, about)
     print(text)
     if given.report:
-        Path(given.report).write_text(text)
+        report.write(Path(given.report), text)
     failed = [each for each in found if each["faults"]]
     for each in failed:
         _tell(each)

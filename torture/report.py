@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+_BEGIN, _END = "<!-- report -->\n", "<!-- end of report -->"
 _SUMMARY = (
     *("store", "schedules", "notified", "table in store", "runs", "kills", "stops"),
     *("files", "rows", "failed"),
@@ -45,6 +46,15 @@ def markdown(found: list[dict[str, Any]], about: Mapping[str, Any]) -> str:
         parts.append(f"Failed seeds: {names}.")
     parts.append(f"Commit {about['commit']}, first seed {about['seed']}.")
     return "\n\n".join(parts) + "\n"
+
+
+def write(path: Path, text: str) -> None:
+    """Write a report; in a page that has the marks for it, between them."""
+    page = path.read_text() if path.exists() else ""
+    if _BEGIN in page and _END in page:
+        before, after = page.partition(_BEGIN)[0], page.partition(_END)[2]
+        text = f"{before}{_BEGIN}\n{text}\n{_END}{after}"
+    path.write_text(text)
 
 
 def _moment(hit: Mapping[str, Any]) -> str:

@@ -24,6 +24,8 @@ Mode = Literal["addNewColumns", "rescue"]
 
 SHARE_COLD = 0.05
 """Of schedules that have one complete command with a JVM of its own."""
+SHARE_WARM = 0.2
+"""Of waves in which the stream is ingested, on the warm Spark."""
 SHARE_JVM = 0.03
 """Of runs on a warm Spark whose JVM, or all of whose Spark, is killed."""
 
@@ -189,8 +191,8 @@ def generate(seed: int, store: str, *, with_cold: bool | None = None) -> Schedul
 
 def _options(dice: random.Random, *, ignores_missing: bool) -> dict[str, str]:
     options = {"cloudFiles.schemaEvolutionMode": dice.choice(("addNewColumns", "rescue"))}
-    if dice.random() < 0.5:
-        options["cloudFiles.maxFilesPerTrigger"] = dice.choice(("1", "2", "3"))
+    if dice.random() < 0.3:  # each micro-batch more costs as much as some discoveries
+        options["cloudFiles.maxFilesPerTrigger"] = dice.choice(("1", "2", "3", "4"))
     if dice.random() < 0.3:
         options["cloudFiles.allowOverwrites"] = "true"
     if dice.random() < 0.3:
@@ -210,7 +212,7 @@ def _wave(world: _World, number: int, *, is_notified: bool, is_cold: bool) -> Wa
         dice.shuffle(order)
     if is_cold:
         runs = [_cold(dice)]
-    elif dice.random() < 0.3:
+    elif dice.random() < SHARE_WARM:
         runs = [_warm(dice)] + [_warm(dice)] * (dice.random() < 0.1)
         runs += [_discovery(dice, is_notified=is_notified)] * (dice.random() < 0.5)
     else:
@@ -233,7 +235,7 @@ def _discovery(dice: random.Random, *, is_notified: bool) -> Run:
     if chance < 0.55:
         points = INTAKE_POINTS + (NOTIFICATION_POINTS * 2 if is_notified else ())
         return Run("discover", dice.choice(points))
-    after = dice.uniform(0.0, 0.25 if is_notified else 0.1)
+    after = dice.uniform(0.0, 0.4 if is_notified else 0.2)
     if chance < 0.85:
         return Run("discover", strikes=(Strike("discovery", after),))
     if chance < 0.95:

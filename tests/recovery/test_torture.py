@@ -1,0 +1,44 @@
+"""A short form of `make torture`: the tool works, and what it plays leaves each row once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def _tortured(folder: Path, root: Path, *arguments: str) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "torture", "--work", str(folder), "--cold", "never", *arguments],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+    lines = (folder / "results.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def _kills(results: list[dict[str, Any]]) -> int:
+    return sum(hit["is_hit"] for each in results for hit in each["hits"])
+
+
+def test_random_schedules_leave_each_row_once(tmp_path: Path, repository: Path) -> None:
+    results = _tortured(tmp_path / "t", repository, "--schedules", "4", "--at-once", "1")
+    assert [each["seed"] for each in results] == [1, 2, 3, 4]
+    assert _kills(results) > 4
+
+
+@pytest.mark.emulator
+def test_random_schedules_in_s3_leave_each_row_once(tmp_path: Path, repository: Path) -> None:
+    results = _tortured(tmp_path / "t", repository, "--schedules", "2", "--stores", "s3")
+    assert [each["store"] for each in results] == ["s3", "s3"]
+    assert _kills(results) > 2
