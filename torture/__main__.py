@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,11 +21,11 @@ from typing import Any
 from airflow_cloudfiles.engine.job.java import find_java
 from torture import report
 from torture.airflow_tasks import play_airflow
-from torture.processes import Child, be_subreaper, fork
+from torture.processes import Child, be_subreaper, end_all_below, fork
 from torture.schedule import STORES
 from torture.slot import play_all
 
-CHUNK = 30
+CHUNK = 50
 """Schedules between two starts of the emulators and of the warm Spark."""
 
 
@@ -42,12 +43,16 @@ def main() -> int:
         os.environ.pop(name, None)
     began = time.monotonic()
     be_subreaper()
-    _play(_chunks(given, results), given, work, results)
-    if given.airflow_kills:
-        folder = work / f"airflow-{given.seed}"
-        result = play_airflow(given.seed, given.airflow_kills, folder)
-        with results.open("a") as file:
-            file.write(json.dumps(result) + "\n")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        _play(_chunks(given, results), given, work, results)
+        if given.airflow_kills:
+            folder = work / f"airflow-{given.seed}"
+            result = play_airflow(given.seed, given.airflow_kills, folder)
+            with results.open("a") as file:
+                file.write(json.dumps(result) + "\n")
+    finally:
+        end_all_below()
     found = report.read(results)
     about = {"seconds": round(time.monotonic() - began), "commit": _commit(), "seed": given.seed}
     text = report.markdown(found, about)

@@ -23,7 +23,7 @@ from torture.processes import Child, fork
 from torture.schedule import Landing, Run, Schedule, Wave
 from torture.strikes import Hit, Striker, WarmSpark
 
-WAVE_SECONDS = 240.0
+WAVE_SECONDS = 600.0
 """A wave that takes longer hangs, which is a failure."""
 HEALING_RUNS = 15
 _POLL_SECONDS = 0.003

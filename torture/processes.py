@@ -74,6 +74,7 @@ def fork(work: Callable[[], int], log: Path, environment: Mapping[str, str | Non
         return Child(pid, log)
     code = 99
     try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         die_with_parent()
         os.setpgid(0, 0)
         for name, value in environment.items():
@@ -145,6 +146,15 @@ def below(root: int) -> list[Seen]:
         result += wave_found
         wave = [each.pid for each in wave_found]
     return sorted(result, key=lambda each: (each.started, each.pid))
+
+
+def end_all_below() -> None:
+    """Kill all that this process has started, and what of it has become its child."""
+    while found := below(os.getpid()):
+        for each in found:
+            strike(each.pid, signal.SIGKILL)
+        reap_strays()
+        time.sleep(0.05)
 
 
 def strike(pid: int, number: signal.Signals) -> bool:

@@ -39,7 +39,7 @@ OF_STORES = {
     "azure": ("airflow_cloudfiles.engine.storage.azure.blobs",),
     "gcs": ("airflow_cloudfiles.engine.storage.gcp.gcs", "google.cloud.storage"),
 }
-SCHEDULE_SECONDS = 1500.0
+SCHEDULE_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
