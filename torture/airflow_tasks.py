@@ -8,6 +8,7 @@ runs the sensor or the ingest is killed at a random moment. In the end a run is 
 from __future__ import annotations
 
 import random
+import re
 import signal
 import time
 from dataclasses import asdict
@@ -26,7 +27,7 @@ from torture.strikes import Hit
 
 DAGS = Path(__file__).parent / "dags"
 _DAG = "tortured"
-_TASK = "airflow worker -- "
+_TASK = re.compile("airflow worker -- [0-9a-f]{8}-")  # of one try; the executor has none
 _SECONDS = 900.0
 
 
@@ -111,7 +112,7 @@ class _Tortured:
         task = self._dice.choice(("arrived", "ingest", "ingest", "ingest"))
         self._home.wait(lambda: self._is_running(run_id, task), _SECONDS, task)
         time.sleep(self._dice.uniform(0.0, 1.0 if task == "arrived" else 10.0))
-        found = [pid for pid in self._home.pids() if command(pid).startswith(_TASK)]
+        found = [pid for pid in self._home.pids() if _TASK.match(command(pid))]
         for pid in found:
             doing = "Spark has been started" if task == "ingest" and below(pid) else task
             hit = strike(pid, signal.SIGKILL) and is_killed(pid)
