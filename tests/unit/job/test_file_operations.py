@@ -42,8 +42,8 @@ from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.options.sink import TableOptions
 from airflow_cloudfiles.engine.state import metadata_format
-from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.file_log import FileLog
+from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.operations import announce
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from tests.support.ingested import Ingested
