@@ -194,6 +194,12 @@ def test_rows_are_replaced_where_the_predicate_is_true(
 
 @pytest.mark.law
 @example(
+    _NEW[0],
+    "v",
+    [[(None, None, _VALUES["v"][-1], None)]],
+    [[(None, None, _VALUES["v"][-1], None)]],
+)
+@example(
     _NEW[0], "id", [[(None, None, None, None)], [(1, None, "a", 0.0)]], [[(1, None, "b", 1.5)]]
 )
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])

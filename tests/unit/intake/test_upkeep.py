@@ -29,7 +29,7 @@ from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapsh
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
-from airflow_cloudfiles.engine.state import compaction, metadata, run_history
+from airflow_cloudfiles.engine.state import compaction, metadata, metadata_format, run_history
 from airflow_cloudfiles.engine.state.packs import COPIES
 from airflow_cloudfiles.engine.state.position import position
 from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, RUNS_PREFIX
@@ -191,7 +191,7 @@ def test_an_older_version_of_the_package_refuses_the_state_by_name():
     stream(uri, 250)
     compacted(uri)
     with (
-        mock.patch.object(metadata, "FORMAT_VERSION", 1),
+        mock.patch.object(metadata_format, "FORMAT_VERSION", 1),
         pytest.raises(IncompatibleStateError, match=r"metadata.json has format version 2.*Upgrade"),
     ):
         Intake.over(source=MemoryStore(SOURCE), state=open_store(uri), format="json")

@@ -10,6 +10,7 @@ import pytest
 from airflow_cloudfiles import cli
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalPython, launch
+from airflow_cloudfiles.engine.state.run_history import decode_report
 from tests.support.promoted import Landed
 
 
@@ -31,7 +32,8 @@ def test_from_a_shell(landed: Landed, capsys: pytest.CaptureFixture[str]) -> Non
     assert told["columns"] == {"user.zip": "string", "price": "double"}
     assert told["values"]["price"] == {"promoted": 1, "partly": 0, "unfit": 1, "occupied": 0}
     assert (told["rows"], told["schema_version"], told["outcome"]) == (1, 1, "succeeded")
-    assert json.loads(Path(told["report_uri"].removeprefix("file://")).read_text()) == told
+    report = Path(told["report_uri"].removeprefix("file://"))
+    assert decode_report(report.read_bytes(), name=report.name) == told
     assert [row["user"] for row in landed.rows()] == [{"zip": "01"}, None]
     assert cli.main(["promote", *where, "--field", "price=STRING"]) == 1
     assert capsys.readouterr().err.count("is a column of type double already") == 1
