@@ -5,7 +5,6 @@ That Airflow serves them, and to whom: `test_real_airflow.py`.
 
 from __future__ import annotations
 
-import json
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from airflow_cloudfiles import SchemaHistory
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.overview.runs import RunSummary
 from airflow_cloudfiles.engine.schema.log_entry import SchemaEntry, append_entry, open_log
+from airflow_cloudfiles.engine.state.run_history import encode_report
 from airflow_cloudfiles.hooks.arguments import StreamArguments
 from airflow_cloudfiles.plugins import views
 from airflow_cloudfiles.plugins.app import task_key
@@ -75,7 +75,7 @@ def test_a_page_shows_the_stream_its_runs_and_their_errors(written: WrittenState
     error = {"class": "UnknownFieldException", "message": "Encountered unknown fields: price"}
     report = {"run_id": "r1", "kind": "ingest", "outcome": "failed", "error": error}
     report |= {"started": "2026-11-23T08:00:00+00:00", "rows": 12345}
-    written.state.put("_reports/r1.json", json.dumps(report).encode())
+    written.state.put("_reports/r1.json", encode_report(report))
     task = _task(written, target="s3://lake/table")
     text = _page("stream.html", views.stream_view(task), task)
     for part in ("s3://lake/orders", "s3://lake/table", "<b>2", "files outstanding", "12,345"):
@@ -86,7 +86,8 @@ def test_a_page_shows_the_stream_its_runs_and_their_errors(written: WrittenState
 
 def test_what_cannot_be_read_is_said_and_the_rest_is_shown(written: WrittenState) -> None:
     written.state.put("_source/metadata.json", b"{")
-    written.state.put("_reports/r1.json", b'{"run_id": "r1", "started": "2026-11-23T08:00:00Z"}')
+    report = {"run_id": "r1", "started": "2026-11-23T08:00:00Z"}
+    written.state.put("_reports/r1.json", encode_report(report))
     task = _task(written)
     view = views.stream_view(task)
     assert "metadata.json" in view.overview.problem
@@ -99,7 +100,7 @@ def test_every_value_is_escaped(written: WrittenState) -> None:
     written.discover(f"{HOSTILE}.json")
     report = {"run_id": HOSTILE, "kind": HOSTILE, "outcome": HOSTILE, "warnings": [HOSTILE]}
     report |= {"started": "2026-11-23T08:00:00Z", "error": {"class": HOSTILE, "message": HOSTILE}}
-    written.state.put("_reports/r1.json", json.dumps(report).encode())
+    written.state.put("_reports/r1.json", encode_report(report))
     _version(written, 0, "a")
     _version(written, 1, "a", HOSTILE, change=HOSTILE, by=HOSTILE, brought={HOSTILE: []})
     task = _task(written, source=HOSTILE, target=HOSTILE)

@@ -6,14 +6,14 @@ that is shown.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX
+from airflow_cloudfiles.engine.errors import IncompatibleStateError
+from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, decode_report
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
 
@@ -99,11 +99,10 @@ def newest_runs(state: ObjectStore, most: int = MOST_RUNS) -> Runs:
 
 def _read(state: ObjectStore, key: str) -> RunSummary | None:
     try:
-        report = json.loads(state.get(key))
-        return _summary(report) if isinstance(report, Mapping) else None
+        return _summary(decode_report(state.get(key), name=key))
     except ObjectNotFoundError:  # it has expired meanwhile
         return None
-    except (ValueError, TypeError) as failure:
+    except (ValueError, TypeError, IncompatibleStateError) as failure:
         _log.warning("The report %s cannot be read: %s", key, failure)
         return None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from airflow_cloudfiles.engine.overview.newest_files import MOST_ENTRIES, newest
 from airflow_cloudfiles.engine.overview.rescued import MOST_ROWS, RESCUED_DATA, rescued_fields
 from airflow_cloudfiles.engine.overview.runs import newest_runs
 from airflow_cloudfiles.engine.overview.stream import stream_overview
+from airflow_cloudfiles.engine.state.run_history import encode_report
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from tests.support.written_state import WrittenState
@@ -37,7 +37,7 @@ def _report(written: WrittenState, number: int, **more: Any) -> None:
         "warnings": [],
         **more,
     }
-    written.state.put(f"_reports/run-{number}.json", json.dumps(report).encode())
+    written.state.put(f"_reports/run-{number}.json", encode_report(report))
 
 
 def test_what_is_outstanding_begins_behind_the_last_commit(written: WrittenState) -> None:
