@@ -280,8 +280,8 @@ class _Merge:
 def _matching(rows: SourceRows, bound: BoundRule, names: Mapping[str, str]) -> Iterator[str]:
     """When a row of the table is the same as one of the batch.
 
-    The bounds of the keys, which follow from the rest, let `deltalake` skip files. It (1.6) skips too
-    many where a bound consists of the last character of Unicode, so such a bound is left out.
+    The bounds of the keys, which follow from the rest, let `deltalake` skip files. It (1.6) skips
+    too many where a bound consists of the last character of Unicode; such a bound is left out.
     """
     for name in bound.keys:
         key = sql_name(names[name], "t")
