@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
+from tests.support.serving import serving
 from tests.support.waiting import PATIENCE_SECONDS
 
 _KEY_ID = re.compile(r"Credential=([^/]+)/")
@@ -130,16 +131,11 @@ class Gate(ThreadingHTTPServer):
 @contextmanager
 def gate_before(upstream_port: int) -> Iterator[Gate]:
     """Run a gate for the length of a `with` block."""
-    gate = Gate(upstream_port)
-    thread = threading.Thread(target=gate.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield gate
-    finally:
-        gate.release_all()
-        gate.shutdown()
-        gate.server_close()
-        thread.join()
+    with serving(Gate(upstream_port)) as gate:
+        try:
+            yield gate
+        finally:
+            gate.release_all()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -7,13 +7,14 @@ real cluster would run such a pod is not shown.
 from __future__ import annotations
 
 import json
-import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
+
+from tests.support.serving import serving
 
 
 class KubernetesApi(ThreadingHTTPServer):
@@ -34,15 +35,8 @@ class KubernetesApi(ThreadingHTTPServer):
 @contextmanager
 def kubernetes_api() -> Iterator[KubernetesApi]:
     """Run the server for the length of a `with` block."""
-    server = KubernetesApi()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(KubernetesApi()) as server:
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -7,12 +7,13 @@ temporary credentials. They end so soon that clients ask for new ones before eac
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.support.serving import serving
 
 _RENEWED_BEFORE = timedelta(minutes=10)
 """botocore waits for new credentials when those it has end within so long."""
@@ -47,15 +48,8 @@ class Identities(ThreadingHTTPServer):
 @contextmanager
 def identities() -> Iterator[Identities]:
     """Run the server for the length of a `with` block."""
-    server = Identities()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(Identities()) as server:
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from tests.support.serving import serving
 
 LATENCY_SECONDS = 0.2
 """More than what two threads that begin together are apart, on a busy machine."""
@@ -105,11 +106,5 @@ def round_trips(upstream: str) -> Iterator[RoundTrips]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     found = RoundTrips(server.server_address[1])
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(server):
         yield found
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

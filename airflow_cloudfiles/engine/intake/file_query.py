@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from airflow_cloudfiles.engine.discovery.globs import SourcePattern, compile_name
 from airflow_cloudfiles.engine.errors import OptionError
@@ -14,7 +14,7 @@ from airflow_cloudfiles.engine.storage import normalize_uri
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.state.batch_states import BatchState
 
-STATUSES: Final = (
+FileStatus = Literal[
     "existing",
     "duplicate",
     "discovered",
@@ -25,8 +25,18 @@ STATUSES: Final = (
     "quarantined",
     "released",
     "forgotten",
-    "outstanding",
-)
+]
+"""How far a file has come. `existing`: there before the first start, and never ingested.
+`duplicate`: its content is that of another file, and it is never ingested.
+`discovered`: recorded. `planned`: part of a micro-batch that is not committed. `committed`: its
+micro-batch is committed. `lost`: that was, the table lost it, and the loss was accepted. `skipped`,
+`quarantined`: by an operation, before it was ingested. `released`: that was, and another record of
+the file came in its place. `forgotten`: before it was ingested; it is another record, if any."""
+
+OUTSTANDING: Final = "outstanding"
+"""In a query: `discovered` or `planned`."""
+STATUSES: Final[tuple[str, ...]] = (*get_args(FileStatus), OUTSTANDING)
+"""What a query can ask for."""
 _PATTERN: Final = frozenset("*?[{\\")
 
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import groupby
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateError
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset, printable_path
-from airflow_cloudfiles.engine.intake.file_query import FileQuery
+from airflow_cloudfiles.engine.intake.file_query import OUTSTANDING, FileQuery, FileStatus
 from airflow_cloudfiles.engine.intake.source_path import root_of
 from airflow_cloudfiles.engine.ledger.soundness import check_whole
 from airflow_cloudfiles.engine.state.archived import NOTHING, Archived, read_archived
@@ -41,27 +41,6 @@ from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import Access
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once, is_near
 
-FileStatus = Literal[
-    "existing",
-    "duplicate",
-    "discovered",
-    "planned",
-    "committed",
-    "lost",
-    "skipped",
-    "quarantined",
-    "released",
-    "forgotten",
-]
-"""How far a file has come. `existing`: there before the first start, and never ingested.
-`duplicate`: its content is that of another file, and it is never ingested.
-`discovered`: recorded. `planned`: part of a micro-batch that is not committed. `committed`: its
-micro-batch is committed. `lost`: that was, the table lost it, and the loss was accepted. `skipped`,
-`quarantined`: by an operation, before it was ingested. `released`: that was, and another record of
-the file came in its place. `forgotten`: before it was ingested; it is another record, if any."""
-
-OUTSTANDING: Final = "outstanding"
-"""In a query: `discovered` or `planned`."""
 HELD: Final[Mapping[str, FileStatus]] = {
     "skip": "skipped",
     "quarantine": "quarantined",

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import urllib.error
 import urllib.request
 from collections import defaultdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import TYPE_CHECKING
+
+from tests.support.serving import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,13 +41,8 @@ class Front(ThreadingHTTPServer):
 
 def serve(upstream: str) -> Iterator[Front]:
     """Run it before an emulator."""
-    front = Front(upstream)
-    thread = threading.Thread(target=front.serve_forever, daemon=True)
-    thread.start()
-    yield front
-    front.shutdown()
-    front.server_close()
-    thread.join()
+    with serving(Front(upstream)) as front:
+        yield front
 
 
 class _Handler(BaseHTTPRequestHandler):

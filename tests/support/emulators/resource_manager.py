@@ -8,19 +8,19 @@ agree with the reference, not that Azure does what the reference says.
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import ipaddress
 import json
 import re
 import ssl
-import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
+
+from tests.support.serving import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,18 +140,6 @@ class _Identity(_Answers):
         self.answer(200, {**token, "token_type": "Bearer"})
 
 
-@contextlib.contextmanager
-def _serving(server: ThreadingHTTPServer) -> Iterator[None]:
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
 def _make_certificate(path: Path) -> None:
     """Write a key and a certificate of 127.0.0.1 that this process trusts."""
     from cryptography import x509
@@ -198,5 +186,5 @@ def serve(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Azure]:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
     azure = Azure(certificate)
     monkeypatch.setenv("CLOUDFILES_AZURE_MANAGEMENT_URL", azure.endpoint)
-    with _serving(identity), _serving(azure):
+    with serving(identity), serving(azure):
         yield azure
