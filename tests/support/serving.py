@@ -1,0 +1,26 @@
+"""An HTTP server of a test, in a thread, for the length of a `with` block."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from http.server import ThreadingHTTPServer
+
+_Server = TypeVar("_Server", bound="ThreadingHTTPServer")
+
+
+@contextmanager
+def serving(server: _Server) -> Iterator[_Server]:
+    """Let a server answer until the block ends, and end it then."""
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
