@@ -94,7 +94,7 @@ LISTING = ListingState(
     witness="a",
     unfinished=Unfinished(2.5, "listing", "f", "a", (KeyRange("a", "b"),)),
 )
-SNAPSHOT = Snapshot("", 299, ID, 12345, (SnapshotFile("000012.sst", 9, 7),))
+SNAPSHOT = Snapshot("", 299, ID, 12345, (SnapshotFile("000012.sst", 9, 7, "0" * 64),), 1_000, 4)
 QUERY = LeftQuery(user_id="u", session_id="s", server_session_id="t", query_id="q", run_id="w")
 LEFT = LeftRun(run_id="r.1", before=-1, last_entry=3, started=CREATED, query=QUERY, next_line=2)
 SPEC = JobSpec(
@@ -340,6 +340,7 @@ ONE_OBJECT = [
     ),
     Format(
         name="snapshot",
+        version=2,
         keys=r"_source/snapshots/[0-9]{20}-[0-9a-f]{32}/(complete\.json|[A-Z0-9a-z.-]+)",
         write=lambda: snapshots._encode(SNAPSHOT),
         read=lambda content: _or_none(lambda: snapshots._decode("", content)),
@@ -404,8 +405,8 @@ NOTES = [
     Format(
         name="run",
         keys=r"_runs/[^/]+\.json",
-        write=lambda: SPEC.to_json().encode(),
-        read=lambda content: JobSpec.from_json(content, "_runs/r.1.json"),
+        write=SPEC.sealed,
+        read=in_store("_runs/r.1.json", lambda store: JobSpec.stored(store, "r.1")),
         expected=SPEC,
     ),
     Format(

@@ -46,6 +46,7 @@ def test_every_option_has_an_effect_on_what_is_parsed() -> None:
         "ignoreTrailingWhiteSpace": "true",
         "maxColumns": "3",
         "maxCharsPerColumn": "3",
+        "maxRecordBytes": "1m",
         "unescapedQuoteHandling": "stop_at_closing_quote",
     }
     for name, value in given.items():
