@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
 from collections.abc import Callable
@@ -41,14 +40,20 @@ from airflow_cloudfiles.engine.schema.log import SchemaLog, SchemaVersion
 from airflow_cloudfiles.engine.state import progress, refused, run_history, spark_checkpoint
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.state.metadata import KEY, read_metadata
-from airflow_cloudfiles.engine.state.metadata_format import StreamMetadata, encode_metadata
+from airflow_cloudfiles.engine.state.metadata_format import (
+    FORMAT_VERSION,
+    StreamMetadata,
+    encode_metadata,
+)
 from airflow_cloudfiles.engine.state.packs import Pack, encode_pack, read_pack
 from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
 from airflow_cloudfiles.engine.state.progress import BatchDone
 from airflow_cloudfiles.engine.state.sink_log import Decision, SinkLog, SinkRecord
 from airflow_cloudfiles.engine.state.spark_offsets import offset_of_batch
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
+from airflow_cloudfiles.engine.storage.sealed import unseal
 from tests.golden.kinds import CREATED, ID, Format, in_store, new_store, stamped, written
+from tests.golden.of_files import OF_FILES
 
 FIRST = "0" * 20
 FILES = FileBatch(
@@ -293,7 +298,7 @@ ONE_OBJECT = [
     Format(
         name="metadata",
         keys=r"_source/metadata\.json",
-        understood=2,
+        understood=FORMAT_VERSION,
         write=lambda: encode_metadata(METADATA),
         read=in_store(KEY, read_metadata),
         expected=METADATA,
@@ -302,6 +307,7 @@ ONE_OBJECT = [
         name="metadata",
         keys=r"_source/metadata\.json",
         version=2,
+        understood=FORMAT_VERSION,
         write=lambda: encode_metadata(PACKED),
         read=in_store(KEY, read_metadata),
         expected=PACKED,
@@ -334,7 +340,7 @@ ONE_OBJECT = [
             lambda store: progress.note_discovery(store, {"listed": 3}),
             at=1.5,
         ),
-        read=json.loads,
+        read=unseal,
         expected={"version": 1, "at": 1.5, "listed": 3},
         newer="read",
     ),
@@ -440,7 +446,7 @@ def _or_none(read: Callable[[], object]) -> object:
         return None
 
 
-IN_STATE = [*LOGS, *ONE_OBJECT, *NOTES]
+IN_STATE = [*LOGS, *ONE_OBJECT, *NOTES, *OF_FILES]
 
 
 def format_of(key: str) -> Format | None:

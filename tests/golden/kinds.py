@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,13 @@ from typing import Any, Literal
 
 from airflow_cloudfiles.engine.state.entry_format import encode_entry
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
+from airflow_cloudfiles.engine.storage.sealed import seal
 
 FOLDER = Path(__file__).with_name("formats")
 ID = "ffeeddccbbaa99887766554433221100"
 CREATED = "2026-01-01T00:00:00.000000+00:00"
 _LINE = re.compile(rb"v([0-9]+)\n")
+_CHECKSUM = re.compile(rb',\n "crc32": "[0-9a-f]{8}"\n}\n\Z')
 
 Newer = Literal["refused", "passed over", "read"]
 """What becomes of a newer version: it is an error that names it; it counts as nothing, since it is
@@ -63,14 +66,14 @@ class Format:
         """The golden bytes, with the version after the newest one that is understood."""
         content, next_one = self.path.read_bytes(), self.newest + 1
         if _LINE.match(content):
-            return _LINE.sub(b"v%d\n" % next_one, content, count=1)
+            return resealed(_LINE.sub(b"v%d\n" % next_one, content, count=1))
         changed, count = re.subn(
             rb'("(?:version|sourceVersion|cloudfiles.version)": ?"?)[0-9]+',
             rb"\g<1>%d" % next_one,
             content,
         )
         assert count, f"{self.path} says no version"
-        return changed
+        return resealed(changed)
 
 
 def new_store() -> ObjectStore:
@@ -96,12 +99,24 @@ def written(key: str, writer: Callable[[ObjectStore], object], **fixed: Any) -> 
     return stamped(store.get(key), **fixed)
 
 
+def resealed(content: bytes) -> bytes:
+    """Give changed bytes the checksum that belongs to them, where they end with one."""
+    found = _CHECKSUM.search(content)
+    if found is None:
+        return content
+    text = content[: found.start()]
+    return b'%b,\n "crc32": "%08x"\n}\n' % (text, zlib.crc32(text))
+
+
 def stamped(content: bytes, **fixed: Any) -> bytes:
     """Give bytes a fixed id, time and other fields; their form stays."""
     found = _LINE.match(content)
     if found is None:
         value = json.loads(content)
         value |= {name: fixed[name] for name in fixed if name in value}
+        if _CHECKSUM.search(content):
+            del value["crc32"]
+            return seal(value)
         indent = 1 if b"\n " in content else None
         end = b"\n" if content.endswith(b"\n") else b""
         return json.dumps(value, indent=indent).encode() + end

@@ -13,11 +13,6 @@ from airflow_cloudfiles.engine.files import FileEntry, FileIdentity
 from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
 from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
 from airflow_cloudfiles.engine.state.file_log import FileBatch, decode_files, encode_files
-from airflow_cloudfiles.engine.state.metadata_format import (
-    StreamMetadata,
-    decode_metadata,
-    encode_metadata,
-)
 
 CONTENT = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 FILES = (
@@ -28,21 +23,6 @@ LINES = b'["a b.json",3,1767225600000001,"etag","%s"]\n["not-utf8-\\udcff",3,2,"
     CONTENT.encode(),
     CONTENT.encode(),
 )
-METADATA = StreamMetadata(
-    "00112233445566778899aabbccddeeff",
-    "file:///in",
-    "json",
-    format_version=3,
-    file_identity="content",
-)
-METADATA_BYTES = b"""v3
-{
-  "streamId": "00112233445566778899aabbccddeeff",
-  "source": "file:///in",
-  "format": "json",
-  "fileIdentity": "content"
-}
-"""
 INDEXES: dict[FileIdentity, dict[bytes, bytes]] = {
     "pathAndVersion": {
         b"fa b.json": bytes.fromhex("22ece487d8e482ab") + b"\x01",
@@ -61,11 +41,6 @@ INDEXES: dict[FileIdentity, dict[bytes, bytes]] = {
 def test_lines_with_a_content() -> None:
     assert encode_files(FILES) == LINES
     assert decode_files(LINES) == FILES
-
-
-def test_metadata_of_a_state_that_knows_contents() -> None:
-    assert encode_metadata(METADATA) == METADATA_BYTES
-    assert decode_metadata(METADATA_BYTES, name="metadata") == METADATA
 
 
 @pytest.mark.parametrize("identity", INDEXES)

@@ -6,17 +6,19 @@ has its names: versions that were written under one of them are those of the oth
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.outage import reaching_state
+from airflow_cloudfiles.engine.storage.sealed import seal, unseal
+from airflow_cloudfiles.engine.versions import FIELD, fields_of
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 KEY = "_schemas/sources.json"
+NAMES_VERSION = 1
 
 
 def names_of(store: ObjectStore) -> set[str]:
@@ -24,11 +26,12 @@ def names_of(store: ObjectStore) -> set[str]:
 
     Raises:
         CorruptedStateError: They cannot be read.
+        IncompatibleStateError: A newer version of this package wrote them.
     """
     try:
         with reaching_state(store):
-            value = json.loads(store.get(KEY))
-        names = value["sources"]
+            value = unseal(store.get(KEY))
+        names = fields_of(value, name=store.child_uri(KEY), understood=NAMES_VERSION)["sources"]
     except ObjectNotFoundError:
         return set()
     except (ValueError, TypeError, KeyError) as failure:
@@ -43,9 +46,9 @@ def add_name(store: ObjectStore, *names: str) -> None:
     before = names_of(store)
     if before.issuperset(names):
         return
-    value = {"version": 1, "sources": sorted(before.union(names))}
+    value = {FIELD: NAMES_VERSION, "sources": sorted(before.union(names))}
     with reaching_state(store):
-        store.put(KEY, json.dumps(value, indent=1).encode("ascii"))
+        store.put(KEY, seal(value))
 
 
 def _damaged(store: ObjectStore) -> CorruptedStateError:

@@ -20,10 +20,11 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from airflow_cloudfiles.engine.errors import IncompatibleStateError, StateError
+from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.state.metadata import KEY
 from airflow_cloudfiles.engine.state.metadata_format import decode_metadata
 from airflow_cloudfiles.engine.transfer.contents import is_part
+from airflow_cloudfiles.engine.versions import require_version
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
@@ -183,11 +184,10 @@ class Archive:
             value = json.loads(text)
             if value["kind"] != KIND or not isinstance(value["version"], int):
                 raise self._refused("it is no archive of a state")
-            if value["version"] > VERSION:
-                raise IncompatibleStateError(
-                    f"{self._name} has version {value['version']}; this version of "
-                    f"airflow-provider-cloudfiles reads archives up to {VERSION}. Upgrade it here."
-                )
+            upgrade = "Upgrade the package here."
+            require_version(
+                value["version"], name=self._name, understood=VERSION, what_to_do=upgrade
+            )
             members = [_member(each) for each in value["objects"]]
         except (ValueError, TypeError, KeyError, RecursionError) as failure:
             raise self._refused("its manifest cannot be read") from failure

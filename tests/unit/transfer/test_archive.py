@@ -244,7 +244,9 @@ def test_what_is_damaged_or_made_up_is_refused_and_nothing_is_written(tmp_path, 
 
 def test_a_newer_archive_is_refused_by_name(tmp_path):
     content = made([(KEY, METADATA)], lambda manifest: manifest.update(version=2))
-    refused(tmp_path, content, IncompatibleStateError, match=r"bad\.zip has version 2.*Upgrade")
+    refused(
+        tmp_path, content, IncompatibleStateError, match=r"bad\.zip has format version 2.*Upgrade"
+    )
 
 
 def test_every_flipped_byte_is_noticed_or_harmless(tmp_path):

@@ -1,0 +1,203 @@
+"""The forms that entries of the file log and the metadata may have, and what belongs to them."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+from airflow_cloudfiles.engine.files import START, FileEntry, Offset
+from airflow_cloudfiles.engine.schema.names import KEY as SOURCES
+from airflow_cloudfiles.engine.schema.names import add_name, names_of
+from airflow_cloudfiles.engine.state.archived import Archived, Mark, read_archived, write_archived
+from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
+from airflow_cloudfiles.engine.state.metadata import KEY
+from airflow_cloudfiles.engine.state.metadata_format import (
+    FORMAT_VERSION,
+    Standing,
+    StreamMetadata,
+    decode_standing,
+    encode_metadata,
+    encode_standing,
+)
+from airflow_cloudfiles.engine.state.operations import Action, Operation, announce, announced
+from airflow_cloudfiles.engine.storage import ObjectStore
+from airflow_cloudfiles.engine.transfer.archive import MANIFEST, write_archive
+from airflow_cloudfiles.engine.transfer.fences import fence
+from tests.golden.kinds import CREATED, ID, Format, in_store, new_store, stamped, written
+
+FIRST, SECOND = f"_source/files/{0:020}", f"_source/files/{1:020}"
+CONTENT = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+PLAIN = FileBatch((FileEntry("a b.json", 3, 5, "etag"),))
+KNOWN_BY_CONTENT = FileBatch(
+    (FileEntry("a b.json", 3, 5, "etag", CONTENT), FileEntry("not-utf8-\udcff", 3, 2, "", CONTENT))
+)
+METADATA = StreamMetadata(ID, "file:///in", "json")
+BY_CONTENT = replace(METADATA, format_version=3, file_identity="content")
+WITH_OPERATIONS = replace(METADATA, format_version=4, fence=7)
+UNBOUND = replace(METADATA, is_bound=False)
+ARCHIVED = Archived(
+    marks=(Mark(Offset(3, 1), datetime(2026, 1, 1, tzinfo=UTC), "MOVE", "s3://lake/done"),),
+    named={("é.json", 3, 5, "etag"): "é-1.json"},
+    start=START,
+)
+
+
+def _metadata(version: int, metadata: StreamMetadata) -> Format:
+    return Format(
+        name="metadata",
+        keys=r"_source/metadata\.json",
+        version=version,
+        understood=FORMAT_VERSION,
+        write=lambda: encode_metadata(metadata),
+        read=lambda content: decode_standing(content, name=KEY)[2],
+        expected=metadata,
+    )
+
+
+def _standing(standing: Standing) -> Format:
+    place = None if standing == "unbound" else "s3://lake/state"
+    metadata = {"incoming": None, "unbound": UNBOUND}.get(standing, METADATA)
+    return Format(
+        name=f"metadata_{standing}",
+        keys=r"_source/metadata\.json",
+        version=9,
+        understood=FORMAT_VERSION,
+        write=lambda: encode_standing(standing, metadata, place),
+        read=lambda content: decode_standing(content, name=KEY),
+        expected=(standing, place or "", metadata),
+    )
+
+
+def _entry(name: str, batch: FileBatch, **more: Any) -> Format:
+    def append(store: ObjectStore) -> None:
+        assert FileLog(store, more.get("unbound")).append(0, batch)
+
+    return Format(
+        name=f"files_{name}",
+        keys=r"_source/files/[0-9]{20}",
+        write=lambda: written(FIRST, append),
+        read=in_store(FIRST, lambda store: FileLog(store).read(0)),
+        expected=more.get("expected", batch),
+    )
+
+
+def _operation(action: Action) -> Format:
+    operation = Operation(
+        action,
+        reason="é",
+        excluded=(Offset(0, 0),),
+        former=(Offset(0, 1),),
+        path_column=("_metadata", "file_path"),
+        key="k",
+    )
+    batch = FileBatch(PLAIN.files, action, operation=operation)
+
+    def append(store: ObjectStore) -> None:
+        assert FileLog(store).append(0, KNOWN_BY_CONTENT)
+        assert FileLog(store).append(1, batch)
+
+    def read(store: ObjectStore) -> object:
+        return FileLog(store).read(1)
+
+    kept = replace(operation, number=1, created=CREATED)
+    return Format(
+        name=f"files_{action}",
+        keys=r"_source/files/[0-9]{20}",
+        write=lambda: written(SECOND, append),
+        read=in_store(SECOND, read),
+        expected=replace(batch, operation=kept),
+    )
+
+
+def _fenced() -> bytes:
+    store = new_store()
+    fence(store, METADATA, "s3://lake/state")
+    return stamped(store.get(FIRST))
+
+
+def _bind(store: ObjectStore) -> None:
+    store.put(KEY, encode_metadata(UNBOUND))
+    assert FileLog(store, UNBOUND).append(0, PLAIN)
+
+
+def _manifest() -> bytes:
+    """What an archive says of itself; its other members are the objects as they are."""
+    content = io.BytesIO()
+    write_archive(content, [(KEY, encode_metadata(METADATA))], {"source": "file:///in"})
+    with zipfile.ZipFile(content) as archive:
+        return archive.read(MANIFEST)
+
+
+def _objects(content: bytes) -> object:
+    from airflow_cloudfiles.engine.transfer.archive import Archive
+
+    metadata = encode_metadata(METADATA)
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:  # as `write_archive` makes it
+        archive.writestr(f"{0:08}", metadata)
+        archive.writestr(MANIFEST, content)
+    return [each.key for each in Archive(made, "state.zip").members]
+
+
+def _in(key: str, write: Callable[[ObjectStore], object]) -> Callable[[], bytes]:
+    return lambda: written(key, write)
+
+
+OF_FILES = [
+    _metadata(3, BY_CONTENT),
+    _metadata(4, WITH_OPERATIONS),
+    *(_standing(each) for each in get_args(Standing)),
+    _entry("with_contents", KNOWN_BY_CONTENT),
+    _entry("duplicate", replace(KNOWN_BY_CONTENT, found_by="duplicate")),
+    Format(
+        name="files_first",
+        keys=r"_source/files/[0-9]{20}",
+        write=_in(FIRST, _bind),
+        read=in_store(FIRST, lambda store: FileLog(store).read(0)),
+        expected=PLAIN,
+    ),
+    Format(
+        name="files_moved",
+        keys=r"_source/files/[0-9]{20}",
+        write=_fenced,
+        read=in_store(FIRST, lambda store: FileLog(store).read(0)),
+        expected=FileBatch((), "moved", "s3://lake/state"),
+    ),
+    *(_operation(each) for each in get_args(Action)),
+    Format(
+        name="operations",
+        keys=r"_source/operations/[0-9]{20}",
+        write=_in(f"_source/operations/{1:020}", lambda store: announce(store, 1)),
+        read=in_store(f"_source/operations/{1:020}", announced),
+        expected=[1],
+        newer="read",
+    ),
+    Format(
+        name="archived",
+        keys=r"_source/archived",
+        write=_in("_source/archived", lambda store: write_archived(store, ARCHIVED)),
+        read=in_store("_source/archived", read_archived),
+        expected=ARCHIVED,
+        newer="passed over",
+        nothing=Archived(),
+    ),
+    Format(
+        name="sources",
+        keys=r"_schemas/sources\.json",
+        write=_in(SOURCES, lambda store: add_name(store, "file:///in", "s3://lake/é")),
+        read=in_store(SOURCES, names_of),
+        expected={"file:///in", "s3://lake/é"},
+    ),
+    Format(
+        name="export_manifest",
+        keys="",
+        write=_manifest,
+        read=_objects,
+        expected=[KEY],
+    ),
+]
+"""`_source/baseline` and `fence-<n>` have no form: digits, and a text that nobody reads."""
