@@ -474,6 +474,6 @@ def from_text(text: str) -> CloudFilesError | None:
         "ran out of memory: give executors more (spark.executor.memoryOverhead), or read fewer "
         "files at once (cloudFiles.maxFilesPerTrigger). Or the format is ORC and a file is damaged "
         "so that its library ends the process: with cloudFiles.maxFilesPerTrigger=1 the next file "
-        "to ingest is the damaged one; replace it. The batch is in the table as a whole or not at all: "
-        "run again."
+        "to ingest is the damaged one; replace it. The batch is in the table as a whole or "
+        "not at all: run again."
     )
