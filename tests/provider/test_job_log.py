@@ -67,8 +67,8 @@ def test_what_a_driver_writes_is_understood(written: Any) -> None:
     code = (
         "import contextlib, logging\n"
         "from airflow_cloudfiles.engine.job import __main__ as driver\n"
-        "from airflow_cloudfiles.engine.storage import ObjectNotFoundError\n"
-        "with contextlib.suppress(ObjectNotFoundError):\n"  # there is no such run
+        "from airflow_cloudfiles.engine.errors import CorruptedStateError\n"
+        "with contextlib.suppress(CorruptedStateError):\n"  # there is no such run
         "    driver.main(['job', 'memory://none', 'none'])\n"
         "logging.getLogger('airflow_cloudfiles.x').error('from a driver')\n"
     )

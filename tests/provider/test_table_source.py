@@ -89,18 +89,16 @@ def test_a_sensor_waits_for_a_version_that_was_not_read(tmp_path: Path) -> None:
         **_stream(source=str(table.folder), checkpoint_location=str(state)), deferrable=True
     )
     found = sensor.execute(_context())
-    assert found == {"checkpoint_location": str(state), "next_version": None, "last_version": 0}
+    of_state = {"version": 1, "checkpoint_location": str(state)}
+    assert found == {**of_state, "next_version": None, "last_version": 0}
     offset = TableOffset("id", 1).to_json()
     for name, content in (("offsets", json.dumps(offset)), ("commits", "{}")):
         (state / name).mkdir(parents=True)
         (state / name / "0").write_text(f"v1\n{{}}\n{content}")
     assert not sensor.poke(_context()).is_done
     table.append(1)
-    assert sensor.poke(_context()).xcom_value == {
-        "checkpoint_location": str(state),
-        "next_version": 1,
-        "last_version": 1,
-    }
+    found = sensor.poke(_context()).xcom_value
+    assert found == {**of_state, "next_version": 1, "last_version": 1}
 
 
 def test_a_table_that_is_not_there_fails_for_good_before_spark_starts(tmp_path: Path) -> None:
