@@ -19,7 +19,7 @@ from demo.airflow_home import AirflowHome
 from torture import stream
 from torture.oracle import Oracle, bad_records, write_table
 from torture.places import LocalPlace
-from torture.play import Told
+from torture.play import History
 from torture.processes import below, command, fork, is_killed, strike
 from torture.schedule import Landing, Schedule
 from torture.slot import lines
@@ -47,23 +47,23 @@ def play_airflow(seed: int, kills: int, folder: Path) -> dict[str, Any]:
     cache = {"CLOUDFILES_CACHE_DIR": str(folder / "airflow" / "cache")}
     faults = Oracle(
         schedule,
-        tortured.told,
+        tortured.history,
         rows=lines(fork(lambda: write_table(Path(where.target)), folder / "rows.json", {})),
         bad=bad_records(folder / "bad"),
         files=lines(fork(stream.work("state", where), folder / "files.json", cache)),
         source=where.source,
     ).ask()
-    told = tortured.told
+    history = tortured.history
     return {
         "seed": seed,
         "store": "local",
         "faults": faults,
         "folder": str(folder) if faults else None,
-        "hits": [asdict(each) for each in told.hits],
-        "runs": told.runs,
-        "endings": told.endings,
-        "files": len(told.landed),
-        "rows": sum(len(each.ids) for each in told.landed),
+        "hits": [asdict(each) for each in history.hits],
+        "runs": history.runs,
+        "endings": history.endings,
+        "files": len(history.landed),
+        "rows": sum(len(each.ids) for each in history.landed),
         "table_in_store": True,
         "seconds": round(time.monotonic() - began, 2),
     }
@@ -73,13 +73,13 @@ class _Tortured:
     """The rounds."""
 
     def __init__(self, home: AirflowHome, place: LocalPlace, dice: random.Random) -> None:
-        self.told = Told()
+        self.history = History()
         self._home, self._place, self._dice = home, place, dice
 
     def play(self, kills: int) -> None:
         """Rounds until so many kills have hit, then one that is left alone."""
         number = 0
-        while sum(hit.is_hit for hit in self.told.hits) < kills:
+        while sum(hit.is_hit for hit in self.history.hits) < kills:
             if number >= 3 * kills:
                 raise RuntimeError(f"{number} rounds, and not {kills} kills have hit.")
             self._round(number, is_struck=True)
@@ -94,14 +94,14 @@ class _Tortured:
             columns = ("c0",) if number > 2 and self._dice.random() < 0.3 else ()
             landed, content = stream.content(Landing(f"{number:03}-{each}.json", 0, 2, columns))
             self._place.put(f"in/{landed.key}", content)
-            self.told.landed.append(landed)
+            self.history.landed.append(landed)
         run_id = self._home.api.trigger(_DAG)
         if is_struck:
             self._strike(run_id)
         ended = self._home.wait(lambda: self._ended(run_id), _SECONDS, "the end of a run")
-        self.told.runs["airflow"] = self.told.runs.get("airflow", 0) + 1
+        self.history.runs["airflow"] = self.history.runs.get("airflow", 0) + 1
         key = f"airflow {ended}"
-        self.told.endings[key] = self.told.endings.get(key, 0) + 1
+        self.history.endings[key] = self.history.endings.get(key, 0) + 1
         return ended
 
     def _ended(self, run_id: str) -> str | None:
@@ -116,7 +116,7 @@ class _Tortured:
         for pid in found:
             doing = "Spark has been started" if task == "ingest" and below(pid) else task
             hit = strike(pid, signal.SIGKILL) and is_killed(pid)
-            self.told.hits.append(
+            self.history.hits.append(
                 Hit("airflow", f"process of the task {task}", "kill", "at random", doing, hit)
             )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from torture.play import Landed, Told
+from torture.play import History, Landed
 from torture.schedule import Schedule
 
 MOST_FAULTS = 20
@@ -50,7 +50,7 @@ class Oracle:
 
     Args:
         schedule: What was played.
-        told: What has happened.
+        history: What has happened.
         rows: Of the table.
         bad: Lines of bad records.
         files: What the package says of files, by name.
@@ -60,19 +60,19 @@ class Oracle:
     def __init__(  # noqa: PLR0913 - all that there is to compare
         self,
         schedule: Schedule,
-        told: Told,
+        history: History,
         *,
         rows: list[dict[str, Any]],
         bad: list[str],
         files: list[dict[str, Any]],
         source: str,
     ) -> None:
-        self._schedule, self._told = schedule, told
+        self._schedule, self._history = schedule, history
         self._rows, self._bad, self._files = rows, bad, files
         self._source = source
         self.faults: list[str] = []
         self._versions: dict[str, list[Landed]] = defaultdict(list)
-        for each in told.landed:
+        for each in history.landed:
             self._versions[each.key].append(each)
         self._ids = Counter(row["id"] for row in rows if row.get("id") is not None)
 
@@ -86,7 +86,7 @@ class Oracle:
         return self.faults[:MOST_FAULTS]
 
     def _rows_once(self) -> None:
-        known = {each for landed in self._told.landed for each in landed.ids}
+        known = {each for landed in self._history.landed for each in landed.ids}
         for each, count in self._ids.items():
             if count > 1:
                 self.faults.append(f"row {each} is {count} times in the table")
@@ -96,7 +96,7 @@ class Oracle:
     def _values(self) -> None:
         wanted = {
             each: (landed.key, landed.columns)
-            for landed in self._told.landed
+            for landed in self._history.landed
             for each in landed.ids
         }
         for row in self._rows:
@@ -131,7 +131,7 @@ class Oracle:
         text = f"{key}: versions {found}"
         if "part" in found:
             self.faults.append(f"{text}: a file is there in part")
-        if key in self._told.deleted:
+        if key in self._history.deleted:
             return  # what is to be said of it, `_accounts` says
         if self._schedule.allows_overwrites:
             if found[-1] not in {"all", "empty"}:
@@ -155,7 +155,7 @@ class Oracle:
 
     def _account(self, key: str, versions: list[Landed], said: list[dict[str, Any]]) -> None:
         states = [f"{each['status']}/{each['ingestion_state']}" for each in said]
-        if not said and key not in self._told.deleted:
+        if not said and key not in self._history.deleted:
             self.faults.append(f"{key} is not in the state")
         if len(said) > 1 and not self._schedule.allows_overwrites:
             self.faults.append(f"{key} is {len(said)} times in the state: {states}")

@@ -12,6 +12,7 @@ import json
 import os
 import urllib.request
 import uuid
+from abc import ABC, abstractmethod
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 Access = AwsAccess | AzureAccess | GcpAccess
 
 
-class Place:
+class Place(ABC):
     """One stream's root, in which its source, its state and its table are.
 
     Attributes:
@@ -42,25 +43,21 @@ class Place:
     root: str
     queue: Mapping[str, str]
 
+    @abstractmethod
     def put(self, key: str, content: bytes) -> str:
         """Let an object land, whole from the first moment; returns its etag or generation."""
-        raise NotImplementedError
 
+    @abstractmethod
     def delete(self, key: str) -> None:
         """Take an object away."""
-        raise NotImplementedError
 
-    def tell(self, key: str, size: int, version: str) -> None:
-        """Send the notification of an object."""
-        raise NotImplementedError
-
+    @abstractmethod
     def keys(self, prefix: str) -> list[str]:
         """What lies below a prefix."""
-        raise NotImplementedError
 
+    @abstractmethod
     def get(self, key: str) -> bytes:
         """The content of an object."""
-        raise NotImplementedError
 
     def fetch(self, prefix: str, folder: Path) -> Path:
         """Copy all below a prefix into a folder of this machine."""
@@ -74,6 +71,14 @@ class Place:
         """Remove everything, so that an emulator does not grow."""
         for key in self.keys(""):
             self.delete(key)
+
+
+class CloudPlace(Place):
+    """A root in an emulator of a cloud, which may have a queue."""
+
+    @abstractmethod
+    def notify(self, key: str, size: int, version: str) -> None:
+        """Send the notification of an object."""
 
 
 class LocalPlace(Place):
@@ -107,7 +112,7 @@ class LocalPlace(Place):
         """The folder of the schedule is removed as a whole."""
 
 
-class S3Place(Place):
+class S3Place(CloudPlace):
     """A bucket of ministack, and an SQS queue."""
 
     def __init__(self, s3: Any, sqs: Any, *, is_notified: bool) -> None:
@@ -126,7 +131,7 @@ class S3Place(Place):
     def delete(self, key: str) -> None:
         self._s3.delete_object(Bucket=self._bucket, Key=key)
 
-    def tell(self, key: str, size: int, version: str) -> None:
+    def notify(self, key: str, size: int, version: str) -> None:
         fields = {"eTag": version, "versionId": "null"}
         event = s3_event(self._bucket, quote_plus(key, safe="/"), size, when=_now(), **fields)
         del event["Records"][0]["s3"]["object"]["versionId"]
@@ -143,7 +148,7 @@ class S3Place(Place):
         return bytes(self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read())
 
 
-class AzurePlace(Place):
+class AzurePlace(CloudPlace):
     """A container of azurite, and a storage queue."""
 
     def __init__(self, blobs: Any, queues: Any, *, is_notified: bool) -> None:
@@ -164,7 +169,7 @@ class AzurePlace(Place):
     def delete(self, key: str) -> None:
         self._container.delete_blob(key)
 
-    def tell(self, key: str, size: int, version: str) -> None:
+    def notify(self, key: str, size: int, version: str) -> None:
         event = azure_event(self._name, key, size, account=ACCOUNT)
         event["data"]["eTag"] = version
         event["id"], event["eventTime"] = str(uuid.uuid4()), _now()
@@ -177,7 +182,7 @@ class AzurePlace(Place):
         return bytes(self._container.download_blob(key).readall())
 
 
-class GcsPlace(Place):
+class GcsPlace(CloudPlace):
     """A bucket of fake-gcs-server, and a subscription of Google's Pub/Sub emulator."""
 
     def __init__(self, client: Any, pubsub: str, *, is_notified: bool) -> None:
@@ -203,7 +208,7 @@ class GcsPlace(Place):
     def delete(self, key: str) -> None:
         self._bucket.blob(key).delete()
 
-    def tell(self, key: str, size: int, version: str) -> None:
+    def notify(self, key: str, size: int, version: str) -> None:
         resource = {
             "kind": "storage#object",
             "name": key,

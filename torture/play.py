@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from torture import stream
-from torture.places import Place
+from torture.places import CloudPlace, Place
 from torture.processes import Child, fork
 from torture.schedule import Landing, Run, Schedule, Wave
 from torture.strikes import Hit, Striker, WarmSpark
@@ -51,7 +51,7 @@ class Landed:
 
 
 @dataclass(slots=True)
-class Told:
+class History:
     """What has happened.
 
     Attributes:
@@ -91,21 +91,21 @@ class Player:
         warm: WarmSpark,
     ) -> None:
         self.schedule = schedule
-        self.told = Told()
+        self.history = History()
         self._place, self._folder, self._warm = place, folder, warm
         self._environment = environment
         self.stream = stream.of(schedule, place, folder)
         self._steps = (folder / "steps.log").open("a")
         self._began = time.monotonic()
 
-    def play(self) -> Told:
+    def play(self) -> History:
         """Play all waves, then heal."""
         for number, wave in enumerate(self.schedule.waves):
             self.say(f"wave {number}")
             self._wave(wave)
-        self._land([Landing("end.json", 0, rows=2)], [0], is_told=False)
+        self._land([Landing("end.json", 0, rows=2)], [0], is_notified=False)
         self.heal()
-        return self.told
+        return self.history
 
     def say(self, what: str) -> None:
         """Note a step."""
@@ -124,35 +124,36 @@ class Player:
             self._land(wave.landings, wave.order)
         self._follow(strikers)
         for each in strikers:
-            self.told.hits += each.hits()
+            self.history.hits += each.hits()
             for hit in each.hits():
                 self.say(f"{hit}")
 
-    def _land(self, landings: Any, order: Any, *, is_told: bool = True) -> None:
+    def _land(self, landings: Any, order: Any, *, is_notified: bool = True) -> None:
         sent = []
         for each in landings:
             key = f"in/{each.key}"
             if each.is_deleted:
                 self._place.delete(key)
-                self.told.deleted.add(each.key)
+                self.history.deleted.add(each.key)
                 self.say(f"deleted {each.key}")
                 sent.append((key, 0, "", 0))
                 continue
             landed, content = stream.content(each)
             version = self._place.put(key, content)
-            self.told.landed.append(landed)
+            self.history.landed.append(landed)
             sent.append((key, len(content), version, each.events))
             self.say(f"landed {each}")
-        if not self.schedule.is_notified or not is_told:
+        if not self.schedule.is_notified or not is_notified:
             return
+        assert isinstance(self._place, CloudPlace)
         for position in order:
             key, size, version, events = sent[position]
             for _ in range(events):
-                self._place.tell(key, size, version)
+                self._place.notify(key, size, version)
 
     def _start(self, run: Run) -> Striker:
-        number = sum(self.told.runs.values())
-        self.told.runs[run.kind] = self.told.runs.get(run.kind, 0) + 1
+        number = sum(self.history.runs.values())
+        self.history.runs[run.kind] = self.history.runs.get(run.kind, 0) + 1
         order = self._folder / f"crash-{number}"
         environment: dict[str, str | None] = {**self._environment}
         if run.kind == "discover":
@@ -181,7 +182,7 @@ class Player:
         for each in strikers:
             code = each.child.status
             key = f"{each.run.kind} {code}"
-            self.told.endings[key] = self.told.endings.get(key, 0) + 1
+            self.history.endings[key] = self.history.endings.get(key, 0) + 1
             self.say(f"ended {each.child.log.name}: {code}")
 
     def heal(self) -> None:
@@ -193,7 +194,7 @@ class Player:
             if self._undisturbed(f"heal-{number}", stream.work("warm", self.stream)) == 0:
                 return
             time.sleep(min(number * 0.3, 3.0))
-        raise HangsError(f"{HEALING_RUNS} undisturbed runs failed: {self.told.healed[-1]}")
+        raise HangsError(f"{HEALING_RUNS} undisturbed runs failed: {self.history.healed[-1]}")
 
     def _undisturbed(self, name: str, work: Any) -> int:
         log = self._folder / f"{name}.log"
@@ -201,8 +202,8 @@ class Player:
         code = child.wait(WAVE_SECONDS)
         if code:
             tail = log.read_text(errors="replace").strip().splitlines()[-1:]
-            self.told.healed.append(f"{name}: {code}: {''.join(tail)}")
-            self.say(f"healing {self.told.healed[-1]}")
+            self.history.healed.append(f"{name}: {code}: {''.join(tail)}")
+            self.say(f"healing {self.history.healed[-1]}")
         return code
 
 

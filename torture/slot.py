@@ -135,25 +135,25 @@ def play_one(setting: Setting, seed: int) -> dict[str, Any]:
         "options": sorted(schedule.options),
         "faults": faults,
         "folder": str(folder) if faults else None,
-        "hits": [asdict(each) for each in player.told.hits],
-        "runs": player.told.runs,
-        "endings": player.told.endings,
-        "healed": player.told.healed,
-        "files": len(player.told.landed),
-        "deleted": len(player.told.deleted),
-        "rows": sum(len(each.ids) for each in player.told.landed),
+        "hits": [asdict(each) for each in player.history.hits],
+        "runs": player.history.runs,
+        "endings": player.history.endings,
+        "healed": player.history.healed,
+        "files": len(player.history.landed),
+        "deleted": len(player.history.deleted),
+        "rows": sum(len(each.ids) for each in player.history.landed),
         "seconds": round(time.monotonic() - began, 2),
     }
 
 
 def _ask(player: Player, place: Any, folder: Path, environment: Mapping[str, str]) -> list[str]:
-    told, where = player.told, player.stream
+    history, where = player.history, player.stream
     said = lines(fork(stream.work("state", where), folder / "files.json", environment))
     in_store = where.target.startswith(place.root)
     table = place.fetch("table/", folder / "fetched") if in_store else folder / "table"
     rows = lines(fork(lambda: write_table(table), folder / "rows.json", {}))
     bad = bad_records(place.fetch("bad/", folder / "bad"))
-    oracle = Oracle(player.schedule, told, rows=rows, bad=bad, files=said, source=where.source)
+    oracle = Oracle(player.schedule, history, rows=rows, bad=bad, files=said, source=where.source)
     return oracle.ask()
 
 

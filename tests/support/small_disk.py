@@ -52,5 +52,5 @@ class SmallDisk:
             os.posix_fallocate(file.fileno(), 0, size)
 
     def empty(self) -> None:
-        """Make room again."""
+        """Free the space again."""
         self._ballast.unlink(missing_ok=True)

@@ -228,8 +228,8 @@ def _hand_over(spec: JobSpec) -> str:
     except OSError as failure:
         shutil.rmtree(folder, ignore_errors=True)
         raise RunFailedError(
-            f"The temporary folder cannot be written: {failure}. Make room in it, or set TMPDIR to "
-            "a folder of this user, and run again."
+            f"The temporary folder cannot be written: {failure}. Free space in it, or set TMPDIR "
+            "to a folder of this user, and run again."
         ) from failure
     return folder
 

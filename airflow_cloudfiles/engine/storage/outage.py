@@ -64,7 +64,7 @@ def state_error(uri: str, failure: OSError) -> StateError:
     if is_transient(failure):
         return StateUnreachableError(
             f"The checkpoint location {place} cannot be reached: {reason.rstrip('.')}. Nothing is "
-            f"lost. {'Make room there, and run' if failure.errno in _FULL else 'Run'} again."
+            f"lost. {'Free space there, and run' if failure.errno in _FULL else 'Run'} again."
         )
     return StateError(
         f"The checkpoint location {place} cannot be read or written: {reason.rstrip('.')}. Make it "

@@ -9,7 +9,7 @@ import pytest
 
 from torture import stream
 from torture.oracle import Oracle
-from torture.play import Told
+from torture.play import History
 from torture.schedule import STORES, Landing, Schedule, generate
 
 SOURCE = "/data/in"
@@ -21,7 +21,7 @@ class World:
 
     def __init__(self, **options: str) -> None:
         self.schedule = Schedule(1, "local", False, False, {**STREAM, **options}, ())
-        self.told = Told()
+        self.history = History()
         self.rows: list[dict[str, Any]] = []
         self.bad: list[str] = []
         self.files: list[dict[str, Any]] = []
@@ -31,8 +31,8 @@ class World:
             Landing("b.json", 1, rows=1),
             Landing("c.json", 0, rows=2),
         ):
-            self.told.landed.append(stream.content(landing)[0])
-        for each in self.told.landed:
+            self.history.landed.append(stream.content(landing)[0])
+        for each in self.history.landed:
             if (each.key, each.version) != ("b.json", 1):
                 self.ingest(each)
 
@@ -45,7 +45,7 @@ class World:
     def faults(self) -> list[str]:
         return Oracle(
             self.schedule,
-            self.told,
+            self.history,
             rows=self.rows,
             bad=self.bad,
             files=self.files,
@@ -56,7 +56,7 @@ class World:
 def test_nothing_is_wrong_where_everything_is_there() -> None:
     assert World().faults() == []
     again = World(**{"cloudFiles.allowOverwrites": "true"})
-    again.ingest(again.told.landed[2])
+    again.ingest(again.history.landed[2])
     assert again.faults() == []
     apart = World()
     apart.bad = ["mark b.json#0.0. and why"]
@@ -70,7 +70,7 @@ BREAKS = {
     "the file is missing": lambda w: w.rows.__delitem__(slice(-2, None)),
     "never written": lambda w: w.rows.append({"id": "x"}),
     "c0 is": lambda w: w.rows[0].update(c0="y"),
-    "more than one version": lambda w: w.ingest(w.told.landed[2]),
+    "more than one version": lambda w: w.ingest(w.history.landed[2]),
     "1 times rescued, 1 times as bad": lambda w: w.bad.append("mark b.json#0.0. and why"),
     "is not in the state": lambda w: w.files.pop(0),
     "times in the state": lambda w: w.files.append(dict(w.files[0])),
@@ -94,7 +94,7 @@ def test_an_old_version_alone_is_not_enough_where_overwrites_are_read() -> None:
 
 def test_a_file_that_was_deleted_unread_is_not_called_ingested() -> None:
     world = World()
-    world.told.deleted.add("c.json")
+    world.history.deleted.add("c.json")
     world.rows = [row for row in world.rows if not str(row["id"]).startswith("c.json")]
     assert any("is called ingested" in each for each in world.faults())
     world.files[-1]["ingestion_state"] = "SKIPPED_MISSING"
