@@ -105,27 +105,17 @@ def interfere(
 
 
 @pytest.mark.parametrize("when", WHEN)
-@pytest.mark.parametrize("what", KEPT)
-def test_what_leaves_the_rows_loses_none(
+@pytest.mark.parametrize("what", [*KEPT, *OVERWRITTEN])
+def test_rows_stay_but_those_that_were_removed_on_purpose(
     stream: Ingested, what: str, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    error = interfere(stream, KEPT[what], when, monkeypatch)
+    others = {**KEPT, **OVERWRITTEN}[what]
+    error = interfere(stream, others, when, monkeypatch)
     assert error is None or error.is_retryable, repr(error)
     stream.run()
-    theirs = ["theirs"] if what == "appended to" else []
-    assert stream.rows() == ["a", "b", "c", "d", *theirs]
-
-
-@pytest.mark.parametrize("when", WHEN)
-@pytest.mark.parametrize("what", OVERWRITTEN)
-def test_what_removes_rows_on_purpose_is_respected(
-    stream: Ingested, what: str, when: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    error = interfere(stream, OVERWRITTEN[what], when, monkeypatch)
-    assert error is None or error.is_retryable, repr(error)
-    stream.run()
-    theirs = ["theirs"] if what == "overwritten" else []
-    assert stream.rows() == ["c", "d", *theirs]
+    ours = ["a", "b", "c", "d"] if what in KEPT else ["c", "d"]
+    theirs = ["theirs"] if what in {"appended to", "overwritten"} else []
+    assert stream.rows() == [*ours, *theirs]
 
 
 @pytest.mark.parametrize("when", WHEN)

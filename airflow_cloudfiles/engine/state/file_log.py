@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import msgspec
 
@@ -52,10 +52,9 @@ FORMAT_VERSION = 1
 MAX_ENTRY_FILES = 100_000
 """How many files one entry may hold, so that an entry is read in a fraction of a second."""
 
-FoundBy = Literal["listing", "notification", "backfill", "existing", "duplicate", "moved"] | Action
-_FOUND_BY: Final = frozenset(
-    {"listing", "notification", "backfill", "existing", "duplicate", "moved", *ACTIONS}
-)
+_Listed = Literal["listing", "notification", "backfill", "existing", "duplicate", "moved"]
+FoundBy = _Listed | Action
+_FOUND_BY: Final = frozenset({*get_args(_Listed), *ACTIONS})
 NOT_INGESTED: Final = frozenset({"existing", "duplicate", "moved", *ACTIONS}) - INGESTING
 """Entries whose files, if any, are known, and never ingested."""
 

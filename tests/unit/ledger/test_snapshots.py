@@ -151,19 +151,6 @@ def test_a_snapshot_uploads_only_what_is_new(state):
     assert reopened(state, 51) == 0
 
 
-def test_a_table_that_nobody_names_goes_after_a_day(memory, monkeypatch):
-    grow(memory, 1)
-    orphan = f"{DATA}/{'0' * 40}"
-    memory.put(orphan, b"of a snapshot that somebody else may be making")
-    snap(memory)
-    assert memory.head(orphan)
-    monkeypatch.setattr(snapshots, "_ABANDONED_US", 0)
-    grow(memory, 2, first=1)
-    snap(memory)
-    assert tables(memory) == named_tables(memory)
-    assert reopened(memory, 2) == 0
-
-
 def test_no_table_goes_while_a_snapshot_of_another_version_is_there(memory, monkeypatch):
     monkeypatch.setattr(snapshots, "_ABANDONED_US", 0)
     grow(memory, 2)
@@ -204,16 +191,21 @@ def test_a_large_index_is_not_copied_for_few_files(memory, monkeypatch):
     ledger.close()
 
 
-def test_what_nobody_will_complete_is_removed_after_a_day(memory, monkeypatch):
+@pytest.mark.parametrize(
+    "begun",
+    [f"{PREFIX}/{0:020d}-{'0' * 32}/CURRENT", f"{DATA}/{'0' * 40}"],
+    ids=["a snapshot", "a table"],
+)
+def test_what_nobody_will_complete_is_removed_after_a_day(memory, monkeypatch, begun):
     grow(memory, 1)
-    begun = f"{PREFIX}/{0:020d}-{'0' * 32}/CURRENT"
-    memory.put(begun, b"")
+    memory.put(begun, b"of a snapshot that somebody else may be making")
     snap(memory)
     assert memory.head(begun)
     monkeypatch.setattr(snapshots, "_ABANDONED_US", 0)
     grow(memory, 2, first=1)
     snap(memory)
     assert memory.head(begun) is None
+    assert tables(memory) == named_tables(memory)
     assert reopened(memory, 2) == 0
 
 
