@@ -76,14 +76,14 @@ def test_contents_are_those_of_ingested_files(tmp_path, kind: str) -> None:
     )
     other = "0" * 64
     ledger.record(0, "id0", FileBatch(FILES[:1], "duplicate"))
-    assert not ledger.knows_content(CONTENT)
+    assert ledger.entry_of_content(CONTENT) is None
     ledger.record(1, "id1", FileBatch(FILES[1:]))
-    assert ledger.knows_content(CONTENT)
-    assert not ledger.knows_content(other)
+    assert ledger.entry_of_content(CONTENT) == 1
+    assert ledger.entry_of_content(other) is None
     touched = FileEntry("a b.json", 3, 5, "etag")
     assert list(ledger.unseen([touched], versions=True)) == []
     assert ledger.last() == "not-utf8-\udcff"
     assert ledger.back("a b.json", 1) is None  # what stands before the files is no file
     ledger.clear()
-    assert not ledger.knows_content(CONTENT)
+    assert ledger.entry_of_content(CONTENT) is None
     ledger.close()

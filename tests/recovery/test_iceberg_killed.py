@@ -81,6 +81,19 @@ def test_a_driver_killed_between_any_two_steps_lands_every_row_once(
     assert (code, report and report["rows"]) == (0, 0)
 
 
+def test_a_batch_that_the_table_has_is_not_read_again(tmp_path: Path, lake: LocalCatalog) -> None:
+    driver = _driver(tmp_path, lake)
+    dropped = _arrive(driver, "0")
+    driver.killed_at("after-sink-commit")
+    (driver.source / "w0/f0.json").unlink()
+    code, report = driver.run()
+    assert code == 0, driver.log[-3000:]
+    assert report is not None
+    counted = ("files", "rows", "batches", "batches_recovered", "schema_version")
+    assert [report[name] for name in counted] == [3, 6, 2, 1, 0]
+    assert _ids(lake) == sorted(dropped)
+
+
 def test_two_streams_at_once_into_one_table_land_every_row_once(
     tmp_path: Path, lake: LocalCatalog
 ) -> None:

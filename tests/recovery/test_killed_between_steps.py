@@ -6,6 +6,7 @@ which is the restart, is killed at the next point, while new files keep arriving
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -110,6 +111,35 @@ def test_lost_records_repeat_no_batch_with_other_files(tmp_path: Path) -> None:
     assert _versions(driver) == ["0", "1"], "evolved ahead, once"
 
 
+def test_a_batch_that_the_table_has_is_not_read_again(tmp_path: Path) -> None:
+    bad = tmp_path / "bad"
+    driver = Driver(
+        tmp_path, badRecordsPath=str(bad), ignoreMissingFiles="true", rescuedDataColumn="_rescued"
+    )
+    files = [driver.source / name for name in ("gone.json", "other.json", "same.json")]
+    for path in files:
+        path.write_text(f'{{"id": "{path.stem}"}}\n{path.stem} is no record\n')
+    size = sum(path.stat().st_size for path in files)
+    driver.killed_at("after-sink-commit")
+    files[0].unlink()
+    files[1].write_text('{"id": "newer"}\nnewer is no record\n')
+    code, report = driver.run()
+    assert code == 0, driver.log[-3000:]
+    assert report is not None
+    assert "query_seconds" not in report["durations"], "nothing was left to read"
+    names = ("files", "bytes", "rows", "dropped_records", "batches", "batches_recovered")
+    assert [report[name] for name in names] == [3, size, 3, 3, 1, 1]
+    assert report["warnings"] == ["3 invalid records are in badRecordsPath."]
+    assert sorted(_ids(driver)) == ["gone", "other", "same"]
+    apart = [json.loads(text) for each in bad.rglob("*.json") for text in _lines(each)]
+    assert sorted(each["record"] for each in apart) == [
+        f"{name} is no record" for name in ("gone", "other", "same")
+    ]
+    drop(driver.source, "next.json", [{"id": "next"}])
+    assert driver.run()[0] == 0, driver.log[-3000:]
+    assert sorted(_ids(driver)) == ["gone", "next", "other", "same"]
+
+
 def test_two_runs_at_once_land_every_row_once(tmp_path: Path) -> None:  # B148
     driver = Driver(tmp_path, **{"cloudFiles.maxFilesPerTrigger": "1"})
     dropped = _arrive(driver, 0)
@@ -126,6 +156,10 @@ def test_two_runs_at_once_land_every_row_once(tmp_path: Path) -> None:  # B148
             assert report["error"]["is_retryable"]
     assert 0 in codes
     assert sorted(_ids(driver)) == sorted(dropped)
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines()
 
 
 def _versions(driver: Driver) -> list[str]:

@@ -106,12 +106,16 @@ class BatchId:
             another batch, of a state that was restored from an older backup.
         replay: Number of the decision to replay it after a loss. The table may still know its
             number from before; so it has an application id of its own.
+        schema_version: Version of the schema that it was read with; `None` where that is unknown.
+        counts: What its tasks have counted (`progress.BatchDone`).
     """
 
     app_id: str
     number: int
     plan: str | None = None
     replay: int | None = None
+    schema_version: int | None = None
+    counts: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     @property
     def own_app_id(self) -> str:
@@ -130,14 +134,19 @@ class BatchId:
         return found
 
     def note(self) -> dict[str, Any]:
-        """What the commit notes for people, and for `lineage`."""
-        note = {
+        """What the commit notes for people, for `lineage`, and for a run after a killed one."""
+        more = {
+            "replay": self.replay,
+            "schema_version": self.schema_version,
+            "counts": dict(self.counts) or None,
+        }
+        return {
             FIELD: NOTE_VERSION,
             "app_id": self.app_id,
             "number": self.number,
             "plan": self.plan,
+            **{name: value for name, value in more.items() if value is not None},
         }
-        return note if self.replay is None else {**note, "replay": self.replay}
 
 
 def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may become

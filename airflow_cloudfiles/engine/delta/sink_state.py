@@ -1,16 +1,26 @@
 """What does a state know of the table that its stream writes to?
 
 The stream's identity in the table, which batch the table must have, and the record of each commit.
+
+A run that is killed between the commit and its record leaves a batch that only the table knows. The
+next run finds it there (`found_in_table`) instead of reading its files again: they may have been
+deleted or overwritten since, and what a second reading counts, or puts in `badRecordsPath`, would
+not be what the table has.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.delta.commit import check_expected
+from airflow_cloudfiles.engine.delta.commit import BatchId, check_expected
 from airflow_cloudfiles.engine.delta.lineage import Expected
+from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.merge.found_again import find_again
+from airflow_cloudfiles.engine.delta.opening import open_to_write
 from airflow_cloudfiles.engine.delta.stream.backlog import read_again
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import printable_path
@@ -23,6 +33,23 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.delta.commit import Committed
     from airflow_cloudfiles.engine.files import Offset
     from airflow_cloudfiles.engine.state.sink_log import RowsFrom
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBatch:
+    """A batch that a table has.
+
+    Attributes:
+        version: The version that has it.
+        table_id: Of the table.
+        schema_version: Version of the schema that it was read with; `None` where that is unknown.
+        counts: As in the note of a batch (`progress.BatchDone`).
+    """
+
+    version: int
+    table_id: str
+    schema_version: int | None
+    counts: Mapping[str, int]
 
 
 def application(state: ObjectStore) -> str | None:
@@ -96,6 +123,38 @@ def check_before_run(state: ObjectStore, target: str, app_id: str | None = None)
     record = None if app_id is None else log.must_have()
     if app_id is not None and record is not None:
         check_expected(target, app_id, _expected(state, record))
+
+
+def found_in_table(state: ObjectStore, target: str, batch: int, plan: str) -> FoundBatch | None:
+    """Find a batch that has no record in a table, as a run leaves it that was killed before that.
+
+    Its commit is on the disk when this returns.
+
+    Args:
+        state: The checkpoint location.
+        target: Path or URI of the table.
+        batch: Number of the batch.
+        plan: Id of its plan.
+
+    Returns:
+        `None` where the table has it not, or has another batch of that number, or its history does
+        not reach back to it: then its files are read, and the commit decides.
+
+    Raises:
+        TargetNotDeltaError: The target is something else.
+        TargetUnreachableError: Its storage failed.
+    """
+    stream, table = application(state), open_to_write(target)
+    if stream is None or table is None:
+        return None
+    seen = table.transaction_version(stream)
+    if seen is None or seen < batch:
+        return None
+    noted = find_again(table, DeltaLocation.of(target), BatchId(stream, batch))
+    if noted is None or noted.plan != plan or not noted.counts:
+        return None
+    table_id = str(table.metadata().id)
+    return FoundBatch(noted.version, table_id, noted.schema_version, noted.counts)
 
 
 def _expected(state: ObjectStore, record: SinkRecord) -> Expected:

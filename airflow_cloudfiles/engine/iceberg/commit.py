@@ -17,8 +17,8 @@ import hashlib
 import logging
 import random
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
@@ -73,11 +73,27 @@ class IcebergBatch:
         stream: The stream.
         number: Number of its micro-batch.
         plan: Id of the plan log's entry; empty where there is none.
+        schema_version: Version of the schema that it was read with; `None` where that is unknown.
+        counts: What its tasks have counted.
     """
 
     stream: str
     number: int
     plan: str = ""
+    schema_version: int | None = None
+    counts: Mapping[str, int] = field(default_factory=dict, compare=False)
+
+    def noted(self, files: Sequence[IcebergDataFile], snapshot: int, sequence: int) -> Noted:
+        """What its commit notes of it."""
+        return Noted(
+            self.number,
+            self.plan,
+            write_id(files),
+            snapshot,
+            sequence,
+            self.schema_version,
+            self.counts,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +170,20 @@ def check_expected(target: str, stream: str, expected: SinkRecord, state: str) -
         LostBatchesError: It has not.
     """
     check_has(IcebergTarget.of(target).load(), target, stream, expected, state)
+
+
+def find_batch(target: str, stream: str, number: int) -> tuple[str, Noted] | None:
+    """Find a batch in a table: the id of the table, and what the commit has noted.
+
+    Returns:
+        `None` where the table has it not, or its snapshot has expired.
+
+    Raises:
+        TargetUnreachableError: Its catalog failed.
+    """
+    table = IcebergTarget.of(target).load()
+    noted = None if table is None else lineage(table.metadata, stream).batches.get(number)
+    return None if table is None or noted is None else (str(table.metadata.table_uuid), noted)
 
 
 def newest_sequence(target: str) -> int | None:
@@ -244,17 +274,16 @@ def _append(
     target: IcebergTarget, table: Table, batch: IcebergBatch, files: Sequence[IcebergDataFile]
 ) -> int:
     """Commit, if the table has not changed; the sequence number of the snapshot."""
-    written = write_id(files)
     sequence = table.metadata.next_sequence_number()
     with target.translate_errors("may not have taken a commit"):
         transaction = table.transaction()
-        summary = Noted(batch.number, batch.plan, written, 0, sequence).summary(batch.stream)
+        summary = batch.noted(files, 0, sequence).summary(batch.stream)
         update = transaction.update_snapshot(snapshot_properties=summary)
         merges = table.properties.get(TableProperties.MANIFEST_MERGE_ENABLED, "").lower() == "true"
         with update.merge_append() if merges else update.fast_append() as append:
             for file in files:
                 append.append_data_file(file.entry())
-        noted = Noted(batch.number, batch.plan, written, append.snapshot_id, sequence)
+        noted = batch.noted(files, append.snapshot_id, sequence)
         transaction.set_properties(noted.properties(batch.stream))
         try:
             transaction.commit_transaction()

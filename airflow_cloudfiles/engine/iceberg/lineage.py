@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.state.sink_log import SinkRecord
 
 STREAM, BATCH, PLAN, WRITE = (f"cloudfiles.{each}" for each in ("stream", "batch", "plan", "write"))
+SCHEMA_VERSION, COUNTS = "cloudfiles.schema-version", "cloudfiles.counts"
 VERSION = "cloudfiles.version"
 """Keys in the summary of a batch's snapshot."""
 NOTE_VERSION = 1
@@ -42,6 +43,8 @@ class Noted:
         write: Which data files it added (`commit.write_id`).
         snapshot: Id of its snapshot.
         sequence: The sequence number of that, which grows with each commit.
+        schema_version: Version of the schema that it was read with; `None` where that is unknown.
+        counts: What its tasks have counted; only the snapshot has it.
     """
 
     batch: int
@@ -49,6 +52,8 @@ class Noted:
     write: str
     snapshot: int
     sequence: int
+    schema_version: int | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     def summary(self, stream: str) -> dict[str, str]:
         """What the summary of the snapshot has."""
@@ -58,11 +63,14 @@ class Noted:
             BATCH: str(self.batch),
             PLAN: self.plan,
             WRITE: self.write,
+            **({} if self.schema_version is None else {SCHEMA_VERSION: str(self.schema_version)}),
+            **({COUNTS: json.dumps(dict(self.counts))} if self.counts else {}),
         }
 
     def properties(self, stream: str) -> dict[str, str]:
         """The table property."""
-        fields = {name: getattr(self, name) for name in self.__slots__}
+        names = ("batch", "plan", "write", "snapshot", "sequence")
+        fields = {name: getattr(self, name) for name in names}
         return {PROPERTY + stream: json.dumps({FIELD: NOTE_VERSION, **fields})}
 
 
@@ -183,9 +191,12 @@ def _of_snapshot(
     _require(summary.get(VERSION, "1"), f"The snapshot {snapshot}")
     try:
         number = int(summary[BATCH])
+        schema_version = int(summary[SCHEMA_VERSION]) if SCHEMA_VERSION in summary else None
+        counts = json.loads(summary.get(COUNTS, "{}"))
     except (KeyError, ValueError):
         return None
-    return Noted(number, summary.get(PLAN, ""), summary.get(WRITE, ""), snapshot, sequence)
+    plan, write = summary.get(PLAN, ""), summary.get(WRITE, "")
+    return Noted(number, plan, write, snapshot, sequence, schema_version, counts)
 
 
 def _of_property(metadata: TableMetadata, stream: str) -> Noted | None:

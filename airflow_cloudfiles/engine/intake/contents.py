@@ -89,15 +89,17 @@ class Contents:
         )
 
 
-def first_of_each(files: Sequence[FileEntry], knows: Callable[[str], bool]) -> list[FileEntry]:
+def first_of_each(
+    files: Sequence[FileEntry], entry_of: Callable[[str], int | None]
+) -> list[FileEntry]:
     """Give those of some files whose content is new, the first one of each content.
 
     Args:
         files: With their contents.
-        knows: Whether a content is ingested.
+        entry_of: Gives the entry whose file is ingested for a content; `None` for a new one.
     """
     found: dict[str, FileEntry] = {}
     for file in files:
-        if file.content not in found and not knows(file.content):
+        if file.content not in found and entry_of(file.content) is None:
             found[file.content] = file
     return list(found.values())

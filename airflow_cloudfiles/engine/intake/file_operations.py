@@ -22,6 +22,7 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.listing.state import KEY as LISTING
 from airflow_cloudfiles.engine.errors import FileMissingError, OptionError, StateError
 from airflow_cloudfiles.engine.files import FileEntry, Offset, printable_path
+from airflow_cloudfiles.engine.intake.contents import Contents
 from airflow_cloudfiles.engine.intake.file_names import FileNames
 from airflow_cloudfiles.engine.intake.file_query import FileQuery
 from airflow_cloudfiles.engine.intake.file_standing import HELD_AS, Standing, Standings
@@ -41,7 +42,6 @@ from airflow_cloudfiles.engine.storage.base import key_bytes
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.ledger.base import Ledger
-    from airflow_cloudfiles.engine.storage import ObjectStore
 
 MOST: Final = 1000
 """Files of one entry, and positions that its header names: it is read with one small request."""
@@ -185,9 +185,11 @@ def operate(checkpoint_location: str, asked: Asked, target: Target) -> Operated:
         committed = position(state, plans)
         check_whole(state, files, plans, committed)
         source = open_store(root_of(metadata.source))
-        ledger = stack.enter_context(closing(open_ledger(metadata.stream_id, files)))
+        identity = metadata.file_identity
+        ledger = stack.enter_context(closing(open_ledger(metadata.stream_id, files, identity)))
         logs = _Logs(files, plans, ledger, committed)
-        return _Operating(asked, target, logs, source).run()
+        contents = Contents(source) if identity == "content" else None
+        return _Operating(asked, target, logs, FileNames(ledger, source), contents).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,14 +205,22 @@ class _Logs:
 class _Operating:
     """One operation, under the locks of the state."""
 
-    def __init__(self, asked: Asked, target: Target, logs: _Logs, source: ObjectStore) -> None:
+    def __init__(
+        self,
+        asked: Asked,
+        target: Target,
+        logs: _Logs,
+        names: FileNames,
+        contents: Contents | None,
+    ) -> None:
         self._asked = asked
         self._target = target
         self._files = logs.files
         self._plans = logs.plans
-        self._ledger = ledger = logs.ledger
+        self._ledger = logs.ledger
         self._committed = logs.committed
-        self._names = FileNames(ledger, source)
+        self._names = names
+        self._contents = contents
         self._done = Operated(asked.action, is_dry_run=asked.dry_run)
 
     def run(self) -> Operated:
@@ -325,6 +335,8 @@ class _Operating:
             return _Change(found.path, file=self._present(found))
         if found.is_existing:
             return "it was there before the first start, and is never ingested"
+        if found.is_duplicate:
+            return "it has the content of another file, and is never ingested itself"
         if not found.waiting and not found.planned:
             raise StateError(
                 f"{self._names.uri(found.path)} was ingested in batch "
@@ -355,6 +367,11 @@ class _Operating:
             raise StateError(
                 f"{name} was not discovered yet, so it cannot be replayed: the next run ingests it."
             )
+        if found.is_duplicate:
+            raise StateError(
+                f"{name} has the content of {self._original(found)}, which is ingested in its "
+                "place (cloudFiles.fileIdentity=content). Replay that file."
+            )
         if found.waiting or found.planned:
             return "it is not ingested yet: the next run does it"
         return _Change(found.path, file=self._present(found), former=(found.newest,))
@@ -376,18 +393,29 @@ class _Operating:
         return _Change(found.path, file=found.file, excluded=found.waiting, former=former)
 
     def _present(self, found: Standing) -> FileEntry:
-        """The file as it is in the source now.
+        """The file as it is in the source now, with its content where files are known by it.
 
         Raises:
             FileMissingError: It is gone.
+            ListingError: It cannot be read for its content.
         """
         file = self._names.look(found.path)
+        if file is not None and self._contents is not None:
+            file = next(iter(self._contents.of([file])), None)
         if file is None:
             raise FileMissingError(
                 f"{self._names.uri(found.path)} is gone from the source, so it cannot be ingested. "
                 "Put it back first."
             )
         return file
+
+    def _original(self, found: Standing) -> str:
+        """The URI of the file that is ingested for the content of a duplicate."""
+        content = "" if found.file is None else found.file.content
+        entry = self._ledger.entry_of_content(content)
+        files = () if entry is None else self._files.read(entry).files
+        same = (self._names.uri(file.path) for file in files if file.content == content)
+        return next(same, "another file")
 
     def _batch_of(self, at: Offset) -> int:
         return self._plans.number_at(at)

@@ -47,6 +47,11 @@ class Standing:
         """Whether it was there before the first start."""
         return self.found_by == "existing"
 
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether its content is that of another file, which stands for both."""
+        return self.found_by == "duplicate"
+
 
 class Standings:
     """How far files are.

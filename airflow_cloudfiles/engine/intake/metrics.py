@@ -117,7 +117,7 @@ def counted(log: FileLog, start: Offset, end: Offset) -> tuple[int, int]:
         How many files, and their size in bytes.
     """
     files, size = 0, 0
-    excluded = log.operations.excluded(start.entry)
+    excluded = log.operations.excluded(start.entry) if start < end else {}
     for number in range(start.entry, end.entry):
         first = start.index if number == start.entry else 0
         out = excluded.get(number, ())

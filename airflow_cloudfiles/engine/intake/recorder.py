@@ -188,7 +188,7 @@ class LedgerRecorder:
             return FileBatch(tuple(existing), "existing")
         if self._contents is None:
             return FileBatch(tuple(batch), found_by)
-        new = first_of_each(batch, self._ledger.knows_content)
+        new = first_of_each(batch, self._ledger.entry_of_content)
         return FileBatch(tuple(new), found_by) if new else FileBatch(tuple(batch), "duplicate")
 
     def _catch_up(self) -> None:

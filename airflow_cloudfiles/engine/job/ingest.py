@@ -35,7 +35,7 @@ from airflow_cloudfiles.engine.job.counts import add_counts
 from airflow_cloudfiles.engine.job.query import follow, start_query
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.job.target import check_before_run, check_target
+from airflow_cloudfiles.engine.job.target import check_before_run, check_target, record_committed
 from airflow_cloudfiles.engine.locks import run_lock
 from airflow_cloudfiles.engine.locks.lease import free_left_behind
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
@@ -150,7 +150,7 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
     state = open_store(spec.checkpoint_location)
     check_cleaning(options, spec.target)
-    before = position_of_a_job(state, PlanLog(state))
+    begun = position_of_a_job(state, PlanLog(state))
     check_before_run(state, str(spec.target))
     resolved: ResolvedSchema | None = None
     if read_metadata(state) is None:
@@ -159,6 +159,9 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
         begin = spark.begin if options.discovery.include_existing_files else None
         resolved = definition.resolve_schema(options, workers=workers, on_found=begin)
     with closing(_opened(spec, options)) as intake:
+        intake.begin_at(begun)
+        intake.check()
+        before = record_committed(spec, intake.plans, begun)
         intake.begin_at(before)
         found = _look(intake, options, spark, before.batch)
         resolved = resolved or definition.resolve_schema(options, workers=workers)
@@ -177,18 +180,21 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
         "schema_version": resolved.version,
         "warnings": [*filter(None, (*resolved.warnings, zone))],
     }
-    run = replace(earlier or _as_run(spec, found), report=known)
+    run = replace(earlier or _as_run(spec, found, begun.batch), report=known)
     leaving = Leaving(run, spark.identify, spec)
     _run_query(spark, found, leaving, opened, report=report, durations=durations)
     if options.cleaning.is_on and found.has_work and leaving.query is None:
         clean_after_run(spec, options, before, report, durations)
 
 
-def _as_run(spec: JobSpec, found: _Found) -> LeftRun:
-    """What there is to say of a run, should it leave its query."""
+def _as_run(spec: JobSpec, found: _Found, before: int) -> LeftRun:
+    """What there is to say of a run, should it leave its query.
+
+    `before` is the last batch that had a record when it began.
+    """
     return LeftRun(
         run_id=spec.run_id,
-        before=found.before,
+        before=before,
         last_entry=found.last_entry,
         started=datetime.now(tz=UTC).isoformat(),
         discovered=found.discovered,
@@ -254,7 +260,6 @@ def _look(intake: Intake, options: CloudFilesOptions, spark: SparkStart, before:
 
     `before` is the last committed batch.
     """
-    intake.check()
     given = options.up_to_entry
     known = intake.known_head() if given is None else Offset(given + 1, 0)
     if given is None and known == START:

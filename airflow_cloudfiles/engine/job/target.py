@@ -6,10 +6,12 @@ imported only then: it is an extra of this package.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta import sink_state
+from airflow_cloudfiles.engine.delta.commit import Committed
 from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.delta.widening import widening_rule
 from airflow_cloudfiles.engine.delta.write.creation import NewTable
@@ -17,8 +19,10 @@ from airflow_cloudfiles.engine.errors import LostBatchesError, OptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.spark.tables.iceberg_sink import IcebergDataSource
 from airflow_cloudfiles.engine.spark.tables.sink import DeltaLakeDataSource
+from airflow_cloudfiles.engine.state.position import Position
+from airflow_cloudfiles.engine.state.progress import BatchDone, note
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
-from airflow_cloudfiles.engine.storage import normalize_uri
+from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.extras import import_with_extra
 from airflow_cloudfiles.engine.storage.uri import is_iceberg
 
@@ -26,7 +30,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_cloudfiles.engine.job.spec import JobSpec
+    from airflow_cloudfiles.engine.state.plan_log import PlanLog
     from airflow_cloudfiles.engine.storage import ObjectStore
+
+_log = logging.getLogger(__name__)
 
 
 def sink_format(target: str) -> str:
@@ -48,6 +55,66 @@ def check_before_run(state: ObjectStore, target: str) -> None:
     record = None if stream is None else SinkLog(state).must_have()
     if record is not None:
         _iceberg(target).check_expected(target, stream, record, printable_path(state.uri))
+
+
+def record_committed(spec: JobSpec, plans: PlanLog, before: Position) -> Position:
+    """Record the micro-batches that the table has and the state does not know of.
+
+    A killed run leaves one of them, and more where records were lost. Their files are not read
+    again: they may be gone, or others by now.
+
+    Args:
+        spec: The run.
+        plans: The plan log of its stream.
+        before: Where the stream is, by its records.
+
+    Returns:
+        Where it is now; `before` when there was nothing to record.
+
+    Raises:
+        SinkError: The table cannot be opened, or is something else.
+    """
+    state, target = open_store(spec.checkpoint_location), str(spec.target)
+    latest = plans.known()
+    while latest is not None and before.batch < latest.number:
+        plan = plans.at(before.batch + 1)
+        plan_id = plans.id_of(plan.number)
+        found = (
+            _find_batch(state, target, plan.number, plan_id) if plan.start == before.end else None
+        )
+        if found is None:
+            break
+        committed = Committed(found.version, is_new=False, table_id=found.table_id)
+        done = BatchDone(
+            batch_id=plan.number,
+            table_version=found.version,
+            is_new=False,
+            schema_version=found.schema_version,
+            counts=dict(found.counts),
+            run_id=spec.run_id,
+        )
+        note(spec.checkpoint_location, done)
+        log = SinkLog(state)
+        sink_state.note(
+            log, target, plan.number, committed, plan=plan_id, read_by="sink", end=plan.end
+        )
+        _log.info("%s", done.line())
+        before = Position(plan.number, plan.end, is_of_a_job=True)
+    return before
+
+
+def _find_batch(
+    state: ObjectStore, target: str, batch: int, plan: str
+) -> sink_state.FoundBatch | None:
+    """Find a batch that has no record in a table (`sink_state.found_in_table`)."""
+    if not is_iceberg(target):
+        return sink_state.found_in_table(state, target, batch, plan)
+    stream = sink_state.application(state)
+    found = None if stream is None else _iceberg(target).find_batch(target, stream, batch)
+    if found is None or found[1].plan != plan or not found[1].counts:
+        return None
+    table_id, noted = found
+    return sink_state.FoundBatch(noted.sequence, table_id, noted.schema_version, noted.counts)
 
 
 def lacks_batch(target: str, stream: str, batch: int) -> bool:

@@ -71,8 +71,8 @@ class Ledger(Protocol):
                 modification time or etag) than the one that was recorded last.
         """
 
-    def knows_content(self, content: str) -> bool:
-        """Whether an entry whose files are ingested has a content (`FileEntry.content`).
+    def entry_of_content(self, content: str) -> int | None:
+        """Give the entry whose file is ingested for a content (`FileEntry.content`), if any.
 
         Only an index of the identity `content` can be asked.
         """

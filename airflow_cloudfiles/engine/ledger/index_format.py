@@ -125,9 +125,14 @@ def encode_entry_number(number: int) -> bytes:
     return number.to_bytes((number.bit_length() + 7) // 8, "big")
 
 
+def decode_entry_number(value: bytes) -> int:
+    """Read the part of a value that names an entry."""
+    return int.from_bytes(value, "big")
+
+
 def decode_value(value: bytes) -> tuple[bytes, int]:
     """Read the value of a file: its version, and the number of its entry."""
-    return value[:_VERSION_BYTES], int.from_bytes(value[_VERSION_BYTES:], "big")
+    return value[:_VERSION_BYTES], decode_entry_number(value[_VERSION_BYTES:])
 
 
 def encode_mark(mark: Mark, index_format: int = FORMAT_VERSION) -> bytes:

@@ -34,7 +34,7 @@ class MemoryLedger:
     def __init__(self, identity: FileIdentity = "path") -> None:
         self._format = format_of(identity)
         self._hash = hash_of(self._format)
-        self._contents: set[bytes] = set()
+        self._contents: dict[bytes, int] = {}
         self._versions: dict[bytes, bytes] = {}
         self._entries: dict[bytes, int] = {}
         self._sorted: list[bytes] | None = None
@@ -82,9 +82,9 @@ class MemoryLedger:
             if known is None or (versions and known != self._hash(entry)):
                 yield entry
 
-    def knows_content(self, content: str) -> bool:
-        """Whether a content is ingested."""
-        return content_key(content) in self._contents
+    def entry_of_content(self, content: str) -> int | None:
+        """Give the entry whose file is ingested for a content."""
+        return self._contents.get(content_key(content))
 
     def entry_of(self, path: str) -> int | None:
         """Give the newest entry that has a file."""
@@ -118,11 +118,11 @@ class MemoryLedger:
             for file in batch.files:
                 self._versions.pop(path_key(file.path), None)
                 self._entries.pop(path_key(file.path), None)
-                self._contents.discard(content_key(file.content))
+                self._contents.pop(content_key(file.content), None)
         else:
             self._versions.update((path_key(file.path), self._hash(file)) for file in batch.files)
             self._entries.update((path_key(file.path), number) for file in batch.files)
-        self._contents.update(content_key(content) for content in batch.ingested_contents())
+        self._contents |= {content_key(each): number for each in batch.ingested_contents()}
         self._sorted = None
         self._files += len(batch.files)
         self._caught_up, self._caught_up_id = number, entry_id

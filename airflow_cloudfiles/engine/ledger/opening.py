@@ -241,9 +241,9 @@ class _SlotLedger:
         """Give the files that are in no entry."""
         return self._ledger.unseen(entries, versions=versions)
 
-    def knows_content(self, content: str) -> bool:
-        """Whether a content is ingested."""
-        return self._ledger.knows_content(content)
+    def entry_of_content(self, content: str) -> int | None:
+        """Give the entry whose file is ingested for a content."""
+        return self._ledger.entry_of_content(content)
 
     def entry_of(self, path: str) -> int | None:
         """Give the newest entry that has a file."""

@@ -34,6 +34,7 @@ from airflow_cloudfiles.engine.ledger.index_format import (
     WITH_CONTENTS,
     Mark,
     content_key,
+    decode_entry_number,
     decode_mark,
     decode_value,
     encode_entry_number,
@@ -130,13 +131,14 @@ class RocksDBLedger:
             if not is_known or (versions and scan.version() != version_hash(entry)):
                 yield entry
 
-    def knows_content(self, content: str) -> bool:
-        """Whether a content is ingested.
+    def entry_of_content(self, content: str) -> int | None:
+        """Give the entry whose file is ingested for a content; `None` for none.
 
         Raises:
             LedgerError: The index turns out to be damaged.
         """
-        return self._call(lambda database: database.get(content_key(content))) is not None
+        value = self._call(lambda database: database.get(content_key(content)))
+        return None if value is None else decode_entry_number(value)
 
     def entry_of(self, path: str) -> int | None:
         """Give the newest entry that has a file.

@@ -33,10 +33,11 @@ from airflow_cloudfiles.engine.delta.commit import (
     prepared_table,
     remove_files,
 )
-from airflow_cloudfiles.engine.delta.durability import durable_commit, make_durable
-from airflow_cloudfiles.engine.delta.lineage import COMMIT_NOTE, Expected, batch_note, check_has
+from airflow_cloudfiles.engine.delta.durability import durable_commit
+from airflow_cloudfiles.engine.delta.lineage import COMMIT_NOTE, Expected, check_has
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.bounds import writer_properties
+from airflow_cloudfiles.engine.delta.merge.found_again import COUNTS, counts_of, find_again
 from airflow_cloudfiles.engine.delta.merge.rule import BoundRule, MergeRule
 from airflow_cloudfiles.engine.delta.merge.shapes import shapes_of
 from airflow_cloudfiles.engine.delta.merge.source_rows import SourceRows
@@ -59,12 +60,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.delta.data_files import DataFile
     from airflow_cloudfiles.engine.delta.widening import WideningRule
 
-COUNTS: Final[Mapping[str, str]] = {
-    "inserted_rows": "num_target_rows_inserted",
-    "updated_rows": "num_target_rows_updated",
-    "deleted_rows": "num_target_rows_deleted",
-}
-"""What a merge counts, and how `deltalake` calls it."""
 SUPERSEDED: Final = "superseded_rows"
 MERGED: Final = (*COUNTS, SUPERSEDED)
 """What the result of a merge counts."""
@@ -176,16 +171,11 @@ class _Merge:
 
     def _found_again(self, table: DeltaTable, batch: BatchId) -> Committed:
         check_same_plan(table, self._location.target, batch)
-        target = self._location.target
-        noted = next((each for each in table.history() if _is_of(each, target, batch)), None)
-        with self._location.translate_errors("may lose a commit"):
-            if noted is not None:  # the process that committed it may have been killed before
-                sync_data_files(self._location, int(noted["version"]))
-            make_durable(self._location)
+        noted = find_again(table, self._location, batch)
         _log.info("Batch %s was merged into %s before", batch.number, self._location.target)
         self.remove_files()
-        counts = {} if noted is None else _counts(noted.get("operationMetrics") or {})
-        version = table.version() if noted is None else int(noted["version"])
+        counts = {} if noted is None else dict(noted.counts)
+        version = table.version() if noted is None else noted.version
         return Committed(version, is_new=False, table_id=str(table.metadata().id), counts=counts)
 
     def checked(self, evolution: Evolution) -> SourceRows | None:
@@ -235,7 +225,7 @@ class _Merge:
             table.update_incremental()
             sync_data_files(self._location, table.version())
         self.remove_files()
-        counts = {**_counts(metrics), SUPERSEDED: rows.superseded}
+        counts = {**counts_of(metrics), SUPERSEDED: rows.superseded}
         return Committed(
             table.version(), is_new=True, table_id=str(table.metadata().id), counts=counts
         )
@@ -297,17 +287,3 @@ def _is_newer(bound: BoundRule, names: Mapping[str, str]) -> str:
         return "true"
     ours, theirs = sql_name(bound.order_by, "s"), sql_name(names[bound.order_by], "t")
     return f"({theirs} IS NULL OR {ours} >= {theirs})"
-
-
-def _counts(metrics: Mapping[str, Any]) -> dict[str, int]:
-    return {name: int(metrics.get(theirs, 0)) for name, theirs in COUNTS.items()}
-
-
-def _is_of(entry: Mapping[str, Any], target: str, batch: BatchId) -> bool:
-    """Whether an entry of a table's history is the commit of a batch."""
-    note = batch_note(entry, target, batch.app_id)
-    return (note.get("app_id"), note.get("number"), note.get("replay")) == (
-        batch.app_id,
-        batch.number,
-        batch.replay,
-    )

@@ -145,7 +145,9 @@ class IcebergStreamWriter(TableStreamWriter):
         lead = lead_of(written)
         done = commit_batch(
             self._target,
-            batch=IcebergBatch(batch.app_id, batch.number, batch.plan or ""),
+            batch=IcebergBatch(
+                batch.app_id, batch.number, batch.plan or "", batch.schema_version, batch.counts
+            ),
             files=[file for message in written for file in message.files],
             columns=to_arrow(self._schema) if lead is None else lead.schema,
             rules=self._rules(),

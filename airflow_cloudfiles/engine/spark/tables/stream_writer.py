@@ -171,8 +171,10 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         app_id = self._application()
         log = None if self._state is None else SinkLog(open_store(self._state))
         plan, end = self._plan(batch)
+        schema_version = written[0].schema_version if written else None
+        counts = _total(written)
         committed = self._make_visible(
-            BatchId(app_id, batch, plan),
+            BatchId(app_id, batch, plan, schema_version=schema_version, counts=counts),
             written,
             None if log is None else sink_state.expected(log, batch),
             () if log is None else replaced_by(log.state, batch),
@@ -181,8 +183,8 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             batch_id=batch,
             table_version=committed.version,
             is_new=committed.is_new,
-            schema_version=written[0].schema_version if written else None,
-            counts={**_total(written), **committed.counts},
+            schema_version=schema_version,
+            counts={**counts, **committed.counts},
             run_id=self._run_id,
         )
         _log.info("%s", done.line())
@@ -191,8 +193,8 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             note = partial(sink_state.note, plan=plan, read_by=read_by, end=end)
             record = partial(note, log, self._target, batch, committed)
             # Nothing is decided by the counts, so they need not wait for the record.
-            counts = partial(progress.note, self._state, done)
-            at_once(log.state, [record, counts] if self._is_of_job else [record])
+            noted = partial(progress.note, self._state, done)
+            at_once(log.state, [record, noted] if self._is_of_job else [record])
         return done
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803

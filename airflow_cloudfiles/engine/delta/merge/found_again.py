@@ -1,0 +1,100 @@
+"""What does a table say of a batch that it has from a run that was killed?
+
+The commit of the batch notes its plan and what its tasks have counted; of a merge, the history has
+the counts besides. Before anybody relies on the commit, it is put on the disk: the process that
+made it may have been killed before it could do so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_cloudfiles.engine.delta.durability import make_durable
+from airflow_cloudfiles.engine.delta.lineage import batch_note
+from airflow_cloudfiles.engine.delta.merge.synced import sync_data_files
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from airflow_cloudfiles.engine.delta.commit import BatchId
+    from airflow_cloudfiles.engine.delta.location import DeltaLocation
+
+COUNTS: Final[Mapping[str, str]] = {
+    "inserted_rows": "num_target_rows_inserted",
+    "updated_rows": "num_target_rows_updated",
+    "deleted_rows": "num_target_rows_deleted",
+}
+"""What a merge counts, and how `deltalake` calls it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotedBatch:
+    """A batch, as its commit noted it.
+
+    Attributes:
+        version: The version of the table that has it.
+        plan: Id of its plan; `None` where there is none.
+        schema_version: Version of the schema that it was read with; `None` where that is unknown.
+        counts: What its tasks have counted, and the merge.
+    """
+
+    version: int
+    plan: str | None = None
+    schema_version: int | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+def find_again(table: DeltaTable, location: DeltaLocation, batch: BatchId) -> NotedBatch | None:
+    """Find the commit of a batch in a table's history, and put it on the disk.
+
+    Args:
+        table: The table.
+        location: Where it is.
+        batch: The batch; its plan does not matter.
+
+    Returns:
+        `None` when the history does not reach back to it.
+
+    Raises:
+        TargetUnreachableError: The table's storage failed.
+        DataFileLostError: A data file of a merge is not as it was written.
+        IncompatibleStateError: A newer version of this package noted it.
+    """
+    with location.translate_errors("has a history that cannot be read"):
+        history = table.history()
+    entry = next((each for each in history if _is_of(each, location.target, batch)), None)
+    with location.translate_errors("may lose a commit"):
+        if entry is not None and entry.get("operation") == "MERGE":
+            sync_data_files(location, int(entry["version"]))
+        make_durable(location)
+    if entry is None:
+        return None
+    note = batch_note(entry, location.target, batch.app_id)
+    return NotedBatch(
+        int(entry["version"]),
+        note.get("plan"),
+        note.get("schema_version"),
+        {**(note.get("counts") or {}), **_merged(entry)},
+    )
+
+
+def counts_of(metrics: Mapping[str, Any]) -> dict[str, int]:
+    """What a merge has counted."""
+    return {name: int(metrics.get(theirs, 0)) for name, theirs in COUNTS.items()}
+
+
+def _merged(entry: Mapping[str, Any]) -> dict[str, int]:
+    is_merge = entry.get("operation") == "MERGE"
+    return counts_of(entry.get("operationMetrics") or {}) if is_merge else {}
+
+
+def _is_of(entry: Mapping[str, Any], target: str, batch: BatchId) -> bool:
+    """Whether an entry of a table's history is the commit of a batch."""
+    note = batch_note(entry, target, batch.app_id)
+    return (note.get("app_id"), note.get("number"), note.get("replay")) == (
+        batch.app_id,
+        batch.number,
+        batch.replay,
+    )
