@@ -177,7 +177,7 @@ def _state(files: int, arguments: argparse.Namespace, results: list[dict[str, An
         told = {name: figures[name] for name in _TOLD if name in figures}
         print(
             f"{files:>13,} {case:44}{figures['seconds']:9.2f} s{figures['cpu_seconds']:9.2f} CPU s"
-            f"{result.peak_memory_mb:7.0f} MB  {told}",
+            f"{figures['resident_mb']:7.0f} MB  {told}",
             flush=True,
         )
         results.append({"case": f"{files:,} files in the state, {case}", **asdict(result)})

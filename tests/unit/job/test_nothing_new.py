@@ -18,7 +18,10 @@ from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.results import Discovered
 from airflow_cloudfiles.engine.job import run as job
 from airflow_cloudfiles.engine.job.session import SparkStart
-from airflow_cloudfiles.engine.state.plan_log import PlanLog
+from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
+from airflow_cloudfiles.engine.state.plan_log import PREFIX, PlanLog
+from airflow_cloudfiles.engine.state.position import position
+from airflow_cloudfiles.engine.state.sink_log import SinkLog
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.ingested import Ingested
 
@@ -129,10 +132,38 @@ def test_a_planned_batch_is_always_finished(
     assert starts(stream, batch={"last_entry": 0}) == ["begin", "session"]
 
 
-def test_a_batch_that_is_not_recorded_as_committed_is_finished(
+def test_batches_that_only_the_table_knows_are_recorded_without_spark(
     stream: Ingested, starts: Callable[..., list[str]]
 ) -> None:
+    """As kills between commit and record leave them; the files may be gone by now."""
+    version = stream.table.version()
+    for number in (0, 1):
+        stream.forget(number)
+    (stream.source / "two.json").unlink()
+    assert starts(stream) == ["discover"]
+    records = SinkLog(open_store(str(stream.state)))
+    assert [(each.batch, each.version) for each in map(records.find, (0, 1)) if each] == [
+        (0, 1),
+        (1, 2),
+    ]
+    assert position(records.state).batch == 1
+    assert stream.table.version() == version
     stream.forget(1)
+    report = job.run(stream.spec())
+    counted = ("outcome", "files", "rows", "batches", "batches_recovered", "schema_version")
+    assert [report[name] for name in counted] == ["succeeded", 1, 1, 1, 1, 0]
+
+
+def test_a_batch_of_another_plan_is_not_taken_for_the_one_in_the_table(
+    stream: Ingested, starts: Callable[..., list[str]]
+) -> None:
+    """As a state that was restored from an older backup has it."""
+    stream.forget(1)
+    plan = stream.state / "_source" / "plans" / f"{1:020}"
+    log = NumberedLog(open_store(str(stream.state)), PREFIX)
+    header = log.read(1).header
+    plan.unlink()
+    log.append(1, {name: header[name] for name in ("start", "end", "files", "bytes")})
     assert starts(stream) == ["begin", "discover", "session"]
 
 
