@@ -33,7 +33,9 @@ BATCH = {
     "sample": ["1.json"],
 }
 NOTE = BatchId(ID, 3, plan="p", replay=1).note()
+DONE_NOTE = BatchId(ID, 3, plan="p", schema_version=2, counts={"rows": 3}).note()
 NOTED = Noted(3, "p", "w", 1, 1)
+DONE_NOTED = Noted(3, "p", "w", 1, 1, schema_version=2, counts={"rows": 3})
 OFFSET = TableOffset("t-1", 7, AFTER_CHANGE)
 TRACKED = TrackedSchema(
     0,
@@ -136,6 +138,13 @@ IN_TABLES = [
         expected=NOTE,
     ),
     Format(
+        name="delta_commit_note_of_job",
+        keys="",
+        write=lambda: json.dumps(DONE_NOTE).encode(),
+        read=lambda content: batch_note({COMMIT_NOTE: content.decode()}, "/table", ID),
+        expected=DONE_NOTE,
+    ),
+    Format(
         name="iceberg_metadata",
         keys="",
         write=lambda: json.dumps(
@@ -143,6 +152,15 @@ IN_TABLES = [
         ).encode(),
         read=_read_iceberg,
         expected=Lineage(NOTED, {3: NOTED}, has_newest=True),
+    ),
+    Format(
+        name="iceberg_metadata_of_job",
+        keys="",
+        write=lambda: json.dumps(
+            _iceberg(DONE_NOTED.summary(ID), DONE_NOTED.properties(ID)), indent=1
+        ).encode(),
+        read=_read_iceberg,
+        expected=Lineage(NOTED, {3: DONE_NOTED}, has_newest=True),
     ),
     Format(
         name="delta_source_offset",

@@ -75,6 +75,7 @@ PLAN = Plan(0, START, Offset(0, 4), 4, 1235 + 2**40)
 RECORD = SinkRecord(
     batch=0, table_id="t-1", version=7, target="s3://lake/t", plan=ID, end=Offset(1, 0)
 )
+DONE_RECORD = replace(RECORD, run_id="r.1", schema_version=2, counts={"rows": 3})
 DECISION = Decision(
     number=0, kind="acceptLoss", first=3, last=5, batches=(3, 5), target="s3://lake/t"
 )
@@ -261,6 +262,14 @@ LOGS = [
         keys=r"_source/sink/[0-9]+/[0-9]{20}",
         reader=_sinks,
         expected=RECORD,
+    ),
+    _log(
+        "sink-of-job",
+        f"_source/sink/0/{FIRST}",
+        lambda store: SinkLog(store).add(DONE_RECORD),
+        keys=r"_source/sink/[0-9]+/[0-9]{20}",
+        reader=_sinks,
+        expected=DONE_RECORD,
     ),
     _log(
         "replays",

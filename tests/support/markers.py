@@ -89,6 +89,7 @@ SLOW_FILES = (
     "unit/intake/test_upkeep.py",
     "unit/job/test_cleaning.py",
     "unit/job/test_compaction_by_runs.py",
+    "unit/job/test_file_operations.py",
     "unit/job/test_fork_server.py",
     "unit/job/test_lost_batches.py",
     "unit/job/test_nothing_new.py",
@@ -99,6 +100,9 @@ SLOW_FILES = (
     "unit/stream/test_given_schema.py",
     "unit/stream/test_refused_files.py",
     "unit/stream/test_schema_change.py",
+    "unit/transfer/test_archive.py",
+    "unit/transfer/test_move.py",
+    "unit/transfer/test_relocate.py",
 )
 """Files of many runs, commits or processes: more than half of what `make quick` would take."""
 

@@ -52,25 +52,34 @@ class WrittenState:
         end = self.plans.plan(self.files, start, ReadLimit(max_files=max_files), self.files.head())
         return None if end == start else self.plans.latest()
 
-    def commit(self, run_id: str | None = "run", **counts: int) -> int:
-        """Commit the batch behind the newest committed one, as a job does."""
+    def commit(self, run_id: str | None = "run", *, is_noted: bool = True, **counts: int) -> int:
+        """Commit the batch behind the newest committed one, as a job does.
+
+        `is_noted` is false for a job that is killed when it has written the record.
+        """
         batch = position(self.state).batch + 1
         plan = self.plans.at(batch)
+        done = progress.BatchDone(
+            batch_id=batch,
+            table_version=batch + 10,
+            is_new=True,
+            schema_version=2,
+            counts={"files": plan.files, "rows": 10 * plan.files, "rescued_rows": 1, **counts},
+            run_id=run_id,
+        )
         SinkLog(self.state).add(
-            SinkRecord(batch=batch, table_id="t", version=batch + 10, end=plan.end)
-        )
-        counted = {"files": plan.files, "rows": 10 * plan.files, "rescued_rows": 1, **counts}
-        progress.note(
-            self.uri,
-            progress.BatchDone(
-                batch_id=batch,
-                table_version=batch + 10,
-                is_new=True,
-                schema_version=2,
-                counts=counted,
+            SinkRecord(
+                batch=batch,
+                table_id="t",
+                version=done.table_version,
+                end=plan.end,
                 run_id=run_id,
-            ),
+                schema_version=done.schema_version,
+                counts=done.counts,
+            )
         )
+        if is_noted:
+            progress.note(self.uri, done)
         return batch
 
     def commit_in_spark(self, batch: int, plan: int | None = None) -> None:

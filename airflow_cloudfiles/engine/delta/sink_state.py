@@ -32,6 +32,7 @@ from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.delta.commit import Committed
     from airflow_cloudfiles.engine.files import Offset
+    from airflow_cloudfiles.engine.state.progress import BatchDone
     from airflow_cloudfiles.engine.state.sink_log import RowsFrom
 
 
@@ -90,8 +91,12 @@ def note(  # noqa: PLR0913 - what a record holds
     plan: str | None,
     read_by: RowsFrom,
     end: Offset | None = None,
+    done: BatchDone | None = None,
 ) -> None:
-    """Record a batch that the table has; the record that is there stays."""
+    """Record a batch that the table has; the record that is there stays.
+
+    `done` is what a job knows of it besides.
+    """
     log.add(
         SinkRecord(
             batch=batch,
@@ -101,6 +106,9 @@ def note(  # noqa: PLR0913 - what a record holds
             plan=plan or "",
             read_by=read_by,
             end=end,
+            run_id=None if done is None else done.run_id,
+            schema_version=None if done is None else done.schema_version,
+            counts={} if done is None else dict(done.counts),
         )
     )
     crash_point("after-sink-record")

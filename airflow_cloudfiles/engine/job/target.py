@@ -96,7 +96,14 @@ def record_committed(spec: JobSpec, plans: PlanLog, before: Position) -> Positio
         note(spec.checkpoint_location, done)
         log = SinkLog(state)
         sink_state.note(
-            log, target, plan.number, committed, plan=plan_id, read_by="sink", end=plan.end
+            log,
+            target,
+            plan.number,
+            committed,
+            plan=plan_id,
+            read_by="sink",
+            end=plan.end,
+            done=done,
         )
         _log.info("%s", done.line())
         before = Position(plan.number, plan.end, is_of_a_job=True)

@@ -1,8 +1,9 @@
 """What became of each micro-batch?
 
 Put together from what is written about it: its plan, the record of the sink, the note of the job,
-Spark's commit log. Batches are read in their order, some ahead where the state is far away, and
-not kept: a stream may have a million of them.
+Spark's commit log. A kill may come before the note, so the record of a job's batch has its counts,
+too. Batches are read in their order, some ahead where the state is far away, and not kept: a stream
+may have a million of them.
 """
 
 from __future__ import annotations
@@ -144,16 +145,17 @@ class BatchStates:
             record = None  # of another batch
         version = record.version if record is not None and record.version >= 0 else None
         committed = self._commit_time(number, record)
-        if done is None:
-            return BatchState(plan, planned, committed, table_version=version)
+        known = done or record
+        if known is None:
+            return BatchState(plan, planned, committed)
         return BatchState(
             plan,
             planned,
             committed,
-            done.run_id,
-            done.table_version if version is None else version,
-            done.schema_version,
-            done.counts,
+            known.run_id,
+            done.table_version if done is not None and version is None else version,
+            known.schema_version,
+            known.counts,
         )
 
     def _commit_time(self, number: int, record: SinkRecord | None) -> datetime | None:

@@ -90,7 +90,7 @@ def notes(state: str, batch_ids: Iterable[int]) -> list[BatchDone]:
 def note_of(store: ObjectStore, batch_id: int, packs: Packs | None = None) -> BatchDone | None:
     """Read the note of a batch; `None` when there is none. What it says beyond is passed over.
 
-    One that is damaged says nothing, which is logged: run and counts are not shown then.
+    One that is damaged says nothing, which is logged: a job has the counts in its record, too.
 
     Args:
         store: The state.
@@ -109,7 +109,7 @@ def note_of(store: ObjectStore, batch_id: int, packs: Packs | None = None) -> Ba
         loaded = fields_of(unseal(content), name=name, understood=NOTE_VERSION)
         return BatchDone(**{key: value for key, value in loaded.items() if key in _FIELDS})
     except (CorruptedStateError, ValueError, TypeError) as failure:
-        _log.warning("%s cannot be read, so run and counts are not shown: %s", name, failure)
+        _log.warning("%s cannot be read, and says nothing of its batch: %s", name, failure)
         return None
 
 

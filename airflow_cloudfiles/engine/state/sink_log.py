@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.spark_offsets import last_committed_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from airflow_cloudfiles.engine.storage import ObjectStore
 
@@ -53,6 +53,10 @@ class SinkRecord:
             a `query`, which may have changed them.
         end: Where it ends in the file log; `None` where that is not known. The record of a job's
             batch is what says that the batch is committed (`position`).
+        run_id: The run of a job that committed it; `None` where no job did.
+        schema_version: Version of the schema that it was read with; `None` where that is unknown.
+        counts: What its tasks have counted, as in its note (`progress.BatchDone`), which a kill may
+            keep from being written; empty where no job committed it.
         created: When it was written (ISO 8601, UTC); empty for one that is not yet.
     """
 
@@ -64,6 +68,9 @@ class SinkRecord:
     plan: str = ""
     read_by: RowsFrom = "sink"
     end: Offset | None = None
+    run_id: str | None = None
+    schema_version: int | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
     created: str = field(default="", compare=False)
 
 
@@ -189,6 +196,9 @@ class SinkLog:
             "read_by": record.read_by,
             "end": None if record.end is None else record.end.to_json(),
         }
+        if record.counts:
+            done = ("run_id", "schema_version", "counts")
+            header |= {name: getattr(record, name) for name in done}
         self._records().append(record.batch, header)
 
     def decision(self) -> Decision | None:
@@ -320,6 +330,9 @@ def _record(log: NumberedLog, entry: LogEntry) -> SinkRecord:
             plan=str(header["plan"]),
             read_by=header["read_by"],
             end=None if end is None else Offset.from_json(end),
+            run_id=header.get("run_id"),
+            schema_version=header.get("schema_version"),
+            counts=dict(header.get("counts") or {}),
             created=str(header.get("created", "")),
         )
     except (KeyError, TypeError, ValueError) as failure:

@@ -329,6 +329,15 @@ def test_what_was_skipped_is_not_called_ingested(written, files, counts, state):
     }
 
 
+def test_what_was_skipped_is_known_where_a_kill_came_before_the_note(written):
+    written.discover("a")
+    written.plan()
+    written.commit(is_noted=False, missing_files=1, rows=0)
+    (row,) = table(written)
+    told = [row[name] for name in ("ingestion_state", "run_id", "schema_version", "batch_rows")]
+    assert told == ["SKIPPED_MISSING", "run", 2, 0]
+
+
 def test_files_whose_loss_was_accepted_are_lost_until_they_are_replayed(written):
     for name in "abc":
         written.discover(name)
@@ -391,7 +400,7 @@ def test_a_query_with_other_batch_numbers_gets_no_times_of_other_batches(written
     assert [row["commit_time"] for row in rows] == [*following, None]
 
 
-def test_notes_of_older_versions_and_torn_ones_leave_run_and_counts_empty(written, caplog):
+def test_where_notes_are_torn_or_gone_run_and_counts_are_those_of_the_records(written, caplog):
     for name in "ab":
         written.discover(name)
         written.plan()
@@ -400,7 +409,7 @@ def test_notes_of_older_versions_and_torn_ones_leave_run_and_counts_empty(writte
     written.state.delete("_source/batches/1")
     rows = table(written)
     assert [(row["status"], row["run_id"], row["batch_rows"]) for row in rows] == [
-        ("committed", None, None)
+        ("committed", "run", 10)
     ] * 2
     assert [row["table_version"] for row in rows] == [10, 11]
     assert "_source/batches/0 cannot be read" in caplog.text

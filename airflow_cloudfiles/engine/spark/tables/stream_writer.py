@@ -190,8 +190,17 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         _log.info("%s", done.line())
         if log is not None and self._state is not None:
             read_by: RowsFrom = "sink" if self._reads_splits else "query"
-            note = partial(sink_state.note, plan=plan, read_by=read_by, end=end)
-            record = partial(note, log, self._target, batch, committed)
+            record = partial(
+                sink_state.note,
+                log,
+                self._target,
+                batch,
+                committed,
+                plan=plan,
+                read_by=read_by,
+                end=end,
+                done=done if self._is_of_job else None,
+            )
             # Nothing is decided by the counts, so they need not wait for the record.
             noted = partial(progress.note, self._state, done)
             at_once(log.state, [record, noted] if self._is_of_job else [record])
