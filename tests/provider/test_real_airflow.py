@@ -27,6 +27,7 @@ from airflow_cloudfiles.hooks.assets import EXTRA
 from demo.airflow_home import COMPONENTS, TRIGGERER, AirflowHome
 from tests.golden.in_state import format_of
 from tests.support.aws_landing import bucket_with_queue, connection, put, queue_size
+from tests.support.browser import BROWSER, DRIVER, MISSING, browser
 from tests.support.other_user import OtherUser
 
 if TYPE_CHECKING:
@@ -111,16 +112,23 @@ def _table(root: Path, dag_id: str) -> list[dict[str, object]]:
     return sorted(rows, key=lambda row: str(row["a"]))
 
 
-def test_a_schema_change_fails_the_task_once_and_heals_without_anybody(
-    airflow: AirflowHome, root: Path
-) -> None:
-    _drop(root, "heals", "1.json", {"a": 1})
-    run_id, state = _run(airflow, "heals")
-    assert (state, _tries(airflow, "heals", run_id)) == ("success", ["success"])
+@pytest.fixture(scope="module")
+def healed(airflow: AirflowHome, root: Path) -> list[tuple[str, str, list[str]]]:
+    """Two runs of a DAG, the second with a new column: id, state, and states of the tries."""
+    runs = []
+    for name, record in (("1.json", {"a": 1}), ("2.json", {"a": 2, "b": "new"})):
+        _drop(root, "heals", name, record)
+        run_id, state = _run(airflow, "heals")
+        runs.append((run_id, state, _tries(airflow, "heals", run_id)))
+    return runs
 
-    _drop(root, "heals", "2.json", {"a": 2, "b": "new"})
-    run_id, state = _run(airflow, "heals")
-    assert (state, _tries(airflow, "heals", run_id)) == ("success", ["failed", "success"])
+
+def test_a_schema_change_fails_the_task_once_and_heals_without_anybody(
+    airflow: AirflowHome, root: Path, healed: list[tuple[str, str, list[str]]]
+) -> None:
+    (_, *first), (run_id, *second) = healed
+    assert first == ["success", ["success"]]
+    assert second == ["success", ["failed", "success"]]
     log = airflow.api.log("heals", run_id, "ingest", 1)
     assert '"exc_type": "UnknownFieldException"' in log  # B66
     assert [(row["a"], row["b"]) for row in _table(root, "heals")] == [("1", None), ("2", "new")]
@@ -147,6 +155,34 @@ def test_a_schema_change_fails_the_task_once_and_heals_without_anybody(
     assert _get(airflow, "/cloudfiles/streams", {})[0] == 401
     status, text = _get(airflow, "/cloudfiles/streams", airflow.api_of("ann").headers())
     assert (status, str(root / "heals" / "landing") in text) == (200, True)
+
+
+@pytest.mark.skipif(DRIVER is None or BROWSER is None, reason=MISSING)
+def test_a_viewer_sees_the_stream_in_a_browser(
+    airflow: AirflowHome, healed: list[tuple[str, str, list[str]]]
+) -> None:
+    token = airflow.api_of("ann").headers()["Authorization"].removeprefix("Bearer ")
+    run_id = quote(healed[1][0], safe="")
+    with browser(airflow.url) as seen:
+        seen.sign_in(token)
+        seen.open(f"/dags/heals/runs/{run_id}/tasks/ingest/plugin/cloudfiles_stream")
+        seen.wait_for("Stream")  # the tab, among Airflow's own
+        seen.enter_frame()
+        shown = seen.wait_for("files outstanding")
+        assert "UnknownFieldException" in shown
+        assert "ingest succeeded" in shown
+        assert all(size["width"] >= 200 and size["height"] >= 50 for size in seen.plots())
+        assert len(seen.plots()) == 4
+        seen.click("Schema")
+        seen.wait_for("b string added")
+        seen.click("Files")
+        assert "2.json" in seen.wait_for("1.json")
+        seen.click("Rescued data")
+        seen.wait_for("0 rows with rescued data were read")
+        seen.open("/plugin/cloudfiles_streams")
+        seen.enter_frame()
+        seen.wait_for("heals")
+        assert seen.complaints() == []
 
 
 def _pages(

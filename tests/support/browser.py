@@ -1,0 +1,94 @@
+"""A headless browser, as somebody who is signed in to Airflow has one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support import expected_conditions as conditions
+from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.support.waiting import PATIENCE_SECONDS
+
+BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+MISSING = "there is no chromium with its chromedriver (`apt-get install chromium chromium-driver`)"
+
+
+class Browser:
+    """One window of Chromium.
+
+    Args:
+        driver: Of the window.
+        url: The address of Airflow.
+    """
+
+    def __init__(self, driver: Chrome, url: str) -> None:
+        self._driver = driver
+        self._url = url
+
+    def sign_in(self, token: str) -> None:
+        """Be the user of a token, as Airflow's own form leaves a browser."""
+        self._driver.get(f"{self._url}/auth/login")
+        self._driver.add_cookie({"name": "_token", "value": token, "path": "/"})
+
+    def open(self, path: str) -> None:
+        """Open a page of Airflow."""
+        self._driver.switch_to.default_content()
+        self._driver.get(self._url + path)
+
+    def enter_frame(self) -> None:
+        """Look into the frame in which Airflow shows a page of a plugin."""
+        found = conditions.frame_to_be_available_and_switch_to_it((By.TAG_NAME, "iframe"))
+        self._wait().until(found)
+
+    def click(self, text: str) -> None:
+        """Click a link with a text."""
+        link = (By.PARTIAL_LINK_TEXT, text)
+        self._wait().until(conditions.element_to_be_clickable(link)).click()
+
+    def wait_for(self, text: str) -> str:
+        """Wait until a text can be read, and give everything that can."""
+        self._wait().until(lambda _: text in self.text(), f"{text!r} is not in: {self.text()}")
+        return self.text()
+
+    def text(self) -> str:
+        """What can be read."""
+        return str(self._driver.find_element(By.TAG_NAME, "body").text)
+
+    def plots(self) -> list[dict[str, float]]:
+        """The size on the screen of each plot."""
+        return [each.size for each in self._driver.find_elements(By.TAG_NAME, "svg")]
+
+    def complaints(self) -> list[str]:
+        """What the browser has refused or not found on our pages since the last call.
+
+        Not that Airflow's own frame allows more than a sandbox should.
+        """
+        entries = [str(each["message"]) for each in self._driver.get_log("browser")]
+        return [each for each in entries if "/cloudfiles/" in each and "sandboxing" not in each]
+
+    def take_picture(self, path: str) -> None:
+        """Write what the window shows to a PNG file."""
+        self._driver.save_screenshot(path)
+
+    def _wait(self) -> WebDriverWait[Chrome]:
+        return WebDriverWait(self._driver, PATIENCE_SECONDS)
+
+
+@contextmanager
+def browser(url: str) -> Iterator[Browser]:
+    """Run a browser for the length of a `with` block."""
+    options = ChromeOptions()
+    options.binary_location = BROWSER or ""
+    for argument in ("--headless=new", "--no-sandbox", "--window-size=1400,1000"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = Chrome(options, Service(DRIVER))
+    try:
+        yield Browser(driver, url)
+    finally:
+        driver.quit()
