@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         CloudFilesOptimizeTableOperator,
         CloudFilesVacuumTableOperator,
     )
+    from airflow_cloudfiles.operators.task_group import CloudFilesTaskGroup
     from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
     from airflow_cloudfiles.triggers.cloud_files import CloudFilesTrigger
 
@@ -49,6 +50,7 @@ __all__ = [
     "CloudFilesPromoteOperator",
     "CloudFilesReconcileOperator",
     "CloudFilesSensor",
+    "CloudFilesTaskGroup",
     "CloudFilesTrigger",
     "CloudFilesVacuumTableOperator",
     "SchemaHistory",
@@ -75,6 +77,7 @@ _HOMES = {
     "CloudFilesPromoteOperator": "airflow_cloudfiles.operators.promote",
     "CloudFilesReconcileOperator": "airflow_cloudfiles.operators.cloud_files",
     "CloudFilesSensor": "airflow_cloudfiles.sensors.cloud_files",
+    "CloudFilesTaskGroup": "airflow_cloudfiles.operators.task_group",
     "CloudFilesTrigger": "airflow_cloudfiles.triggers.cloud_files",
     "CloudFilesVacuumTableOperator": "airflow_cloudfiles.operators.table",
     "SchemaHistory": "airflow_cloudfiles.engine.schema.history",

@@ -15,8 +15,7 @@ from pathlib import Path
 import yaml
 from airflow.sdk import DAG, get_parsing_context
 
-from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
-from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
+from airflow_cloudfiles.operators.task_group import CloudFilesTaskGroup
 
 # [START many_streams]
 LIST = os.environ.get("CLOUDFILES_STREAMS", str(Path(__file__).with_name("many_streams.yaml")))
@@ -35,17 +34,18 @@ for name, stream in yaml.safe_load(Path(LIST).read_text(encoding="utf-8"))["stre
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
-        default_args={
-            "source": stream.get("source", f"{ROOT}/{name}/landing"),
-            "format": stream.get("format", "json"),
-            "checkpoint_location": f"{ROOT}/{name}/checkpoint",
-            "target": stream.get("target", f"{ROOT}/{name}/table"),
-            "options": stream.get("options", {}),
-            "conn_id": stream.get("conn_id"),
-        },
         tags=["cloudfiles", "example"],
         doc_md=stream.get("description", __doc__),
     ):
-        arrived = CloudFilesSensor(task_id="arrived", deferrable=True, timeout=1800, soft_fail=True)
-        CloudFilesIngestOperator(task_id="ingest", batch=arrived.output)
+        CloudFilesTaskGroup(
+            name,
+            source=stream.get("source", f"{ROOT}/{name}/landing"),
+            format=stream.get("format", "json"),
+            checkpoint_location=f"{ROOT}/{name}/checkpoint",
+            target=stream.get("target", f"{ROOT}/{name}/table"),
+            options=stream.get("options", {}),
+            conn_id=stream.get("conn_id"),
+            sensor={"deferrable": True, "timeout": 1800},
+            prefix_group_id=False,
+        )
 # [END many_streams]
