@@ -5,8 +5,8 @@
 
 BIN  := .venv/bin
 ARGS ?=
-# Processes of `make test`. Some tests wait more than they work: a third may be worth its memory.
-WORKERS ?= 2
+# Processes of `make test`: one more than the cores of a small machine, since many tests wait more than they work.
+WORKERS ?= 3
 # Tests start hundreds of Python processes; without kept bytecode, each compiles its imports again.
 unexport PYTHONDONTWRITEBYTECODE
 # Find Java (or install a small one into .venv/java), then run a command with it.

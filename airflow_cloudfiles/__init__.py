@@ -33,8 +33,8 @@ if TYPE_CHECKING:
         CloudFilesOptimizeTableOperator,
         CloudFilesVacuumTableOperator,
     )
-    from airflow_cloudfiles.operators.task_group import CloudFilesTaskGroup
     from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
+    from airflow_cloudfiles.task_groups.cloud_files import CloudFilesTaskGroup
     from airflow_cloudfiles.triggers.cloud_files import CloudFilesTrigger
 
 __version__ = "0.1.0"
@@ -77,7 +77,7 @@ _HOMES = {
     "CloudFilesPromoteOperator": "airflow_cloudfiles.operators.promote",
     "CloudFilesReconcileOperator": "airflow_cloudfiles.operators.cloud_files",
     "CloudFilesSensor": "airflow_cloudfiles.sensors.cloud_files",
-    "CloudFilesTaskGroup": "airflow_cloudfiles.operators.task_group",
+    "CloudFilesTaskGroup": "airflow_cloudfiles.task_groups.cloud_files",
     "CloudFilesTrigger": "airflow_cloudfiles.triggers.cloud_files",
     "CloudFilesVacuumTableOperator": "airflow_cloudfiles.operators.table",
     "SchemaHistory": "airflow_cloudfiles.engine.schema.history",

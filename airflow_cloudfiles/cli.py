@@ -29,10 +29,10 @@ from airflow_cloudfiles.commands import (
     replay,
     schema,
     spark,
-    state,
     table,
 )
 from airflow_cloudfiles.commands.outcome import Outcome, printable
+from airflow_cloudfiles.commands.state import show as state
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 
 COMMANDS = (

@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 from airflow.sdk import DAG, get_parsing_context
 
-from airflow_cloudfiles.operators.task_group import CloudFilesTaskGroup
+from airflow_cloudfiles.task_groups.cloud_files import CloudFilesTaskGroup
 
 # [START many_streams]
 LIST = os.environ.get("CLOUDFILES_STREAMS", str(Path(__file__).with_name("many_streams.yaml")))

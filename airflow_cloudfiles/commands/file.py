@@ -13,7 +13,7 @@ from airflow_cloudfiles.commands.outcome import (
     add_txn_app_id,
     as_text,
 )
-from airflow_cloudfiles.commands.state_files import file_lines
+from airflow_cloudfiles.commands.state.files import file_lines
 from airflow_cloudfiles.engine.intake.file_query import FileQuery
 from airflow_cloudfiles.engine.intake.file_state_columns import rows
 from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapshot

@@ -1,9 +1,9 @@
 """`cloudfiles state`: what a checkpoint location holds.
 
 `cloudfiles state show`, the same as `cloudfiles state`, sums it up; `cloudfiles state files` lists
-the files (`state_files`). Both read, and nothing else. `cloudfiles state compact` makes it smaller
-(`state_compact`). `export`, `import`, `move` and `relocate` bring it, or its source, elsewhere
-(`state_transfer`).
+the files (`files`), `cloudfiles state runs` the runs (`runs`). They read, and nothing else.
+`cloudfiles state compact` makes it smaller (`compact`). `export`, `import`, `move` and `relocate`
+bring it, or its source, elsewhere (`transfer`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands import state_compact, state_files, state_transfer
 from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text
+from airflow_cloudfiles.commands.state import compact, files, runs, transfer
 from airflow_cloudfiles.engine.discovery.listing import state as listing_state
 from airflow_cloudfiles.engine.errors import OptionError, StateError
 from airflow_cloudfiles.engine.files import START, Offset, printable_path
@@ -45,9 +45,8 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     where.add_argument("--checkpoint-location", metavar="URI", required=True)
     actions = found.add_subparsers(title="actions", metavar="action")
     add_command(actions, "show", _state, help="sum it up (the default)", parents=[shared, where])
-    state_files.add_to(actions, [shared, where])
-    state_compact.add_to(actions, [shared, where])
-    state_transfer.add_to(actions, [shared, where])
+    for action in (files, runs, compact, transfer):
+        action.add_to(actions, [shared, where])
 
 
 def _state(given: argparse.Namespace) -> Outcome:

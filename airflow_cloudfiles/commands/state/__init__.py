@@ -1,0 +1,1 @@
+"""`cloudfiles state`, by its actions."""

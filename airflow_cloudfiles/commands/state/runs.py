@@ -1,0 +1,98 @@
+"""`cloudfiles state runs`: how did the newest runs of a stream go?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.commands.outcome import Outcome, add_command, printable
+from airflow_cloudfiles.engine.errors import StateError
+from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.overview.runs import Runs, RunSummary, newest_runs
+from airflow_cloudfiles.engine.state.metadata import read_metadata
+from airflow_cloudfiles.engine.storage import open_store
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.commands.outcome import Commands
+
+_HEADS = ("started", "outcome", "files", "rows", "rescued", "schema", "table", "seconds", "run")
+_TEXTS = ("started", "outcome", "run")
+_MOST = 20
+
+
+def add_to(actions: Commands, parents: list[argparse.ArgumentParser]) -> None:
+    """Add the action."""
+    text = "list the newest runs: what each has committed, how long it took, what it failed for"
+    found = add_command(actions, "runs", _runs, help=text, parents=parents)
+    found.add_argument(
+        "--most", type=_number, default=_MOST, metavar="N", help=f"how many at most ({_MOST})"
+    )
+    found.add_argument("--failed", action="store_true", help="of these, only those that failed")
+
+
+def _runs(given: argparse.Namespace) -> Outcome:
+    state = open_store(given.checkpoint_location)
+    if read_metadata(state) is None:
+        raise StateError(
+            f"There is no state in {printable_path(state.uri)}: nothing was discovered with it yet."
+        )
+    found = newest_runs(state, given.most)
+    shown = [each for each in found.newest if each.error or not given.failed]
+    lines = map(_as_json, shown) if given.json else _table(shown, found)
+    return Outcome(None, "", lines=iter(lines))
+
+
+def _as_json(run: RunSummary) -> str:
+    return json.dumps(asdict(run), ensure_ascii=True)
+
+
+def _table(shown: Sequence[RunSummary], found: Runs) -> Iterator[str]:
+    """Write the runs under a line of names, what one failed for below it."""
+    rows = [_cells(each) for each in shown]
+    widths = [max(len(row[at]) for row in (_HEADS, *rows)) for at in range(len(_HEADS))]
+    if rows:
+        yield _line(_HEADS, widths)
+    for run, cells in zip(shown, rows, strict=True):
+        yield _line(cells, widths)
+        if run.error:
+            yield f"    {printable(run.error)}: {printable(run.message)}"
+        for warning in run.warnings:
+            yield f"    {printable(warning)}"
+    yield f"{len(rows):,} of {found.kept:,} {'run' if found.kept == 1 else 'runs'}"
+
+
+def _cells(run: RunSummary) -> tuple[str, ...]:
+    numbers = (run.files, run.rows, run.rescued_rows, run.schema_version, run.target_version)
+    return (
+        _time(run.started),
+        printable(f"{run.kind} {run.outcome}"),
+        *("-" if each is None else f"{each:,}" for each in numbers),
+        "-" if run.seconds is None else f"{run.seconds:,.1f}",
+        printable(run.run_id),
+    )
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    written = (
+        cell.ljust(width) if name in _TEXTS else cell.rjust(width)
+        for name, cell, width in zip(_HEADS, cells, widths, strict=True)
+    )
+    return "  ".join(written).rstrip()
+
+
+def _time(text: str) -> str:
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return printable(text)
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        msg = f"{text!r} is not a number of runs, such as {_MOST}"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)

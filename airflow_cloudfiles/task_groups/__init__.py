@@ -1,0 +1,1 @@
+"""Streams as task groups."""
