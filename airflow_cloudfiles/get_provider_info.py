@@ -63,6 +63,10 @@ def get_provider_info() -> dict[str, object]:
                 ],
             }
         ],
+        "extra-links": [
+            f"airflow_cloudfiles.hooks.links.{name}"
+            for name in ("StreamLink", "ReportLink", "TableLink")
+        ],
         "connection-types": [_aws(), _azure(), _gcp()],
     }
 

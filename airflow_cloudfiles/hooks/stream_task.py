@@ -16,10 +16,13 @@ from airflow.providers.common.compat.sdk import BaseOperator
 
 from airflow_cloudfiles.hooks.arguments import StreamArguments, as_text, check_at_parse
 from airflow_cloudfiles.hooks.assets import location_of
+from airflow_cloudfiles.hooks.links import StreamLink, TableLink
 from airflow_cloudfiles.hooks.task import DEFAULT_RETRIES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
+
+    from airflow.providers.common.compat.sdk import BaseOperatorLink
 
     from airflow_cloudfiles.hooks.keywords import AssetLocation, Location, Options
 
@@ -61,6 +64,7 @@ class StreamTask(BaseOperator):
         "conn_id",
     )
     template_fields_renderers = {"options": "json"}  # noqa: RUF012 - Airflow declares it so
+    operator_extra_links: Collection[BaseOperatorLink] = (StreamLink(), TableLink())
 
     reads_tables: ClassVar[bool] = False
     """Whether the source of this task may be a Delta table."""

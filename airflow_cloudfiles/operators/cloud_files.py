@@ -9,14 +9,22 @@ from airflow_cloudfiles.engine.errors import OptionError, UnknownFieldException
 from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
 from airflow_cloudfiles.hooks.arguments import merge_options, metadata_options
 from airflow_cloudfiles.hooks.assets import describe_events, with_asset
+from airflow_cloudfiles.hooks.callbacks import call_each, callbacks_of
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
+from airflow_cloudfiles.hooks.met import (
+    has_evolved_ahead,
+    is_schema_change,
+    rescued_data,
+    schema_change,
+)
+from airflow_cloudfiles.hooks.metrics import emit_run
 from airflow_cloudfiles.hooks.stream_task import REQUIRED, StreamTask
 from airflow_cloudfiles.hooks.task import run_id_of, task_errors
 from airflow_cloudfiles.operators.deferrable import DeferrableSparkJobOperator
 from airflow_cloudfiles.operators.spark_job import CloudFilesSparkJobOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Unpack
 
     from airflow.providers.common.compat.sdk import Context
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.hooks.arguments import StreamArguments
     from airflow_cloudfiles.hooks.keywords import (
         AssetLocation,
+        Callback,
         DeferrableKeywords,
         InferKeywords,
         ReconcileKeywords,
@@ -131,6 +140,11 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
             of Spark's `_metadata` (`["file_path"]`, or `["_metadata"]` for the struct of all), or a
             mapping from columns to fields (`{"source_file": "file_path"}`). The option
             `cloudFiles.metadataColumns` is the same.
+        on_schema_change: What is called once for each change of the schema, when the state has it:
+            a callable, a notifier, or a list of these. It gets the context with `schema_change`.
+            One that fails is an error in the log, and fails no task.
+        on_rescued: The same, for each run that has committed rows with rescued data. The context
+            has `rescued`.
         kwargs: The arguments of `DeferrableSparkJobOperator`; `target` is required.
 
     Returns:
@@ -154,6 +168,8 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
         delete_when: str | None = None,
         partition_by: Sequence[str] = (),
         metadata_columns: Sequence[str] | Mapping[str, str] = (),
+        on_schema_change: Callback | Collection[Callback] | None = None,
+        on_rescued: Callback | Collection[Callback] | None = None,
         **kwargs: Unpack[DeferrableKeywords],
     ) -> None:
         # A mistake fails when the DAG is parsed.
@@ -169,6 +185,8 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
         self.delete_when = delete_when
         self.partition_by = partition_by
         self.metadata_columns = metadata_columns
+        self.on_schema_change = callbacks_of("on_schema_change", on_schema_change)
+        self.on_rescued = callbacks_of("on_rescued", on_rescued)
 
     def stream_arguments(self) -> StreamArguments:
         """The stream, with how its rows are written among its options."""
@@ -185,7 +203,12 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
 
     def run_or_come_back(self, context: Context) -> dict[str, Any]:
         """Ingest, unless the task defers, and return the report."""
-        report = self.run_or_defer(context, "ingest", batch=self.batch)
+        try:
+            report = self.run_or_defer(context, "ingest", batch=self.batch)
+        except Exception as failure:
+            self._tell(context, self.reported(), failure)
+            raise
+        self._tell(context, report)
         if change := self._schema_change(context):
             report["schema_change"] = change
             self.log.info(
@@ -214,6 +237,32 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
             report["target_version"],
         )
         return report
+
+    def _tell(
+        self, context: Context, report: Mapping[str, Any], failure: BaseException | None = None
+    ) -> None:
+        """Tell metrics and people what a run has met, if it has reported anything."""
+        if not report:
+            return
+        stopped, evolved = is_schema_change(failure), has_evolved_ahead(report)
+        emit_run(context["ti"], report, schema_changes=stopped + evolved)
+        try:
+            if evolved:
+                self._tell_change(context, version=report["schema_version"])
+            if stopped:
+                self._tell_change(context, failure=failure)
+            if report.get("rescued_rows") and self.on_rescued:
+                found = rescued_data(self.stream_arguments(), report)
+                call_each(self.on_rescued, context, self.log, rescued=found)
+        except Exception:
+            self.log.exception("What the run has met could not be told; the task goes on.")
+
+    def _tell_change(self, context: Context, **which: Any) -> None:
+        """Call who wants to know of a change of the schema."""
+        if self.on_schema_change:
+            hook = CloudFilesHook(self.conn_id)
+            change = schema_change(hook, self.stream_arguments(), **which)
+            call_each(self.on_schema_change, context, self.log, schema_change=change)
 
     def _schema_change(self, context: Context) -> dict[str, Any] | None:
         """What an earlier try of this task failed for, where that was a change of the schema."""

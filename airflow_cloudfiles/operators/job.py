@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.hooks.job_log import JobLog
+from airflow_cloudfiles.hooks.links import ReportLink
 from airflow_cloudfiles.hooks.stream_task import StreamTask
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ class JobTask(StreamTask):
     Args:
         kwargs: The arguments of `StreamTask`.
     """
+
+    operator_extra_links = (*StreamTask.operator_extra_links, ReportLink())
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -34,6 +37,10 @@ class JobTask(StreamTask):
         """
         self._run = run
         return run.wait()
+
+    def reported(self) -> dict[str, Any]:
+        """What the job has reported, also where it failed; empty where it has not."""
+        return (self._run.report if self._run is not None else None) or {}
 
     def on_kill(self) -> None:
         """End the job, with every process it started."""

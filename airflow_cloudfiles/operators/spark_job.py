@@ -97,6 +97,7 @@ class CloudFilesSparkJobOperator(JobTask):
             UnknownFieldException: The schema has evolved; the next try succeeds.
             AirflowFailException: An error that a retry cannot help.
         """
+        self._run = None
         hook = CloudFilesHook(self.conn_id)
         with task_errors():
             stream = hook.locate(self.stream_arguments())

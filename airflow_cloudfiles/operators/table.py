@@ -9,6 +9,7 @@ from airflow.providers.common.compat.sdk import BaseOperator
 from airflow_cloudfiles.engine.job.table.run import TableRun
 from airflow_cloudfiles.engine.options.values import size
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
+from airflow_cloudfiles.hooks.links import TableLink
 from airflow_cloudfiles.hooks.task import DEFAULT_RETRIES, task_errors
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class CloudFilesOptimizeTableOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("target", "z_order", "target_size")
     ui_color = "#e3e0f2"
+    operator_extra_links = (TableLink(),)
 
     def __init__(
         self,
@@ -112,6 +114,7 @@ class CloudFilesVacuumTableOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("target",)
     ui_color = "#e3e0f2"
+    operator_extra_links = (TableLink(),)
 
     def __init__(  # noqa: PLR0913 - a task's arguments are its interface
         self,

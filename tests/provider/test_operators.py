@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException, Asset
+from airflow.providers.common.compat.sdk import AirflowFailException, Asset, BaseNotifier
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_cloudfiles import UnknownFieldException
@@ -21,6 +21,8 @@ from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from airflow.providers.common.compat.sdk import Context
 
 pytestmark = pytest.mark.airflow
 
@@ -230,9 +232,25 @@ def test_a_schema_is_inferred_from_what_a_sensor_recorded_and_again_when_asked(
     assert again.execute(_context())["created"] is False
 
 
+class Note(BaseNotifier):
+    """Notes what it is told, with its text rendered."""
+
+    template_fields = ("text",)
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text, self.notes = text, list[str]()
+
+    def notify(self, context: Context) -> None:
+        """Note it."""
+        self.notes.append(self.text)
+
+
 @pytest.mark.spark
 @pytest.mark.slow
-def test_infer_then_ingest_then_heal(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_infer_then_ingest_then_heal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
     stream = _stream(tmp_path)
     (tmp_path / "in" / "1.json").write_text('{"a": 1}\n')
     infer = CloudFilesInferSchemaOperator(task_id="infer", **stream)
@@ -250,8 +268,20 @@ def test_infer_then_ingest_then_heal(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert infer.execute(_context())["created"] is False
 
     table = Asset("table", uri=stream["target"])
+    changed = Note("{{ schema_change.fields }} of {{ ti.task_id }}")
+    rescued = Note("{{ rescued.rescued_rows }} of {{ rescued.rows }} in {{ rescued.column }}")
+    told: list[Any] = []
+
+    def fail(context: Any) -> None:
+        told.append(context["schema_change"])
+        raise ValueError("the chat is down")
+
     ingest = CloudFilesIngestOperator(
-        task_id="ingest", **{**stream, "target": table}, master="local[1]"
+        task_id="ingest",
+        **{**stream, "target": table},
+        master="local[1]",
+        on_schema_change=[fail, changed],
+        on_rescued=rescued,
     )
     with caplog.at_level(logging.INFO):
         context = _context()
@@ -262,6 +292,8 @@ def test_infer_then_ingest_then_heal(tmp_path: Path, caplog: pytest.LogCaptureFi
     counted = ("files", "rows", "rescued_rows", "batches", "schema_version")
     assert [report[name] for name in counted] == [1, 1, 0, 1, 0]
 
+    assert (changed.notes, rescued.notes, told) == ([], [], [])
+
     (tmp_path / "in" / "2.json").write_text('{"a": 2, "b": 3}\n')
     with pytest.raises(UnknownFieldException, match=r'\{"b":') as met:
         ingest.execute(_context(try_number=1))
@@ -270,5 +302,16 @@ def test_infer_then_ingest_then_heal(tmp_path: Path, caplog: pytest.LogCaptureFi
     healed = ingest.execute(context)
     assert [healed[name] for name in counted] == [1, 1, 0, 1, 1]
     file = (tmp_path / "in" / "2.json").as_uri()
+    [change] = told  # not again at the retry
+    assert (change["schema_version"], change["fields"]) == (1, ["b"])
+    assert (change["files"], change["changes"]) == ({file: ["b"]}, ["b string added"])
+    assert '{"b":' in change["message"]
+    assert "fail failed; the task goes on" in capsys.readouterr().out
+    assert (changed.notes, rescued.notes) == (["['b'] of t"], [])
+    assert changed.text.startswith("{{")  # rendered in a copy
     assert healed["schema_change"] == {"try_number": 1, "fields": ["b"], "file": file}
     assert context["outlet_events"][table].extra["new_columns"] == ["b"]
+
+    (tmp_path / "in" / "3.json").write_text('{"a": 3, "B": 4}\n{"a": 5}\n')
+    ingest.execute(_context())
+    assert (rescued.notes, len(told)) == (["1 of 2 in _rescued_data"], 1)

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.error import HTTPError
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
@@ -133,6 +133,11 @@ def test_a_schema_change_fails_the_task_once_and_heals_without_anybody(
     assert '"exc_type": "UnknownFieldException"' in log  # B66
     assert [(row["a"], row["b"]) for row in _table(root, "heals")] == [("1", None), ("2", "new")]
 
+    file = (root / "heals" / "landing" / "2.json").as_uri()
+    noted = (root / "heals" / "changes").read_text()
+    assert noted == f"1: b string added in {{'{file}': ['b']}}\n"  # not again at the retry
+    _links_lead_to_the_stream(airflow, "heals", run_id)
+
     report = airflow.api.xcom("heals", run_id, "ingest")
     assert (report["files"], report["rows"], report["schema_version"]) == (1, 1, 1)
     beside = root / "heals" / "state" / "_reports" / f"{report['run_id']}.json"
@@ -183,6 +188,23 @@ def test_a_viewer_sees_the_stream_in_a_browser(
         seen.enter_frame()
         seen.wait_for("heals")
         assert seen.complaints() == []
+
+
+def _links_lead_to_the_stream(airflow: AirflowHome, dag_id: str, run_id: str) -> None:
+    """What Airflow keeps as links of a task instance; the table is a local one."""
+    of_run = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances"
+    links = airflow.api.call("GET", f"{of_run}/ingest/links")["extra_links"]
+    page = urlsplit(links.pop("Report"))
+    status, text = _get(airflow, page.path, airflow.api.headers())
+    assert (status, f'<tr id="{page.fragment}">' in text) == (200, True)
+    assert page.fragment.endswith(".2")  # the try
+    tab = urlsplit(links.pop("Stream")).path
+    assert (
+        tab == f"/dags/{dag_id}/runs/{quote(run_id, safe='')}/tasks/ingest/plugin/cloudfiles_stream"
+    )
+    assert links == {"Table": None}
+    arrived = airflow.api.call("GET", f"{of_run}/arrived/links")["extra_links"]
+    assert arrived == {"Stream": tab.replace("/ingest/", "/arrived/"), "Table": None}
 
 
 def _pages(

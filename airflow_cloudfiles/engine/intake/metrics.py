@@ -135,6 +135,20 @@ def counted(log: FileLog, start: Offset, end: Offset) -> tuple[int, int]:
     return files, size
 
 
+def oldest(log: FileLog, start: Offset, end: Offset) -> str | None:
+    """Find out since when the files between two positions wait, reading headers of entries only.
+
+    Returns:
+        When the first of them was found: ISO 8601, UTC; `None` where there is none.
+    """
+    for number in range(start.entry, end.entry):
+        entry = log.summary(number)
+        first = start.index if number == start.entry else 0
+        if entry.is_ingested and entry.files > first:
+            return entry.created
+    return None
+
+
 def has_files(log: FileLog, entries: range) -> bool:
     """Whether some entries of the file log have a file to ingest; reads no more than it must."""
     excluded = log.operations.excluded(entries.start)

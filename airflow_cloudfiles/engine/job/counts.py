@@ -12,7 +12,7 @@ from airflow_cloudfiles.engine.delta.merge.commit import MERGED
 from airflow_cloudfiles.engine.delta.optimize import COMPACTED
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import Offset
-from airflow_cloudfiles.engine.intake.metrics import source_metrics
+from airflow_cloudfiles.engine.intake.metrics import oldest, source_metrics
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.job.target import newest_version
 from airflow_cloudfiles.engine.state import progress
@@ -53,7 +53,7 @@ def add_counts(  # noqa: PLR0913 - what a run knows of itself
         state = open_store(spec.checkpoint_location)
         report |= summary(spec, _done(spec, state, before) if has_work else [])
         end = Offset(last_entry + 1, 0) if is_complete else position(state).end
-        report["metrics"] = _metrics(state, end, last_entry, discovered)
+        report |= _backlog(state, end, last_entry, discovered)
         report["discovery"] = discovered
         report["warnings"] += _discovery_warnings(discovered or {})
     except (CloudFilesError, OSError, ValueError) as error:
@@ -67,13 +67,15 @@ def _done(spec: JobSpec, state: ObjectStore, before: int) -> list[progress.Batch
     return [*first, *noted(range(before + 2, last + 1))] if last > before else []
 
 
-def _metrics(
+def _backlog(
     state: ObjectStore, end: Offset, last_entry: int, discovered: Mapping[str, Any] | None
-) -> dict[str, str]:
+) -> dict[str, Any]:
     """What the run leaves of what it had before it, in Auto Loader's words (B116)."""
-    head = max(end, Offset(last_entry + 1, 0))
+    log, head = FileLog(state), max(end, Offset(last_entry + 1, 0))
     waiting = ((discovered or {}).get("notifications") or {}).get("approximate_size_after")
-    return replace(source_metrics(FileLog(state), end, head), queue_size=waiting).to_json()
+    left = replace(source_metrics(log, end, head), queue_size=waiting)
+    since = oldest(log, end, head) if left.files else None
+    return {"metrics": left.to_json(), "oldest_outstanding": since}
 
 
 def _discovery_warnings(found: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -165,19 +165,20 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
         intake.begin_at(before)
         found = _look(intake, options, spark, before.batch)
         resolved = resolved or definition.resolve_schema(options, workers=workers)
+        evolved = None
         if found.has_work:
-            resolved = (
-                evolve_ahead.evolve_ahead(options, intake, resolved, spark.local_workers())
-                or resolved
-            )
+            evolved = evolve_ahead.evolve_ahead(options, intake, resolved, spark.local_workers())
+    has_evolved = evolved is not None or (earlier is not None and _has_evolved(earlier.report))
+    resolved = evolved or resolved
     spec = replace(spec, batch={"last_entry": found.last_entry})
-    report["schema_version"] = resolved.version
+    report |= {"schema_version": resolved.version, "evolved_ahead": has_evolved}
     columns = resolved.full_schema(options)
     zone = zone_warning(columns, options, spec.spark_conf.get(SESSION_ZONE))
     check_target(spec, to_arrow(columns))
     opened.end_reads()
     known = {
         "schema_version": resolved.version,
+        "evolved_ahead": has_evolved,
         "warnings": [*filter(None, (*resolved.warnings, zone))],
     }
     run = replace(earlier or _as_run(spec, found, begun.batch), report=known)
@@ -185,6 +186,11 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     _run_query(spark, found, leaving, opened, report=report, durations=durations)
     if options.cleaning.is_on and found.has_work and leaving.query is None:
         clean_after_run(spec, options, before, report, durations)
+
+
+def _has_evolved(report: Mapping[str, Any]) -> bool:
+    """Whether a run that comes back had evolved the schema before it left its query."""
+    return bool(report.get("evolved_ahead"))
 
 
 def _as_run(spec: JobSpec, found: _Found, before: int) -> LeftRun:

@@ -107,7 +107,11 @@ class _Supervised:
 
 
 class Run:
-    """A run that was started; `wait` for it, or `kill` it."""
+    """A run that was started; `wait` for it, or `kill` it.
+
+    Attributes:
+        report: What it has reported, also where it failed; `None` until it has.
+    """
 
     def __init__(
         self,
@@ -125,6 +129,7 @@ class Run:
         self._on_log = on_log
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._killed = False
+        self.report: dict[str, Any] | None = None
 
     @property
     def pid(self) -> int:
@@ -146,7 +151,7 @@ class Run:
                 self._tail.append(line.rstrip("\n"))
                 self._on_log(line.rstrip("\n"))
         code = self._process.returncode
-        report = handoff.take(f"{self._folder}/{REPORT}") or self._report()
+        self.report = report = handoff.take(f"{self._folder}/{REPORT}") or self._report()
         self._remove()
         if report is None:
             lost = None if self._killed else self._process.lost()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import Offset, printable_path
-from airflow_cloudfiles.engine.intake.metrics import counted
+from airflow_cloudfiles.engine.intake.metrics import counted, oldest
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.position import position
@@ -81,16 +81,6 @@ def stream_overview(state: ObjectStore) -> StreamOverview:
         newest_found=log.summary(head.entry - 1).created if head.entry else None,
         outstanding_files=files,
         outstanding_bytes=size,
-        oldest_outstanding=_oldest(log, committed.end, last) if files else None,
+        oldest_outstanding=oldest(log, committed.end, last) if files else None,
         is_counted=last == head,
     )
-
-
-def _oldest(log: FileLog, start: Offset, end: Offset) -> str | None:
-    """When the first file behind a position was found."""
-    for number in range(start.entry, end.entry):
-        entry = log.summary(number)
-        first = start.index if number == start.entry else 0
-        if entry.is_ingested and entry.files > first:
-            return entry.created
-    return None

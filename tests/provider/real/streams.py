@@ -4,11 +4,34 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, BaseNotifier
 
 from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
 from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class Note(BaseNotifier):
+    """Writes what it is told into a file, a line for each call."""
+
+    template_fields = ("text",)
+
+    def __init__(self, path: str, text: str) -> None:
+        super().__init__()
+        self.path, self.text = path, text
+
+    def notify(self, context: Context) -> None:
+        """Append a line."""
+        with Path(self.path).open("a", encoding="utf-8") as file:
+            file.write(f"{self.text}\n")
+
+
+CHANGED = "{{ ti.try_number }}: {{ schema_change.changes | join }} in {{ schema_change.files }}"
 
 for dag_id, options in {
     "heals": {},
@@ -26,7 +49,12 @@ for dag_id, options in {
     }
     with DAG(dag_id, schedule=None, default_args=stream):
         arrived = CloudFilesSensor(task_id="arrived", poke_interval=1, timeout=900)
-        CloudFilesIngestOperator(task_id="ingest", batch=arrived.output, master="local[1]")
+        CloudFilesIngestOperator(
+            task_id="ingest",
+            batch=arrived.output,
+            master="local[1]",
+            on_schema_change=Note(f"{root}/changes", CHANGED),
+        )
 
 with DAG(
     "is_deferred",

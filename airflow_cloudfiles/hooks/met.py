@@ -1,0 +1,118 @@
+"""What has a run met that people want to know: new columns, and data that was rescued?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_cloudfiles.engine.errors import (
+    CloudFilesError,
+    TableEvolvedError,
+    UnknownFieldException,
+)
+from airflow_cloudfiles.engine.options.cloud_files import DEFAULT_RESCUED_DATA_COLUMN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_cloudfiles.engine.schema.history import SchemaEntry
+    from airflow_cloudfiles.hooks.arguments import StreamArguments
+    from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
+
+_RESCUED: Final = (
+    "rescued_rows",
+    "rows",
+    "files",
+    "target",
+    "target_version",
+    "schema_version",
+    "run_id",
+    "report_uri",
+)
+"""What a callback is told of rescued data, as the report of the run calls it."""
+_COLUMN: Final = "rescueddatacolumn"
+
+
+def has_evolved_ahead(report: Mapping[str, Any]) -> bool:
+    """Whether the run has changed the schema before it read (`cloudFiles.evolveAhead`)."""
+    return bool(report.get("evolved_ahead"))
+
+
+def is_schema_change(failure: BaseException | None) -> bool:
+    """Whether a run failed for a change of the schema that is recorded: its retry succeeds."""
+    kinds = (UnknownFieldException, TableEvolvedError)
+    return isinstance(failure, kinds) and failure.is_retryable
+
+
+def schema_change(
+    hook: CloudFilesHook,
+    stream: StreamArguments,
+    *,
+    version: int | None = None,
+    failure: BaseException | None = None,
+) -> dict[str, Any]:
+    """Describe a change of the schema, by the version that the schema log has of it.
+
+    Args:
+        hook: Of the task.
+        stream: The stream.
+        version: The new version; `None` for the newest.
+        failure: What the run failed with; it has all that is known of a change of a table that is
+            the source, and of a schema log that cannot be read.
+
+    Returns:
+        `schema_version`, the new one, or `None`; `fields`, the new columns; `files`, the URI of
+        each file that brought some, with the paths of these; `changes`, in words; `message`, of
+        the failure, or empty.
+    """
+    known: dict[str, Any] = {"schema_version": None, "fields": [], "files": {}, "changes": []}
+    known["message"] = str(failure or "")
+    if isinstance(failure, TableEvolvedError):
+        return known
+    if isinstance(failure, UnknownFieldException):
+        known["fields"] = [*failure.fields]
+        known["files"] = {failure.file: known["fields"]} if failure.file else {}
+    try:
+        return known | _of_version(hook, stream, version)
+    except (CloudFilesError, OSError) as error:
+        hook.log.warning("The schema log cannot be read, so less is told of the change: %s", error)
+        return known
+
+
+def rescued_data(stream: StreamArguments, report: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe what a run has rescued.
+
+    Returns:
+        `column`, the rescued data column, and what the report says of the run: how many rows have
+        something in it is `rescued_rows`.
+    """
+    given = {name.lower(): value for name, value in stream.options.items()}
+    column = given.get(_COLUMN) or DEFAULT_RESCUED_DATA_COLUMN
+    return {"column": column, **{name: report.get(name) for name in _RESCUED}}
+
+
+def _of_version(
+    hook: CloudFilesHook, stream: StreamArguments, version: int | None
+) -> dict[str, Any]:
+    """What the schema log has of a version."""
+    from airflow_cloudfiles.engine.schema.diff import in_words  # noqa: PLC0415 - rarely needed
+    from airflow_cloudfiles.engine.schema.history import SchemaHistory  # noqa: PLC0415 - the same
+
+    located = hook.locate(stream)
+    location = located.schema_location or located.checkpoint_location
+    history = SchemaHistory(location, access=hook.access)
+    entry = history.show(version)
+    return {
+        "schema_version": entry.version,
+        "fields": [*entry.reason.get("fields", ())],
+        "files": _files(entry),
+        "changes": [in_words(each) for each in history.diff(new=entry.version)],
+    }
+
+
+def _files(entry: SchemaEntry) -> dict[str, list[str]]:
+    """The files that brought new fields and wider types, each with the paths of these."""
+    found = {file: [*paths] for file, paths in entry.reason.get("brought", {}).items()}
+    for path, change in entry.reason.get("widened", {}).items():
+        if change.get("file"):
+            found.setdefault(change["file"], []).append(path)
+    return found

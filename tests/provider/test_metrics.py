@@ -1,0 +1,156 @@
+"""What a run says to Airflow's stats, through those of Airflow, to a receiver of statsd lines."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import airflow
+import pytest
+from packaging.version import Version
+
+from airflow_cloudfiles.hooks import metrics
+from airflow_cloudfiles.hooks.metrics import emit_run, stream_tag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.skipif(
+        Version(airflow.__version__) < Version("3.3"), reason="stats are configured otherwise"
+    ),
+]
+
+TAGS = "dag_id=orders,task_id=load,stream=lake/orders/state"
+REPORT: dict[str, Any] = {
+    "files": 3,
+    "bytes": 60,
+    "rows": 9,
+    "rescued_rows": 1,
+    "outcome": "succeeded",
+    "durations": {"total_seconds": 1.5},
+    "metrics": {"numFilesOutstanding": "2", "numBytesOutstanding": "7"},
+    "oldest_outstanding": None,
+    "report_uri": "s3://lake/orders/state/_reports/r.json",
+}
+
+
+class Receiver:
+    """Keeps the lines that statsd's client would send."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.is_broken = False
+
+    def incr(self, stat: str, count: int, rate: float) -> None:
+        """Take a counter."""
+        self._take(f"{stat}:{count}|c", rate)
+
+    def gauge(self, stat: str, value: float, rate: float, delta: bool) -> None:
+        """Take a gauge."""
+        assert not delta
+        self._take(f"{stat}:{value:g}|g", rate)
+
+    def timing(self, stat: str, time: timedelta) -> None:
+        """Take a duration."""
+        self._take(f"{stat}:{time.total_seconds() * 1000:g}|ms", 1)
+
+    def _take(self, line: str, rate: float) -> None:
+        if self.is_broken:
+            raise OSError("no route to the receiver")
+        assert rate == 1
+        self.lines.append(line)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """Airflow's own stats, configured in this process with tags as InfluxDB has them."""
+    from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
+    from airflow.sdk._shared.observability.metrics.statsd_logger import SafeStatsdLogger
+    from airflow.sdk.observability import stats
+
+    found = Receiver()
+    logger = SafeStatsdLogger(found, influxdb_tags_enabled=True, statsd_influxdb_enabled=True)  # type: ignore[arg-type]
+    stats.initialize(factory=lambda: logger, export_legacy_names=True)
+    yield found
+    stats.initialize(factory=NoStatsLogger, export_legacy_names=True)
+
+
+def _ti(**changes: object) -> Any:
+    return SimpleNamespace(**{"dag_id": "orders", "task_id": "load", "map_index": -1, **changes})
+
+
+def test_a_run_emits_each_metric_with_tags_and_under_the_name_of_its_task(
+    receiver: Receiver,
+) -> None:
+    emit_run(_ti(), REPORT, schema_changes=1)
+    values = {
+        "files": "3|c",
+        "bytes": "60|c",
+        "rows": "9|c",
+        "rescued_rows": "1|c",
+        "schema_changes": "1|c",
+        "outstanding_files": "2|g",
+        "outstanding_bytes": "7|g",
+        "oldest_outstanding_seconds": "0|g",
+        "run_duration": "1500|ms",
+    }
+    of_run = {"run_duration": ",outcome=succeeded"}
+    tagged = [f"cloudfiles.{k},{TAGS}{of_run.get(k, '')}:{v}" for k, v in values.items()]
+    own = [f"cloudfiles.orders.load.{name}:{value}" for name, value in values.items()]
+    assert sorted(receiver.lines) == sorted(tagged + own)
+
+
+def test_names_of_tasks_are_left_out_where_airflow_leaves_them_out(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__METRICS__LEGACY_NAMES_ON", "False")
+    emit_run(_ti(), REPORT, schema_changes=0)
+    assert len(receiver.lines) == 9
+    assert all(TAGS in line for line in receiver.lines)
+
+
+def test_the_runs_of_a_mapped_task_and_of_a_task_in_a_group_keep_apart(receiver: Receiver) -> None:
+    emit_run(_ti(task_id="eu.load", map_index=2), {"files": 1}, schema_changes=0)
+    assert "cloudfiles.orders.eu_load.2.files:1|c" in receiver.lines
+    assert "cloudfiles.files,dag_id=orders,task_id=eu.load,map_index=2:1|c" in receiver.lines
+
+
+def test_the_age_of_what_is_left_grows(receiver: Receiver) -> None:
+    since = datetime.now(tz=UTC) - timedelta(hours=1)
+    emit_run(_ti(), {"oldest_outstanding": since.isoformat()}, schema_changes=0)
+    [line] = [each for each in receiver.lines if "orders.load.oldest" in each]
+    assert 3600 <= float(line.rpartition(":")[2].removesuffix("|g")) < 3700
+
+
+def test_a_receiver_that_fails_fails_no_run(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.is_broken = True
+    with caplog.at_level(logging.WARNING):
+        emit_run(_ti(), REPORT, schema_changes=0)
+        emit_run(_ti(), {"files": "many"}, schema_changes=0)
+    assert caplog.text.count("could not be emitted") == 2
+
+
+def test_an_airflow_without_known_stats_fails_no_run(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(metrics, "_PLACES", ("airflow.nowhere",))
+    emit_run(_ti(), REPORT, schema_changes=0)
+    assert "Airflow has no stats in airflow.nowhere" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("location", "tag"),
+    [
+        ("s3://lake/orders/state", "lake/orders/state"),
+        ("file:///data/day=1/a,b", "data/day_1/a_b"),
+        ("abfss://c@acme.dfs.core.windows.net/s", "c_acme.dfs.core.windows.net/s"),
+    ],
+)
+def test_the_tag_of_a_stream_has_no_character_that_ends_a_tag(location: str, tag: str) -> None:
+    assert stream_tag(f"{location}/_reports/r.json") == tag
