@@ -1,7 +1,7 @@
-"""Who is told what a run has met?
+"""Whom does a run notify of what it has met?
 
 Callbacks of a task: callables and Airflow's notifiers, called with the context of the task as those
-of Airflow (`on_failure_callback`) are. They tell people, so none of them decides how a task ends.
+of Airflow (`on_failure_callback`) are. They inform people, so none decides how a task ends.
 """
 
 from __future__ import annotations

@@ -11,13 +11,13 @@ from airflow_cloudfiles.hooks.arguments import merge_options, metadata_options
 from airflow_cloudfiles.hooks.assets import describe_events, with_asset
 from airflow_cloudfiles.hooks.callbacks import call_each, callbacks_of
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-from airflow_cloudfiles.hooks.met import (
+from airflow_cloudfiles.hooks.metrics import emit_run
+from airflow_cloudfiles.hooks.run_events import (
     has_evolved_ahead,
     is_schema_change,
     rescued_data,
     schema_change,
 )
-from airflow_cloudfiles.hooks.metrics import emit_run
 from airflow_cloudfiles.hooks.stream_task import REQUIRED, StreamTask
 from airflow_cloudfiles.hooks.task import run_id_of, task_errors
 from airflow_cloudfiles.operators.deferrable import DeferrableSparkJobOperator
@@ -206,9 +206,9 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
         try:
             report = self.run_or_defer(context, "ingest", batch=self.batch)
         except Exception as failure:
-            self._tell(context, self.reported(), failure)
+            self._notify(context, self.reported(), failure)
             raise
-        self._tell(context, report)
+        self._notify(context, report)
         if change := self._schema_change(context):
             report["schema_change"] = change
             self.log.info(
@@ -238,26 +238,28 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
         )
         return report
 
-    def _tell(
+    def _notify(
         self, context: Context, report: Mapping[str, Any], failure: BaseException | None = None
     ) -> None:
-        """Tell metrics and people what a run has met, if it has reported anything."""
+        """Emit metrics and call callbacks for what a run has reported; none fails the task."""
         if not report:
             return
         stopped, evolved = is_schema_change(failure), has_evolved_ahead(report)
         emit_run(context["ti"], report, schema_changes=stopped + evolved)
         try:
             if evolved:
-                self._tell_change(context, version=report["schema_version"])
+                self._notify_change(context, version=report["schema_version"])
             if stopped:
-                self._tell_change(context, failure=failure)
+                self._notify_change(context, failure=failure)
             if report.get("rescued_rows") and self.on_rescued:
                 found = rescued_data(self.stream_arguments(), report)
                 call_each(self.on_rescued, context, self.log, rescued=found)
         except Exception:
-            self.log.exception("What the run has met could not be told; the task goes on.")
+            self.log.exception(
+                "Nobody could be notified of what the run has met; the task goes on."
+            )
 
-    def _tell_change(self, context: Context, **which: Any) -> None:
+    def _notify_change(self, context: Context, **which: Any) -> None:
         """Call who wants to know of a change of the schema."""
         if self.on_schema_change:
             hook = CloudFilesHook(self.conn_id)

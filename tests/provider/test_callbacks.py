@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.schema.log_entry import SchemaEntry, append_entry
 from airflow_cloudfiles.hooks.arguments import StreamArguments
 from airflow_cloudfiles.hooks.callbacks import call_each, callbacks_of
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-from airflow_cloudfiles.hooks.met import is_schema_change, rescued_data, schema_change
+from airflow_cloudfiles.hooks.run_events import is_schema_change, rescued_data, schema_change
 from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
 from tests.support.written_state import WrittenState
 

@@ -7,21 +7,18 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import airflow
 import pytest
-from packaging.version import Version
 
 from airflow_cloudfiles.hooks import metrics
 from airflow_cloudfiles.hooks.metrics import emit_run, stream_tag
+from tests.support.airflow_stats import CAN_BE_CONFIGURED, Receiver, received
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = [
     pytest.mark.airflow,
-    pytest.mark.skipif(
-        Version(airflow.__version__) < Version("3.3"), reason="stats are configured otherwise"
-    ),
+    pytest.mark.skipif(not CAN_BE_CONFIGURED, reason="stats are configured otherwise"),
 ]
 
 TAGS = "dag_id=orders,task_id=load,stream=lake/orders/state"
@@ -38,45 +35,11 @@ REPORT: dict[str, Any] = {
 }
 
 
-class Receiver:
-    """Keeps the lines that statsd's client would send."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.is_broken = False
-
-    def incr(self, stat: str, count: int, rate: float) -> None:
-        """Take a counter."""
-        self._take(f"{stat}:{count}|c", rate)
-
-    def gauge(self, stat: str, value: float, rate: float, delta: bool) -> None:
-        """Take a gauge."""
-        assert not delta
-        self._take(f"{stat}:{value:g}|g", rate)
-
-    def timing(self, stat: str, time: timedelta) -> None:
-        """Take a duration."""
-        self._take(f"{stat}:{time.total_seconds() * 1000:g}|ms", 1)
-
-    def _take(self, line: str, rate: float) -> None:
-        if self.is_broken:
-            raise OSError("no route to the receiver")
-        assert rate == 1
-        self.lines.append(line)
-
-
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    """Airflow's own stats, configured in this process with tags as InfluxDB has them."""
-    from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
-    from airflow.sdk._shared.observability.metrics.statsd_logger import SafeStatsdLogger
-    from airflow.sdk.observability import stats
-
-    found = Receiver()
-    logger = SafeStatsdLogger(found, influxdb_tags_enabled=True, statsd_influxdb_enabled=True)  # type: ignore[arg-type]
-    stats.initialize(factory=lambda: logger, export_legacy_names=True)
-    yield found
-    stats.initialize(factory=NoStatsLogger, export_legacy_names=True)
+    """What Airflow's stats send in this process."""
+    with received() as found:
+        yield found
 
 
 def _ti(**changes: object) -> Any:

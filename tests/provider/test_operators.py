@@ -18,6 +18,7 @@ from airflow_cloudfiles.operators.cloud_files import (
     CloudFilesIngestOperator,
 )
 from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
+from tests.support.airflow_stats import CAN_BE_CONFIGURED, received
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -246,6 +247,20 @@ class Note(BaseNotifier):
         self.notes.append(self.text)
 
 
+def _emits_a_change_and_then_its_rows(lines: list[str]) -> None:
+    """What two tries of a task emit, the first of which meets a new column."""
+    emitted: dict[str, list[str]] = {}
+    for line in lines:
+        if line.startswith("cloudfiles.d.t."):
+            name, _, value = line.removeprefix("cloudfiles.d.t.").partition(":")
+            emitted.setdefault(name, []).append(value)
+    if CAN_BE_CONFIGURED:
+        assert emitted["rows"] == ["0|c", "1|c"]
+        assert emitted["schema_changes"] == ["1|c", "0|c"]
+        assert emitted["outstanding_files"] == ["1|g", "0|g"]
+        assert len(emitted["run_duration"]) == 2
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_infer_then_ingest_then_heal(
@@ -295,11 +310,13 @@ def test_infer_then_ingest_then_heal(
     assert (changed.notes, rescued.notes, told) == ([], [], [])
 
     (tmp_path / "in" / "2.json").write_text('{"a": 2, "b": 3}\n')
-    with pytest.raises(UnknownFieldException, match=r'\{"b":') as met:
-        ingest.execute(_context(try_number=1))
-    assert met.value.is_retryable
-    context = _context(try_number=2)
-    healed = ingest.execute(context)
+    with received() as metrics:
+        with pytest.raises(UnknownFieldException, match=r'\{"b":') as met:
+            ingest.execute(_context(try_number=1))
+        assert met.value.is_retryable
+        context = _context(try_number=2)
+        healed = ingest.execute(context)
+    _emits_a_change_and_then_its_rows(metrics.lines)
     assert [healed[name] for name in counted] == [1, 1, 0, 1, 1]
     file = (tmp_path / "in" / "2.json").as_uri()
     [change] = told  # not again at the retry
@@ -312,6 +329,11 @@ def test_infer_then_ingest_then_heal(
     assert healed["schema_change"] == {"try_number": 1, "fields": ["b"], "file": file}
     assert context["outlet_events"][table].extra["new_columns"] == ["b"]
 
-    (tmp_path / "in" / "3.json").write_text('{"a": 3, "B": 4}\n{"a": 5}\n')
-    ingest.execute(_context())
-    assert (rescued.notes, len(told)) == (["1 of 2 in _rescued_data"], 1)
+    (tmp_path / "in" / "3.json").write_text('{"a": 3, "B": 4}\n{"a": 5, "c": 6}\n')
+    stream["options"] = {"cloudFiles.evolveAhead": "true"}
+    ahead = CloudFilesIngestOperator(
+        task_id="ahead", **stream, master="local[1]", on_schema_change=fail, on_rescued=rescued
+    )
+    assert ahead.execute(_context())["evolved_ahead"]
+    assert rescued.notes == ["1 of 2 in _rescued_data"]
+    assert (told[1]["schema_version"], told[1]["changes"]) == (2, ["c string added"])

@@ -11,6 +11,7 @@ from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.job.counts import add_counts, summary
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.state import progress
+from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.written_state import WrittenState
@@ -70,13 +71,14 @@ def test_what_a_run_leaves_is_in_its_report_in_auto_loaders_words(tmp_path: Path
         run_id="run",
     )
     waiting = {"notifications": {"approximate_size_after": 4}}
-    shown = []
+    shown, oldest = [], []
     for _ in range(2):
         written.plan(2)
         written.commit()
         report: dict[str, Any] = {"warnings": []}
         add_counts(report, spec, -1, 1, waiting)
         shown.append(report["metrics"])
+        oldest.append(report["oldest_outstanding"])
     assert shown == [
         {
             "numFilesOutstanding": files,
@@ -86,3 +88,4 @@ def test_what_a_run_leaves_is_in_its_report_in_auto_loaders_words(tmp_path: Path
         }
         for files, size in (("1", "3"), ("0", "0"))
     ]
+    assert oldest == [FileLog(written.state).summary(1).created, None]

@@ -28,7 +28,7 @@ _RESCUED: Final = (
     "run_id",
     "report_uri",
 )
-"""What a callback is told of rescued data, as the report of the run calls it."""
+"""What a callback gets of rescued data, under the names of the report of the run."""
 _COLUMN: Final = "rescueddatacolumn"
 
 
@@ -74,7 +74,9 @@ def schema_change(
     try:
         return known | _of_version(hook, stream, version)
     except (CloudFilesError, OSError) as error:
-        hook.log.warning("The schema log cannot be read, so less is told of the change: %s", error)
+        hook.log.warning(
+            "The schema log cannot be read, so callbacks get less of the change: %s", error
+        )
         return known
 
 
