@@ -42,6 +42,11 @@ _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 _NO_LISTING_OF_ITS_OWN = {"list_on_start": False, "backfill_interval_seconds": None}
 
 
+def is_absolute(location: str) -> bool:
+    """Whether a location is a URI or begins with a slash."""
+    return _ABSOLUTE.match(location) is not None
+
+
 class CloudFilesHook(BaseHook):
     """The engine as an Airflow task sees it.
 
@@ -86,7 +91,7 @@ class CloudFilesHook(BaseHook):
         Raises:
             OptionError: It is relative to nothing.
         """
-        if _ABSOLUTE.match(location):
+        if is_absolute(location):
             return location
         base = self._base_path()
         if base is None:

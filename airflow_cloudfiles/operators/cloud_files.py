@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_cloudfiles.engine.errors import OptionError, UnknownFieldException
+from airflow_cloudfiles.engine.job.spec import MOST_DDL
 from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
 from airflow_cloudfiles.hooks.arguments import merge_options, metadata_options
 from airflow_cloudfiles.hooks.assets import describe_events, with_asset
 from airflow_cloudfiles.hooks.callbacks import call_each, callbacks_of
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
+from airflow_cloudfiles.hooks.lineage import inferred, ingested
 from airflow_cloudfiles.hooks.metrics import emit_run
 from airflow_cloudfiles.hooks.run_events import (
     has_evolved_ahead,
@@ -37,9 +39,8 @@ if TYPE_CHECKING:
         InferKeywords,
         ReconcileKeywords,
     )
+    from airflow_cloudfiles.hooks.lineage import Lineage
 
-MOST_DDL = 20_000
-"""Characters of a schema in XCom, which is no place for more."""
 MOST_LINES = 100
 _INFERRED = (
     "schema_version",
@@ -101,6 +102,10 @@ class CloudFilesInferSchemaOperator(CloudFilesSparkJobOperator):
         if len(found["schema"]) > MOST_DDL:
             found["schema"] = f"{found['schema'][:MOST_DDL]}... (all of it: schema_location)"
         return found
+
+    def lineage(self, stream: StreamArguments, report: Mapping[str, Any] | None) -> Lineage:
+        """It reads a sample of the source."""
+        return inferred(stream, report)
 
     def _again(self) -> bool:
         """`infer_again`, which a template makes a text."""
@@ -206,7 +211,7 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
         try:
             report = self.run_or_defer(context, "ingest", batch=self.batch)
         except Exception as failure:
-            self._notify(context, self.reported(), failure)
+            self._notify(context, self.run_report or {}, failure)
             raise
         self._notify(context, report)
         if change := self._schema_change(context):
@@ -237,6 +242,10 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
             report["target_version"],
         )
         return report
+
+    def lineage(self, stream: StreamArguments, report: Mapping[str, Any] | None) -> Lineage:
+        """It reads the source and writes the table."""
+        return ingested(stream, report)
 
     def _notify(
         self, context: Context, report: Mapping[str, Any], failure: BaseException | None = None

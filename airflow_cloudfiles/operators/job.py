@@ -9,6 +9,8 @@ from airflow_cloudfiles.hooks.links import ReportLink
 from airflow_cloudfiles.hooks.stream_task import StreamTask
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_cloudfiles.engine.job.launch import Run
 
 
@@ -38,9 +40,10 @@ class JobTask(StreamTask):
         self._run = run
         return run.wait()
 
-    def reported(self) -> dict[str, Any]:
-        """What the job has reported, also where it failed; empty where it has not."""
-        return (self._run.report if self._run is not None else None) or {}
+    @property
+    def run_report(self) -> Mapping[str, Any] | None:
+        """What the job of this try has reported, also when it failed; `None` before its end."""
+        return None if self._run is None else self._run.report
 
     def on_kill(self) -> None:
         """End the job, with every process it started."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.hooks.arguments import check_batch
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
+from airflow_cloudfiles.hooks.openlineage import operator_lineage
 from airflow_cloudfiles.hooks.spark import SparkArguments
 from airflow_cloudfiles.hooks.task import HEALING_POLICY, healing_arguments, run_id_of, task_errors
 from airflow_cloudfiles.operators.job import JobTask
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from airflow.providers.common.compat.sdk import Context, RetryPolicy
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+    from airflow_cloudfiles.hooks.arguments import StreamArguments
+    from airflow_cloudfiles.hooks.lineage import Lineage
 
 
 class CloudFilesSparkJobOperator(JobTask):
@@ -73,6 +79,37 @@ class CloudFilesSparkJobOperator(JobTask):
             remote=spark_remote,
             keep_warm=keep_warm,
         )
+        self._located: StreamArguments | None = None
+
+    @abstractmethod
+    def lineage(self, stream: StreamArguments, report: Mapping[str, Any] | None) -> Lineage:
+        """Say what the task reads and writes.
+
+        Args:
+            stream: The stream, with absolute locations as far as they are known.
+            report: Of the job of this try; `None` before its end.
+        """
+
+    def get_openlineage_facets_on_start(self) -> OperatorLineage | None:
+        """The datasets, as far as the arguments name them."""
+        return operator_lineage(self._lineage)
+
+    def get_openlineage_facets_on_complete(
+        self,
+        task_instance: object,  # noqa: ARG002 - the report is here
+    ) -> OperatorLineage | None:
+        """The datasets, with what the report says of them."""
+        return operator_lineage(self._lineage)
+
+    def get_openlineage_facets_on_failure(
+        self,
+        task_instance: object,  # noqa: ARG002 - the report is here
+    ) -> OperatorLineage | None:
+        """The datasets, with what was committed before the run failed."""
+        return operator_lineage(self._lineage)
+
+    def _lineage(self) -> Lineage:
+        return self.lineage(self._located or self.stream_arguments(), self.run_report)
 
     def run_job(
         self,
@@ -100,7 +137,7 @@ class CloudFilesSparkJobOperator(JobTask):
         self._run = None
         hook = CloudFilesHook(self.conn_id)
         with task_errors():
-            stream = hook.locate(self.stream_arguments())
+            stream = self._located = hook.locate(self.stream_arguments())
             # A run from a table ingests all versions, whatever a sensor has seen.
             given = None if is_table(stream.format) else batch
             checked = check_batch(given, stream.checkpoint_location)

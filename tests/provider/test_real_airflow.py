@@ -42,6 +42,7 @@ EXAMPLES = Path(__file__).parents[2] / "dags_examples"
 SUPERVISOR = "airflow_cloudfiles.engine.job.supervisor"
 _FILES = 30
 SECRET, TOKEN = "hush-8d1f0c6a+/=", "token-4e7b91c2%"
+LINEAGE = "lineage.jsonl"
 RUN_SECONDS = 900  # most of it is waiting for a busy machine
 
 
@@ -72,6 +73,9 @@ def airflow(root: Path, shared: Path) -> Iterator[AirflowHome]:
         "CLOUDFILES_POKE_SECONDS": "2",
         "CLOUDFILES_CACHE_DIR": str(shared / "cache"),
         "TMPDIR": str(shared),
+        "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(
+            {"type": "file", "log_file_path": str(root / LINEAGE), "append": True}
+        ),
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",  # a watcher begins at a parse
     }
     (root / "events" / "landing").mkdir(parents=True)
@@ -145,6 +149,13 @@ def test_a_schema_change_fails_the_task_once_and_heals_without_anybody(
     batch = airflow.api.xcom("heals", run_id, "arrived")
     assert (batch["files"], batch["sample"]) == (1, ["2.json"])
 
+    assert _lineage(root, "heals.ingest")[-4:] == [
+        ("START", None, None, False),
+        ("FAIL", 0, 0, True),
+        ("START", None, None, False),
+        ("COMPLETE", 1, 1, True),
+    ]
+
     pages = _pages(airflow, "heals", run_id)
     assert [status for status, _ in pages.values()] == [200] * len(pages)
     assert "ingest succeeded" in pages[""][1]
@@ -203,6 +214,24 @@ def _links_lead_to_the_stream(airflow: AirflowHome, dag_id: str, run_id: str) ->
     assert links == {"Table": None}
     arrived = airflow.api.call("GET", f"{of_run}/arrived/links")["extra_links"]
     assert arrived == {"Stream": tab.replace("/ingest/", "/arrived/"), "Table": None}
+
+
+def _lineage(root: Path, job: str) -> list[tuple[str, int | None, int | None, bool]]:
+    """The events of a task: type, files that were read, rows that were written, has a schema."""
+    told = [json.loads(line) for line in (root / LINEAGE).read_text().splitlines()]
+    found = []
+    for event in told:
+        if event["job"]["name"] != job:
+            continue
+        (source,), (target,) = event["inputs"], event["outputs"]
+        assert (source["namespace"], target["namespace"]) == ("file", "file")
+        read = source.get("inputFacets", {}).get("inputStatistics", {})
+        written = target.get("outputFacets", {}).get("outputStatistics", {})
+        has_schema = "schema" in target.get("facets", {})
+        found.append(
+            (event["eventType"], read.get("fileCount"), written.get("rowCount"), has_schema)
+        )
+    return found
 
 
 def _pages(

@@ -13,7 +13,7 @@ from airflow_cloudfiles.engine.delta.optimize import COMPACTED
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake.metrics import oldest, source_metrics
-from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.job.spec import MOST_DDL, JobSpec
 from airflow_cloudfiles.engine.job.target import newest_version
 from airflow_cloudfiles.engine.state import progress
 from airflow_cloudfiles.engine.state.file_log import FileLog
@@ -21,11 +21,20 @@ from airflow_cloudfiles.engine.state.position import position
 from airflow_cloudfiles.engine.state.sink_log import newest_batch
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.fetched_ahead import side_by_side
+from airflow_cloudfiles.engine.types import simple_ddl
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 _log = logging.getLogger(__name__)
+
+
+def written_schema(columns: StructType) -> dict[str, str]:
+    """The schema of the rows that a run writes, as its report has it: not if it is very long."""
+    ddl = simple_ddl(columns)
+    return {"schema": ddl} if len(ddl) <= MOST_DDL else {}
 
 
 def add_counts(  # noqa: PLR0913 - what a run knows of itself

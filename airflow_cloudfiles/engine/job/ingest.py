@@ -31,7 +31,7 @@ from airflow_cloudfiles.engine.job.connect.batch_lines import BatchLines
 from airflow_cloudfiles.engine.job.connect.coming_back import Leaving, come_back, has_to_wait
 from airflow_cloudfiles.engine.job.connect.left_runs import LeftRun
 from airflow_cloudfiles.engine.job.connect.query import run_on_server, start_on_server
-from airflow_cloudfiles.engine.job.counts import add_counts
+from airflow_cloudfiles.engine.job.counts import add_counts, written_schema
 from airflow_cloudfiles.engine.job.query import follow, start_query
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spec import JobSpec
@@ -171,13 +171,14 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     has_evolved = evolved is not None or (earlier is not None and _has_evolved(earlier.report))
     resolved = evolved or resolved
     spec = replace(spec, batch={"last_entry": found.last_entry})
-    report |= {"schema_version": resolved.version, "evolved_ahead": has_evolved}
     columns = resolved.full_schema(options)
+    of_schema = {"schema_version": resolved.version, **written_schema(columns)}
+    report |= {**of_schema, "evolved_ahead": has_evolved}
     zone = zone_warning(columns, options, spec.spark_conf.get(SESSION_ZONE))
     check_target(spec, to_arrow(columns))
     opened.end_reads()
     known = {
-        "schema_version": resolved.version,
+        **of_schema,
         "evolved_ahead": has_evolved,
         "warnings": [*filter(None, (*resolved.warnings, zone))],
     }

@@ -129,7 +129,8 @@ class Run:
         self._on_log = on_log
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._killed = False
-        self.report: dict[str, Any] | None = None
+        self.report: Mapping[str, Any] | None = None
+        """What the run has left, once it has ended; also when it failed."""
 
     @property
     def pid(self) -> int:
@@ -151,8 +152,9 @@ class Run:
                 self._tail.append(line.rstrip("\n"))
                 self._on_log(line.rstrip("\n"))
         code = self._process.returncode
-        self.report = report = handoff.take(f"{self._folder}/{REPORT}") or self._report()
+        report = handoff.take(f"{self._folder}/{REPORT}") or self._report()
         self._remove()
+        self.report = report
         if report is None:
             lost = None if self._killed else self._process.lost()
             if lost is not None:

@@ -34,6 +34,8 @@ BESIDE = "CLOUDFILES_RUN_FOLDER"
 """Environment variable of a driver: the folder in which whoever started it hands it the
 specification, and gets the report."""
 SPEC, REPORT = "spec.json", "report.json"
+MOST_DDL = 20_000
+"""Characters of a schema in the report of an ingestion, which each run leaves, and in XCom."""
 _SAME = "Install the same version of the package on the Spark side."
 _OF_SINK = frozenset(name.lower() for name in OF_SINK)
 _WIDENING = "addnewcolumnswithtypewidening"

@@ -59,6 +59,8 @@ _NAMES: Final = (*_ATOMIC, *_DECIMAL, *_CHARACTERS, *_NESTED)
 _REFUSED: Final = ("interval", "variant", "void", "null", "time", "geometry", "geography", "object")
 """Types Spark has (some only since lately) that JSON is not read into here."""
 
+_OPENING: Final = ("<", "(")
+_CLOSING: Final = (">", ")")
 _MOST_NESTED: Final = 100
 _MOST_DIGITS: Final = 38
 _AROUND: Final = 60
@@ -140,6 +142,31 @@ def read_columns(text: str, matcher: NameMatcher = CASE_INSENSITIVE) -> list[Col
             probably meant.
     """
     return _Parser(text, matcher).columns()
+
+
+def names_and_types(text: str) -> list[tuple[str, str]]:
+    """Take the columns of a schema apart, of which each type stays a text.
+
+    Args:
+        text: A schema as DDL, with types of any kind.
+
+    Returns:
+        Name and type of each column, without `NOT NULL`.
+
+    Raises:
+        SchemaHintError: The text has a character that DDL has not.
+    """
+    tokens, columns, depth, begin = _tokens(text), [], 0, 0
+    for number, token in enumerate(tokens):
+        depth += (token.value in _OPENING) - (token.value in _CLOSING)
+        if token.kind != "end" and (token.value != "," or depth):
+            continue
+        if number > begin + 1:
+            name = tokens[begin]
+            kind = text[tokens[begin + 1].position - 1 : token.position - 1]
+            columns.append((_plain_name(name), kind.strip().removesuffix(" NOT NULL")))
+        begin = number + 1
+    return columns
 
 
 def check_hints(text: str) -> None:
@@ -299,7 +326,7 @@ class _Parser:
     def _name(self, what: str) -> str:
         token = self._next
         if token.kind == "quoted" and len(token.value) > len("``"):
-            return self._take().value[1:-1].replace("``", "`")
+            return _plain_name(self._take())
         if token.kind != "word" or token.value.isdigit():
             self._expected(f"{what} (other names than letters, digits and _ go in backquotes)")
         return self._take().value
@@ -340,6 +367,12 @@ class _Parser:
     def _expected(self, what: str) -> NoReturn:
         found = repr(self._next.value) if self._next.kind != "end" else "the end"
         fail(self._text, self._next.position, f"expected {what}, found {found}")
+
+
+def _plain_name(token: _Token) -> str:
+    """A name without its backquotes."""
+    is_quoted = token.kind == "quoted"
+    return token.value[1:-1].replace("``", "`") if is_quoted else token.value
 
 
 def _tokens(text: str) -> list[_Token]:

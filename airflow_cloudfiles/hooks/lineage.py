@@ -1,0 +1,164 @@
+"""Which datasets does a task read and write, as OpenLineage names them, and how much of them?
+
+Plain values, made of the arguments of a task and the report of its run: nothing is read for them.
+`openlineage` makes of them what Airflow's OpenLineage provider takes.
+
+A dataset is named by where it is, so that what other tools say of it meets what we say: `s3://`,
+`gs://` or `abfss://` with the bucket or container, or `file`, and the path. Of a source with a
+pattern it is the folder above the pattern. A table of an Iceberg catalog is named by its catalog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from airflow_cloudfiles.engine.discovery.globs import split_pattern
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.options.table_stream import is_table
+from airflow_cloudfiles.engine.schema.ddl_grammar import names_and_types
+from airflow_cloudfiles.engine.storage import normalize_uri
+from airflow_cloudfiles.engine.storage.uri import iceberg_name, is_iceberg, local_path
+from airflow_cloudfiles.hooks.arguments import StreamArguments
+from airflow_cloudfiles.hooks.cloud_files import is_absolute
+
+_MERGED: Final = ("inserted_rows", "updated_rows", "deleted_rows")
+_DELTA: Final = "delta"
+_ICEBERG: Final = "iceberg"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageDataset:
+    """A dataset, and what a run has read or written of it.
+
+    Attributes:
+        namespace: The data source that it is in.
+        name: Its name there.
+        layer: `delta` or `iceberg`; `None` for a folder of files.
+        version: Of a table, which version was read or written; `None` if that is not known.
+        columns: Names and types, in DDL; empty if they are not known.
+        rows: How many were read or written; `None` if that is not known, as the next two.
+        files: How many files were read.
+        bytes: How many bytes they have.
+    """
+
+    namespace: str
+    name: str
+    layer: str | None = None
+    version: str | None = None
+    columns: tuple[tuple[str, str], ...] = ()
+    rows: int | None = None
+    files: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """What a task reads and writes."""
+
+    inputs: list[LineageDataset] = field(default_factory=list)
+    outputs: list[LineageDataset] = field(default_factory=list)
+
+
+def ingested(stream: StreamArguments, report: Mapping[str, Any] | None) -> Lineage:
+    """What an ingestion reads and writes.
+
+    Args:
+        stream: The stream; a relative location gives no dataset.
+        report: Of the run; `None` when there is none (yet). That of a failed run may lack anything.
+    """
+    told = report or {}
+    columns = _columns(told)
+    is_delta = is_table(stream.format)
+    source = _named(
+        stream.source,
+        is_source=not is_delta,
+        layer=_DELTA if is_delta else None,
+        version=_version(told, "last_version") if is_delta else None,
+        rows=_count(told, "rows") if is_delta else None,
+        files=_count(told, "files"),
+        bytes=_count(told, "bytes"),
+    )
+    target = _named(
+        stream.target or "",
+        layer=_ICEBERG if is_iceberg(stream.target or "") else _DELTA,
+        version=_version(told, "target_version"),
+        columns=columns,
+        rows=_written(told),
+    )
+    return Lineage(inputs=source, outputs=target)
+
+
+def inferred(stream: StreamArguments, report: Mapping[str, Any] | None) -> Lineage:
+    """What an inference reads: the source, of which the schema is known then. It writes no table.
+
+    Args:
+        stream: The stream; a relative location gives no dataset.
+        report: Of the run; `None` when there is none (yet).
+    """
+    told = report or {}
+    source = _named(
+        stream.source,
+        is_source=True,
+        columns=_columns(told),
+        files=_count(told, "sampled_files"),
+        bytes=_count(told, "sampled_bytes"),
+    )
+    return Lineage(inputs=source)
+
+
+def dataset_name(location: str, *, is_source: bool = False) -> tuple[str, str] | None:
+    """Namespace and name of a location, by the naming rules of OpenLineage.
+
+    Args:
+        location: Path or URI.
+        is_source: Whether it may have a pattern, which is left out with what follows it.
+
+    Returns:
+        `None` for what has no such name: a relative location, or no location. What may hold a
+        credential is not in a name: in a cloud, a query (`?sig=…`) and a user with a password.
+    """
+    if not is_absolute(location):
+        return None
+    try:
+        if is_iceberg(location):
+            catalog, identifier = iceberg_name(location.partition("?")[0])
+            return f"{_ICEBERG}://{catalog}", ".".join(identifier)
+        folder = split_pattern(location)[0] if is_source else location
+        uri = normalize_uri(folder)
+    except OptionError:
+        return None
+    if uri.startswith("file://"):
+        return "file", local_path(uri)
+    scheme, _, rest = uri.partition("?")[0].partition("://")
+    authority, _, path = rest.partition("/")
+    if ":" in authority.rpartition("@")[0]:
+        return None
+    return f"{scheme}://{authority}", path.rstrip("/") or "/"
+
+
+def _named(location: str, *, is_source: bool = False, **details: Any) -> list[LineageDataset]:
+    """The dataset at a location, or none."""
+    found = dataset_name(location, is_source=is_source)
+    return [LineageDataset(namespace=found[0], name=found[1], **details)] if found else []
+
+
+def _columns(report: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple(names_and_types(str(report.get("schema") or "")))
+
+
+def _version(report: Mapping[str, Any], name: str) -> str | None:
+    found = report.get(name)
+    return None if found is None else str(found)
+
+
+def _count(report: Mapping[str, Any], name: str) -> int | None:
+    found = report.get(name)
+    return None if found is None else int(found)
+
+
+def _written(report: Mapping[str, Any]) -> int | None:
+    """Rows that were written; those that a merge has inserted, updated or deleted."""
+    merged = [int(report[name]) for name in _MERGED if name in report]
+    return sum(merged) if merged else _count(report, "rows")
