@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from airflow_cloudfiles.commands.outcome import Outcome, add_command
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import printable_path
 
@@ -79,7 +80,7 @@ def _run(given: argparse.Namespace) -> Outcome:
     problems = sum(each.verdict == "problem" for each in findings)
     width = max(len(each.check) for each in findings)
     lines = [f"{each.verdict:<8} {each.check:<{width}}  {each.found}" for each in findings]
-    lines.append(f"{problems or 'No'} {'problem' if problems == 1 else 'problems'}")
+    lines.append(counted(problems, "problem") if problems else "No problems")
     return Outcome([asdict(each) for each in findings], "\n".join(lines), 1 if problems else 0)
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.commands.outcome import Outcome, add_command
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.naming import quoted
 from airflow_cloudfiles.engine.schema.diff import paths_of, type_text
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
@@ -152,7 +153,8 @@ def _what(entry: SchemaEntry) -> str:
     if "to" in reason:
         parts.append(f"as version {reason['to']}")
     if reason.get("change") == "inferred":
-        parts.append(f"from {reason.get('files', '?')} files")
+        files = reason.get("files")
+        parts.append("from ? files" if files is None else f"from {counted(files, 'file')}")
     if differences := reason.get("differences"):
         parts.append(few(differences))
     if reason.get("note"):

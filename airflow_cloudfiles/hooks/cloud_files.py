@@ -101,7 +101,7 @@ class CloudFilesHook(BaseHook):
             )
         return f"{base.rstrip('/')}/{location}"
 
-    def discover(self, stream: StreamArguments) -> dict[str, object] | None:
+    def discover(self, stream: StreamArguments) -> dict[str, Any] | None:
         """Record what has arrived and say what is still to be ingested.
 
         Messages are acknowledged when the file log has their files. Repeating it is harmless: a
@@ -144,7 +144,7 @@ class CloudFilesHook(BaseHook):
         with closing(self._intake(self.locate(stream))) as intake:
             return intake.arrivals()
 
-    def reconcile(self, stream: StreamArguments) -> dict[str, object]:
+    def reconcile(self, stream: StreamArguments) -> dict[str, Any]:
         """Look for new files as always, then list everything, and say what only that has found.
 
         What is found is recorded and outstanding, for the next ingestion.

@@ -68,24 +68,24 @@ def ingested(stream: StreamArguments, report: Mapping[str, Any] | None) -> Linea
         stream: The stream; a relative location gives no dataset.
         report: Of the run; `None` when there is none (yet). That of a failed run may lack anything.
     """
-    told = report or {}
-    columns = _columns(told)
+    known = report or {}
+    columns = _columns(known)
     is_delta = is_table(stream.format)
     source = _named(
         stream.source,
         is_source=not is_delta,
         layer=_DELTA if is_delta else None,
-        version=_version(told, "last_version") if is_delta else None,
-        rows=_count(told, "rows") if is_delta else None,
-        files=_count(told, "files"),
-        bytes=_count(told, "bytes"),
+        version=_version(known, "last_version") if is_delta else None,
+        rows=_count(known, "rows") if is_delta else None,
+        files=_count(known, "files"),
+        bytes=_count(known, "bytes"),
     )
     target = _named(
         stream.target or "",
         layer=_ICEBERG if is_iceberg(stream.target or "") else _DELTA,
-        version=_version(told, "target_version"),
+        version=_version(known, "target_version"),
         columns=columns,
-        rows=_written(told),
+        rows=_written(known),
     )
     return Lineage(inputs=source, outputs=target)
 
@@ -97,13 +97,13 @@ def inferred(stream: StreamArguments, report: Mapping[str, Any] | None) -> Linea
         stream: The stream; a relative location gives no dataset.
         report: Of the run; `None` when there is none (yet).
     """
-    told = report or {}
+    known = report or {}
     source = _named(
         stream.source,
         is_source=True,
-        columns=_columns(told),
-        files=_count(told, "sampled_files"),
-        bytes=_count(told, "sampled_bytes"),
+        columns=_columns(known),
+        files=_count(known, "sampled_files"),
+        bytes=_count(known, "sampled_bytes"),
     )
     return Lineage(inputs=source)
 

@@ -27,8 +27,8 @@ def operator_lineage(found: Callable[[], Lineage]) -> OperatorLineage | None:
     """
     try:
         return _operator_lineage(found())
-    except Exception:
-        _log.warning("OpenLineage is told nothing of this task's datasets.", exc_info=True)
+    except Exception:  # noqa: BLE001 - whatever it is, the task is not to fail by it
+        _log.warning("OpenLineage gets no datasets of this task.", exc_info=True)
         return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.task import run_id_of, task_errors
 from airflow_cloudfiles.operators.job import JobTask
@@ -78,6 +79,7 @@ class CloudFilesCleanOperator(JobTask):
             report = self.follow(run)
         for warning in report["warnings"]:
             self.log.warning("%s", warning)
-        done = "would be cleaned" if self.is_dry_run else "were cleaned"
-        self.log.info("%s files of %s bytes %s.", report["files"], report["bytes"], done)
+        done = "would be" if self.is_dry_run else plural(report["files"], "was", "were")
+        files, size = report["files"], counted(report["bytes"], "byte")
+        self.log.info("%s of %s %s cleaned.", counted(files, "file"), size, done)
         return {name: report[name] for name in _TOLD}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import OptionError, UnknownFieldException
 from airflow_cloudfiles.engine.job.spec import MOST_DDL
 from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
@@ -90,11 +91,11 @@ class CloudFilesInferSchemaOperator(CloudFilesSparkJobOperator):
         """Infer, log the schema and return what was found."""
         report = self.run_job(context, "infer", infer_again=self._again())
         self.log.info(
-            "Schema version %s is %s: %s files, %s bytes sampled.",
+            "Schema version %s is %s: %s, %s sampled.",
             report["schema_version"],
             "new" if report["created"] else "what there was",
-            report["sampled_files"],
-            report["sampled_bytes"],
+            counted(report["sampled_files"], "file"),
+            counted(report["sampled_bytes"], "byte"),
         )
         found = {name: report[name] for name in _INFERRED}
         for name in ("hints", "changes", "partition_columns"):
@@ -225,20 +226,20 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
         describe_events(self.outlets, context, report)
         if "versions" in report:
             self.log.info(
-                "%s rows of %s versions, up to %s, in %s batches: table version %s.",
-                report["rows"],
-                report["versions"],
+                "%s of %s, up to %s, in %s: table version %s.",
+                counted(report["rows"], "row"),
+                counted(report["versions"], "version"),
                 report["source_version"],
-                report["batches"],
+                counted(report["batches"], "batch"),
                 report["target_version"],
             )
             return report
         self.log.info(
-            "%s rows of %s files, %s rescued, in %s batches: table version %s.",
-            report["rows"],
-            report["files"],
+            "%s of %s, %s rescued, in %s: table version %s.",
+            counted(report["rows"], "row"),
+            counted(report["files"], "file"),
             report["rescued_rows"],
-            report["batches"],
+            counted(report["batches"], "batch"),
             report["target_version"],
         )
         return report
@@ -305,18 +306,20 @@ class CloudFilesReconcileOperator(StreamTask):
     def __init__(self, **kwargs: Unpack[ReconcileKeywords]) -> None:
         super().__init__(**kwargs)
 
-    def execute(self, context: Context) -> dict[str, object]:  # noqa: ARG002 - Airflow's signature
+    def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's signature
         """List everything and return what was missing."""
         with task_errors():
             report = CloudFilesHook(self.conn_id).reconcile(self.stream_arguments())
         if report["files"]:
             self.log.warning(
-                "%s of %s files in %s had been lost, such as %s. The next run ingests them.",
+                "%s of %s in %s had been lost, such as %s. The next run ingests what was lost.",
                 report["files"],
-                report["listed"],
+                counted(report["listed"], "file"),
                 self.source,
                 report["sample"],
             )
         else:
-            self.log.info("Nothing lost among %s files in %s.", report["listed"], self.source)
+            self.log.info(
+                "Nothing lost among %s in %s.", counted(report["listed"], "file"), self.source
+            )
         return report

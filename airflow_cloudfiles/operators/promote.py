@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.stream_task import REQUIRED
 from airflow_cloudfiles.hooks.task import run_id_of, task_errors
@@ -71,9 +72,9 @@ class CloudFilesPromoteOperator(JobTask):
         for warning in report["warnings"]:
             self.log.warning("%s", warning)
         self.log.info(
-            "%s rows changed in %s files: table version %s.",
-            report["rows"],
-            report["files_rewritten"],
+            "%s changed in %s: table version %s.",
+            counted(report["rows"], "row"),
+            counted(report["files_rewritten"], "file"),
             report["target_version"],
         )
         return report

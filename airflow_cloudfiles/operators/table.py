@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.common.compat.sdk import BaseOperator
 
+from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.job.table.run import TableRun
 from airflow_cloudfiles.engine.options.values import size
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
@@ -78,7 +79,10 @@ class CloudFilesOptimizeTableOperator(BaseOperator):
             given = {"target": target, "z_order": list(self.z_order), "target_bytes": asked}
             self._run = TableRun("optimize", given, access=hook.access)
             report = self._run.wait(lambda line: self.log.info("%s", line))
-        self.log.info("%s files are %s now.", report["removed_files"], report["added_files"])
+        removed, added = report["removed_files"], report["added_files"]
+        self.log.info(
+            "%s %s %s now.", counted(removed, "file"), plural(removed, "is", "are"), added
+        )
         return report
 
     def on_kill(self) -> None:
@@ -151,8 +155,9 @@ class CloudFilesVacuumTableOperator(BaseOperator):
         paths = report.pop("paths")  # may be too many for the database
         for path in paths[:_SHOWN]:
             self.log.info("%s", path)
-        done = "were removed" if self.delete else "would be removed with delete=True"
-        self.log.info("%s files %s.", len(paths), done)
+        done = plural(len(paths), "was", "were") if self.delete else "would be"
+        hint = "" if self.delete else " with delete=True"
+        self.log.info("%s %s removed%s.", counted(len(paths), "file"), done, hint)
         return report
 
     def on_kill(self) -> None:

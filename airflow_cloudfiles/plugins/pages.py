@@ -13,6 +13,8 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from airflow_cloudfiles.engine.counted import counted, plural
+
 ICON: Final = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" fill="none" stroke="#017cee" '
     'stroke-width="2" stroke-linecap="round" stroke-linejoin="round"><path d="M7 15a4 4 0 1 1 '
@@ -35,16 +37,6 @@ def size(count: float) -> str:
     while value >= _THOUSAND and unit < len(_UNITS) - 1:
         value, unit = value / _THOUSAND, unit + 1
     return f"{value:,.0f} {plural(count, 'byte')}" if unit == 0 else f"{value:.3g} {_UNITS[unit]}"
-
-
-def plural(count: float, noun: str) -> str:
-    """The noun for so many."""
-    return noun if count == 1 else f"{noun}s"
-
-
-def counted(count: float, noun: str) -> str:
-    """So many of something: `1 file`, `2 files`."""
-    return f"{count:,.0f} {plural(count, noun)}"
 
 
 def time(value: str | datetime | None) -> str:
@@ -78,6 +70,7 @@ def _environment() -> Environment:
     made.filters |= {
         "size": size,
         "counted": counted,
+        "plural": plural,
         "time": time,
         "age": age,
         "in_path": lambda text: quote(str(text), safe=""),

@@ -16,6 +16,7 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.stream_task import StreamTask
@@ -80,7 +81,8 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
         if "last_version" in batch:
             self.log.info("The table has versions up to %s to ingest.", batch["last_version"])
         else:
-            self.log.info("%s files (%s bytes) to ingest.", batch["files"], batch["bytes"])
+            files, size = counted(batch["files"], "file"), counted(batch["bytes"], "byte")
+            self.log.info("%s (%s) to ingest.", files, size)
         return PokeReturnValue(is_done=True, xcom_value=batch)
 
     def execute(self, context: Context) -> Any:

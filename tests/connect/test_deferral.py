@@ -188,7 +188,7 @@ def test_a_deferred_run_ends_as_any_other_and_shows_no_token(
     until(lambda: state(server, trigger) is QueryState.UNKNOWN)  # its session was released
 
     said = capsys.readouterr()
-    assert f"Batch {MANY - 1}: 1 files" in said.out + said.err + caplog.text
+    assert f"Batch {MANY - 1}: 1 file," in said.out + said.err + caplog.text
     written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert not any(server.token.encode() in content for content in written)
     shown = (said.out, said.err, caplog.text, repr(trigger), repr(events), json.dumps(report))

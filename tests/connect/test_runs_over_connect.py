@@ -55,7 +55,7 @@ def test_every_row_arrives_once_over_runs_and_the_log_names_each_batch(server, s
     assert (first["rows"], first["batches"]) == (9, 3)
     assert (second["rows"], second["batches"]) == (6, 2)
     assert ids(stream) == each_once(5)
-    said = [found[1] for line in stream.log if (found := re.search(r"Batch (\d+): 1 files", line))]
+    said = [found[1] for line in stream.log if (found := re.search(r"Batch (\d+): 1 file\b", line))]
     assert said == ["0", "1", "2", "3", "4"]
 
 

@@ -104,7 +104,7 @@ def test_lineage_that_cannot_be_made_fails_nothing(
     task.source = None  # type: ignore[assignment]
     with caplog.at_level(logging.WARNING):
         assert task.get_openlineage_facets_on_complete(_ti()) is None
-    assert "OpenLineage is told nothing of this task's datasets" in caplog.text
+    assert "OpenLineage gets no datasets of this task" in caplog.text
 
 
 @pytest.mark.spark

@@ -90,7 +90,7 @@ def test_a_part_of_the_rows_is_replaced(spark: SparkSession, tmp_path: Path) -> 
     del schema, days
     new = spark.sql("SELECT 4 AS id, DATE'2024-01-02' AS day, 'b' AS v")
     writer = new.write.format("delta").mode("overwrite")
-    with pytest.raises(SinkError, match="1 rows of the DataFrame do not match replaceWhere"):
+    with pytest.raises(SinkError, match="1 row of the DataFrame does not match replaceWhere"):
         writer.option("replaceWhere", "day = '2024-01-01'").save(target)
     assert DeltaTable(target).version() == 1
     assert not list((tmp_path / "t" / STAGED).glob("*"))

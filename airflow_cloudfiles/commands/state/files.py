@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.commands.outcome import Outcome, add_command, printable
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.intake.file_query import STATUSES, FileQuery
 from airflow_cloudfiles.engine.intake.file_state_columns import rows
 from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapshot
@@ -96,7 +97,7 @@ def _table(found: Iterator[Mapping[str, Any]], shown: Shown) -> Iterator[str]:
             yield _line({name: name for name, _ in shown}, shown)
         count += 1
         yield _line({name: _cell(row[name]) for name, _ in shown}, shown)
-    yield f"{count:,} {'file' if count == 1 else 'files'}"
+    yield counted(count, "file")
 
 
 def _line(cells: Mapping[str, str], shown: Shown) -> str:

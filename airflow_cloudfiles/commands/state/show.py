@@ -21,7 +21,7 @@ from airflow_cloudfiles.commands.state import compact, files, runs, transfer
 from airflow_cloudfiles.engine.discovery.listing import state as listing_state
 from airflow_cloudfiles.engine.errors import OptionError, StateError
 from airflow_cloudfiles.engine.files import START, Offset, printable_path
-from airflow_cloudfiles.engine.intake.metrics import counted
+from airflow_cloudfiles.engine.intake.metrics import files_and_bytes
 from airflow_cloudfiles.engine.ledger import snapshots
 from airflow_cloudfiles.engine.locks import run_lock
 from airflow_cloudfiles.engine.state.file_log import FileLog
@@ -82,8 +82,8 @@ def _files(state: ObjectStore) -> dict[str, Any]:
         found_by[entry.found_by] += entry.files
     committed = position(state).end
     head = Offset(len(entries), 0)
-    ingested, size = counted(log, START, head)
-    left, left_bytes = counted(log, committed, head)
+    ingested, size = files_and_bytes(log, START, head)
+    left, left_bytes = files_and_bytes(log, committed, head)
     return {
         "entries": len(entries),
         "newest_entry": entries[-1].created if entries else None,

@@ -31,6 +31,7 @@ from airflow_cloudfiles.engine.cleaning.record import (
     read_cleaned,
     write_cleaned,
 )
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.state.archived import Archived, Mark, known_from, write_archived
@@ -133,11 +134,11 @@ def clean(task: Cleaning, report: CleaningReport) -> None:
         _Cleaner(task, report).run()
     finally:
         _log.info(
-            "Cleaned the source (%s%s): %s files, %s bytes; others: %s",
+            "Cleaned the source (%s%s): %s, %s; others: %s",
             report.mode,
             ", dry run" if report.is_dry_run else "",
-            report.files,
-            report.bytes,
+            counted(report.files, "file"),
+            counted(report.bytes, "byte"),
             dict(report.others) or "none",
         )
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
 
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
+from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files, rewrite
 from airflow_cloudfiles.engine.delta.data_files import FileSettings
@@ -168,7 +169,10 @@ def auto_compact(target: str, options: TableOptions) -> dict[str, int]:
     except (CloudFilesError, CommitFailedError, OSError) as error:
         _log.warning("%s was not compacted, which loses nothing: %s", target, error)
         return {}
-    _log.info("%s files of %s are %s now", report.removed_files, target, report.added_files)
+    removed, added = report.removed_files, report.added_files
+    _log.info(
+        "%s of %s %s %s now", counted(removed, "file"), target, plural(removed, "is", "are"), added
+    )
     counts = (report.removed_files, report.added_files)
     return dict(zip(COMPACTED, counts, strict=True)) if report.removed_files else {}
 
@@ -270,7 +274,7 @@ def _rewrite(
             rewrite.replace(snapshot, group, new, note, data_change=False)
     except CommitFailedError as error:
         target = snapshot.location.target
-        _log.info("%s files of %s are left as they are: %s", len(group), target, error)
+        _log.info("In %s, %s stay as before: %s", target, counted(len(group), "file"), error)
         data_files.remove(snapshot.location, [each.name for each in new])
         report.skipped_groups += 1
         return

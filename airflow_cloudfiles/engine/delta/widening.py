@@ -20,6 +20,7 @@ from deltalake import TableFeatures
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql.types import TimestampNTZType
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
@@ -90,11 +91,11 @@ def widen_table(
             "the table's type with a schema hint (cloudFiles.schemaHints)."
         )
     _log.warning(
-        "Rewriting %s to widen %s: %s files, %s bytes",
+        "Rewriting %s to widen %s: %s, %s",
         location.target,
         widened,
-        len(snapshot.files),
-        size,
+        counted(len(snapshot.files), "file"),
+        counted(size, "byte"),
     )
     snapshot = _with_local_times(snapshot, plan)
     added = _rewritten(snapshot, plan)
@@ -106,7 +107,7 @@ def widen_table(
         _remove_unless_committed(snapshot, added)
         raise
     crash_point("after-sink-widening")
-    _log.warning("%s has the wider types; %s new files", location.target, len(added))
+    _log.warning("%s has the wider types; %s", location.target, counted(len(added), "new file"))
 
 
 def _with_local_times(snapshot: TableSnapshot, plan: MergedSchema) -> TableSnapshot:

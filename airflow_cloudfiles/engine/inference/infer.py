@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql.types import StructType  # noqa: TC002 - a field of a dataclass
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import ReadError, SampleGoneError, SchemaInferenceError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.recognize import HEAD_BYTES
@@ -101,9 +102,9 @@ def infer_files(
             no_field(store.uri, sample, options, _why(store, sample, options))
         )
     _log.info(
-        "Inferred %s columns from %s files, %.1f MB, in %.1f s",
-        len(data.fields) + len(partitions.fields),
-        counts.files,
+        "Inferred %s from %s, %.1f MB, in %.1f s",
+        counted(len(data.fields) + len(partitions.fields), "column"),
+        counted(counts.files, "file"),
         counts.bytes / 10**6,
         time.monotonic() - began,
     )

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.files import FileEntry
 
 LOG_SECONDS = 5.0
@@ -77,7 +78,7 @@ class Progress:
         speed = self._bytes / max(self.seconds, 1e-9)
         left = f", about {_duration((self._all_bytes - self._bytes) / speed)} left" if speed else ""
         return (
-            f"Inferring the schema: {self._files:,} of {self._all_files:,} files, "
+            f"Inferring the schema: {self._files:,} of {counted(self._all_files, 'file')}, "
             f"{_size(self._bytes)} of {_size(self._all_bytes)}, {_size(speed)}/s{left}"
         )
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
 
 from airflow_cloudfiles.engine.casing import NameMatcher
+from airflow_cloudfiles.engine.counted import sentence
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.naming import dotted
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -133,12 +134,11 @@ def warnings_of(
             if matcher.find(observed, key) is not None and matcher.find(partitions, key) is None
         ]
     if counts.missing_files:
-        found.append(f"{counts.missing_files} files of the sample are gone and were skipped.")
+        text = "{file} of the sample {is} gone and {was} skipped."
+        found.append(sentence(counts.missing_files, text))
     if counts.corrupt_files:
-        found.append(
-            f"{counts.corrupt_files} files of the sample are damaged and were skipped "
-            "(ignoreCorruptFiles)."
-        )
+        text = "{file} of the sample {is} damaged and {was} skipped (ignoreCorruptFiles)."
+        found.append(sentence(counts.corrupt_files, text))
     return found
 
 

@@ -15,6 +15,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.files import printable_path
 
 if TYPE_CHECKING:
@@ -70,10 +71,11 @@ class Baseline:
         """Log which files are ingested although they may have been there before the first start."""
         if self.in_doubt:
             _log.warning(
-                "%d files of about the time of the first start are ingested, although "
-                "cloudFiles.includeExistingFiles is false: their times do not show whether they "
-                "were there before it. Such as: %s",
-                self.in_doubt,
+                "%s of about the time of the first start %s ingested, although "
+                "cloudFiles.includeExistingFiles is false: its time does not show whether a file "
+                "was there before it. Such as: %s",
+                counted(self.in_doubt, "file"),
+                plural(self.in_doubt, "is", "are"),
                 ", ".join(self.sample),
             )
             self.in_doubt = 0

@@ -469,7 +469,7 @@ class _Operating:
         mark_head(state, self._files)
         self._done.entries.append(number)
         self._done.files += dict.fromkeys(self._names.uri(each.path) for each in changes)
-        _log.info("%s of %d files: entry %d of the file log", asked.action, len(changes), number)
+        _log.info("Entry %d of the file log: %s, files: %d", number, asked.action, len(changes))
         return True
 
     def _list_all(self) -> None:

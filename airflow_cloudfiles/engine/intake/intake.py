@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import islice
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing, ListingReport
@@ -37,7 +38,7 @@ from airflow_cloudfiles.engine.intake.baseline import Baseline
 from airflow_cloudfiles.engine.intake.contents import Contents
 from airflow_cloudfiles.engine.intake.metrics import (
     SourceMetrics,
-    counted,
+    files_and_bytes,
     has_files,
     source_metrics,
 )
@@ -335,7 +336,7 @@ class Intake:
                 f"{start.to_json()}, but the file log ends at {end.to_json()}. They do not belong "
                 f"together. Restore the checkpoint location as a whole from a backup."
             )
-        files, size = counted(self.files, start, end)
+        files, size = files_and_bytes(self.files, start, end)
         if files == 0:
             return Backlog(0, 0, None, None, ())
         first = islice(self.files.slice(start, end), _SAMPLE_FILES)
@@ -481,10 +482,10 @@ class Intake:
         self._bound_rebuild(ledger, recorder)
         found = Discovered.of(recorder.recorded, listing, notifications)
         _log.info(
-            "%s: %d files listed, %d new, %d bytes",
+            "%s: %s listed, %d new, %s",
             printable_path(self.source.uri),
-            found.listed,
+            counted(found.listed, "file"),
             found.files,
-            found.bytes,
+            counted(found.bytes, "byte"),
         )
         return found

@@ -83,7 +83,7 @@ def cloud_files_metrics(
             f"There is no state in {printable_path(state.uri)}: nothing was discovered with it yet."
         )
     start, log = position(state).end, FileLog(state)
-    files, size = counted(log, start, log.head())
+    files, size = files_and_bytes(log, start, log.head())
     return SourceMetrics(files, size).to_json()
 
 
@@ -92,7 +92,7 @@ def source_metrics(
 ) -> SourceMetrics:
     """Count what is between two positions, of a few entries at most, and what a queue has."""
     last = min(end, Offset(start.entry + MOST_ENTRIES, 0))
-    files, size = counted(log, start, last)
+    files, size = files_and_bytes(log, start, last)
     return SourceMetrics(files, size, last == end, None if queue is None else _waiting(queue))
 
 
@@ -105,7 +105,7 @@ def _waiting(queue: Callable[[], MessageQueue]) -> int | None:
         return None
 
 
-def counted(log: FileLog, start: Offset, end: Offset) -> tuple[int, int]:
+def files_and_bytes(log: FileLog, start: Offset, end: Offset) -> tuple[int, int]:
     """Count the files to ingest from one position to the end of another's entry.
 
     Args:

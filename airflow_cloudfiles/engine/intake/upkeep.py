@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import CloudFilesError, StateError, StateLockedError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.ledger.soundness import check_whole
@@ -118,9 +119,9 @@ def after_run(
     except (CloudFilesError, LookupError) as failure:
         _log.warning("The state could not be compacted, which loses nothing: %s", failure)
     _log.info(
-        "Kept the state small: %d entries packed, %d objects removed that packs hold, %d expired",
-        done.packed,
-        done.removed,
+        "Kept the state small: %s packed, %s removed that packs hold, %d expired",
+        counted(done.packed, "entry"),
+        counted(done.removed, "object"),
         done.expired,
     )
 

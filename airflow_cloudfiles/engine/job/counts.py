@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from airflow_cloudfiles.engine.counted import sentence
 from airflow_cloudfiles.engine.delta.merge.commit import MERGED
 from airflow_cloudfiles.engine.delta.optimize import COMPACTED
 from airflow_cloudfiles.engine.errors import CloudFilesError
@@ -92,16 +93,16 @@ def _discovery_warnings(found: Mapping[str, Any]) -> list[str]:
     listing, queue = found.get("listing") or {}, found.get("notifications") or {}
     warnings = []
     if missed := listing.get("missed_by_incremental"):
-        warnings.append(
-            f"{missed} new files lie where an incremental listing does not list, such as "
-            f"{listing['missed_sample'][0]}."
-        )
+        where = "new {file} {is} where an incremental listing does not look, such as"
+        warnings.append(f"{sentence(missed, where)} {listing['missed_sample'][0]}.")
     if lost := found.get("found_by", {}).get("backfill"):
-        warnings.append(f"{lost} files were found by a full listing only.")
+        warnings.append(sentence(lost, "{file} {was} found by a full listing only."))
     if poison := queue.get("poison"):
-        warnings.append(f"{poison} messages were not understood and are still in the queue.")
+        text = "{message} {was} not understood and {is} still in the queue."
+        warnings.append(sentence(poison, text))
     if failed := queue.get("failed_deletes"):
-        warnings.append(f"{failed} messages could not be deleted; they come back, harmlessly.")
+        text = "{message} could not be deleted, and will come back, harmlessly."
+        warnings.append(sentence(failed, text))
     return warnings
 
 
@@ -130,14 +131,14 @@ def _batch_warnings(spec: JobSpec, total: dict[str, int]) -> list[str]:
     """What of the input is not in the table, or is not what was discovered."""
     apart = "badrecordspath" in {name.lower() for name in spec.options}
     sentences = {
-        "missing_files": "files were gone and were skipped.",
-        "corrupt_files": "damaged files, or parts of large ones, were given up where the damage "
-        "begins (ignoreCorruptFiles); the task's log names them.",
-        "changed_files": "files had changed since they were discovered.",
-        "superseded_files": "files had been overwritten before they were read: the newer versions "
-        "are ingested as files of their own, those before are gone.",
-        "dropped_records": "invalid records are in badRecordsPath."
+        "missing_files": "{file} {was} gone and {was} skipped.",
+        "corrupt_files": "damaged {file}, or {part} of large ones, {was} given up where the damage "
+        "begins (ignoreCorruptFiles); the task's log has the names.",
+        "changed_files": "{file} had changed since {it} {was} discovered.",
+        "superseded_files": "{file} had been overwritten before {it} {was} read: a newer version "
+        "is ingested as a file of its own, the one before is gone.",
+        "dropped_records": "invalid {record} {is} in badRecordsPath."
         if apart
-        else "invalid records were dropped (DROPMALFORMED).",
+        else "invalid {record} {was} dropped (DROPMALFORMED).",
     }
-    return [f"{total[key]} {what}" for key, what in sentences.items() if total.get(key)]
+    return [sentence(total[key], text) for key, text in sentences.items() if total.get(key)]

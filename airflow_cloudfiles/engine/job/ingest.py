@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.intake.intake import Intake
@@ -406,7 +407,11 @@ def _follow(
                 lines.log_new()
             now = left if intake is None else intake.outstanding()
             if now is not None:
-                _log.info("Still to ingest: %s files, %s bytes", now.files, now.bytes)
+                _log.info(
+                    "Still to ingest: %s, %s",
+                    counted(now.files, "file"),
+                    counted(now.bytes, "byte"),
+                )
 
         try:
             if lines is None or leave is None or spec.leave_after_seconds is None:

@@ -22,6 +22,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import sink_state
 from airflow_cloudfiles.engine.delta.commit import BatchId, Committed
@@ -263,7 +264,9 @@ class _Replay:
             self.done.rows += rows
             crash_point("after-replay-commit")
             self._record(batch, committed)
-            _log.info("Batch %s: %s rows; table version %s", batch, rows, committed.version)
+            _log.info(
+                "Batch %s: %s; table version %s", batch, counted(rows, "row"), committed.version
+            )
 
     def _finish(self, *, accepts: bool) -> None:
         """Write the record that lets runs go on."""

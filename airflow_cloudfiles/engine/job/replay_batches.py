@@ -15,6 +15,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
+from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.delta.commit import check_target, commit_batch
 from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
 from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
@@ -132,9 +133,9 @@ class BatchReader:
         if gone:
             more = f" and {len(gone) - NAMED} more" if len(gone) > NAMED else ""
             raise FileMissingError(
-                f"{len(gone)} files of the batches are gone from the source: "
-                f"{', '.join(gone[:NAMED])}{more}. Put them back, or replay the rest with --option "
-                "ignoreMissingFiles=true."
+                f"{counted(len(gone), 'file')} of the batches {plural(len(gone), 'is', 'are')} "
+                f"gone from the source: {', '.join(gone[:NAMED])}{more}. Put what is missing back, "
+                "or replay the rest with --option ignoreMissingFiles=true."
             )
 
     def ingest(self, batch: BatchId) -> tuple[Committed, int]:

@@ -17,6 +17,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.ledger.base import catch_up
 
@@ -88,7 +89,7 @@ def forget_old(
             datetime.fromtimestamp(before_us / 1_000_000, UTC).isoformat(timespec="seconds"),
         )
     if forgotten:
-        _log.info("The index of seen files has forgotten %d old files", forgotten)
+        _log.info("The index of seen files has forgotten %s", counted(forgotten, "old file"))
     return forgotten
 
 

@@ -24,6 +24,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.ledger.expiry import suffices
@@ -264,11 +265,10 @@ def _upload(copy: Path, ledger: Ledger, state: ObjectStore) -> None:
     )
     state.put(f"{folder}/{COMPLETE}", _encode(snapshot))
     _log.info(
-        "Made a snapshot of the index of seen files: %d entries, %d files, %d bytes, of which %d "
-        "were uploaded, %.1f s",
-        ledger.caught_up + 1,
-        ledger.files,
-        sum(item.size for item in objects),
+        "Made a snapshot of the index of seen files: %s, %s, %s, of which %d were uploaded, %.1f s",
+        counted(ledger.caught_up + 1, "entry"),
+        counted(ledger.files, "file"),
+        counted(sum(item.size for item in objects), "byte"),
         uploaded,
         time.monotonic() - started,
     )
@@ -365,9 +365,9 @@ def _fetch(
         shutil.rmtree(directory, ignore_errors=True)
         return None
     _log.info(
-        "Fetched a snapshot of the index of seen files: %d entries, %d files, %.1f s",
-        snapshot.entry + 1,
-        snapshot.files,
+        "Fetched a snapshot of the index of seen files: %s, %s, %.1f s",
+        counted(snapshot.entry + 1, "entry"),
+        counted(snapshot.files, "file"),
         time.monotonic() - started,
     )
     return ledger

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import Offset, printable_path
-from airflow_cloudfiles.engine.intake.metrics import counted, oldest
+from airflow_cloudfiles.engine.intake.metrics import files_and_bytes, oldest
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.position import position
@@ -71,7 +71,7 @@ def stream_overview(state: ObjectStore) -> StreamOverview:
     committed = position(state)
     head = log.head()
     last = min(head, Offset(committed.end.entry + MOST_ENTRIES, 0))
-    files, size = counted(log, committed.end, last)
+    files, size = files_and_bytes(log, committed.end, last)
     return StreamOverview(
         source=printable_path(metadata.source),
         format=metadata.format,

@@ -17,6 +17,7 @@ from typing import Any
 
 from deltalake.exceptions import CommitFailedError
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
@@ -212,4 +213,4 @@ class Backfill:
     def _log_progress(self, number: int, files: int) -> None:
         if time.monotonic() - self._last_logged > LOG_SECONDS:
             self._last_logged = time.monotonic()
-            _log.info("Promoting: %s of %s files", number, files)
+            _log.info("Promoting: %s of %s", number, counted(files, "file"))

@@ -16,6 +16,7 @@ import logging
 import uuid
 from typing import TYPE_CHECKING
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateConflictError, StateError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
@@ -61,9 +62,9 @@ def go_on_after_jobs(spark: ObjectStore, state: ObjectStore, *, sources: int) ->
                 return  # a replay has recorded what the sink had: Spark repeats this batch
             raise StateConflictError(
                 f"Jobs have ingested into {printable_path(state.uri)} since this query last ran, "
-                f"{behind} batches. It cannot go on from there, because it has several sources or "
-                "keeps state of its own (aggregations, joins). Give it a checkpoint location of "
-                "its own."
+                f"{counted(behind, 'batch')}. It cannot go on from there, because it has several "
+                "sources or keeps state of its own (aggregations, joins). Give it a checkpoint "
+                "location of its own."
             )
         try:
             _write(spark, state)

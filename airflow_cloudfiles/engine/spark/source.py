@@ -37,6 +37,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.streaming.datasource import ReadLimit as SparkReadLimit
 from pyspark.sql.types import StructType  # noqa: TC002 - as in the sink, beside Spark's others
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import (
     IncompatibleSchemaError,
@@ -263,7 +264,8 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         )
         if not splits:  # all files were excluded: an empty batch is one nevertheless
             splits = [()]
-        _log.info("Micro-batch %s to %s: %s files, %s splits", start, end, len(files), len(splits))
+        how_many = counted(len(files), "file"), counted(len(splits), "split")
+        _log.info("Micro-batch %s to %s: %s, %s", start, end, *how_many)
         return [SplitPartition(Split(context, ranges)) for ranges in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import msgspec
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateMovedError
 from airflow_cloudfiles.engine.files import FileEntry, Offset, printable_path
@@ -348,9 +349,10 @@ class FileLog:
             files = self.read(number).files
             if max(first, stop or 0) > len(files):
                 msg = (
-                    f"{self._log.name(number)} has {len(files)} files, but the stream's checkpoint "
-                    f"refers to file {max(first, stop or 0)}. Checkpoint and file log do not "
-                    f"belong together. Restore the checkpoint location as a whole from a backup."
+                    f"{self._log.name(number)} has {counted(len(files), 'file')}, but the stream's "
+                    f"checkpoint refers to file {max(first, stop or 0)}. Checkpoint and file log "
+                    "do not belong together. Restore the checkpoint location as a whole from a "
+                    "backup."
                 )
                 raise CorruptedStateError(msg)
             out = excluded.get(number, ())
@@ -418,7 +420,7 @@ class FileLog:
         except (ValueError, TypeError) as failure:
             raise self._corrupted(entry.number, "a line does not describe a file") from failure
         if len(files) != summary.files or sum(file.size for file in files) != summary.bytes:
-            what = f"it announces {summary.files} files and holds {len(files)}"
+            what = f"it announces {counted(summary.files, 'file')} and holds {len(files)}"
             raise self._corrupted(entry.number, what)
         return files
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any
 
+from airflow_cloudfiles.engine.counted import sentence
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.state.packs import Packs
@@ -27,8 +28,8 @@ DISCOVERY = "_source/discovery.json"
 NOTE_VERSION = 1
 """Of both kinds of notes."""
 _SHOWN = {
-    "files": "files",
-    "rows": "rows",
+    "files": "{file}",
+    "rows": "{row}",
     "rescued_rows": "rescued",
     "inserted_rows": "inserted",
     "updated_rows": "updated",
@@ -62,7 +63,7 @@ class BatchDone:
     def line(self) -> str:
         """The batch in one line of a log."""
         counts = (
-            f"{self.counts[key]} {what}" for key, what in _SHOWN.items() if key in self.counts
+            sentence(self.counts[key], what) for key, what in _SHOWN.items() if key in self.counts
         )
         before = "" if self.is_new else " (was there already)"
         version = f"table version {self.table_version}{before}"

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
 from airflow_cloudfiles.engine.errors import UnknownFieldException
@@ -61,7 +62,12 @@ def plan(options: CloudFilesOptions, resolved: ResolvedSchema) -> list[Split]:
     files = sorted(found, key=lambda file: file.path)
     can_cut = options.format_options.can_split()
     splits = packed(store, files, parallelism=options.parallelism, can_cut=can_cut)
-    _log.info("Batch read of %s: %s files, %s splits", store.uri, len(files), len(splits))
+    _log.info(
+        "Batch read of %s: %s, %s",
+        store.uri,
+        counted(len(files), "file"),
+        counted(len(splits), "split"),
+    )
     context = BatchContext(
         source_uri=store.uri,
         source_name=place.name,

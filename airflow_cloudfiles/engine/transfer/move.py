@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import OptionError, StateError, StateMovedError
 from airflow_cloudfiles.engine.files import printable_path
@@ -227,6 +228,6 @@ class _Move:
         latest = FileLog(self._new).latest()
         if latest + 1 != entries:
             raise StateError(
-                f"The copy in {printable_path(self._new.uri)} has {latest + 1} entries of the file "
-                f"log instead of {entries}. Run again."
+                f"The copy in {printable_path(self._new.uri)} has {counted(latest + 1, 'entry')} "
+                f"of the file log instead of {entries}. Run again."
             )

@@ -19,11 +19,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.filters import split_pattern
 from airflow_cloudfiles.engine.errors import OptionError, StateError, StateMovedError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.intake.metrics import counted
+from airflow_cloudfiles.engine.intake.metrics import files_and_bytes
 from airflow_cloudfiles.engine.intake.source_path import SourcePath, name_of
 from airflow_cloudfiles.engine.ledger.base import catch_up
 from airflow_cloudfiles.engine.ledger.opening import open_ledger
@@ -118,8 +119,9 @@ def relocate_source(  # noqa: PLR0913 - what there is to decide
         if dry_run:
             return one.result(found)
         if found.missing and not allow_missing:
+            there = counted(found.missing + found.present, "recorded file")
             raise StateError(
-                f"{found.missing} of {found.missing + found.present} recorded files are not in "
+                f"{found.missing} of {there} {plural(found.missing, 'is', 'are')} not in "
                 f"{printable_path(source)}, such as {', '.join(found.examples)}. Correct the "
                 "source or copy them. If they are gone on purpose, say so: --allow-missing."
             )
@@ -224,11 +226,12 @@ class _Relocation:
     def _require_finished(self) -> None:
         """Refuse where files wait: their versions are those of the old place."""
         end, plan = position(self._state).end, PlanLog(self._state).latest()
-        left, _ = counted(self._files, end, self._files.head())
+        left, _ = files_and_bytes(self._files, end, self._files.head())
         if left or (plan is not None and plan.end > end):
             raise StateError(
-                f"{left} recorded files of {printable_path(self._old.source)} wait to be ingested. "
-                "Run the stream there until nothing is left, then relocate it."
+                f"{counted(left, 'recorded file')} of {printable_path(self._old.source)} "
+                f"{plural(left, 'waits', 'wait')} to be ingested. Run the stream there until "
+                "nothing is left, then relocate it."
             )
 
     def _ledger(self) -> Ledger:

@@ -125,7 +125,7 @@ def test_of_several_rows_of_a_key_the_newest_is_merged(tmp_path: Path) -> None:
     )
     assert done.counts["superseded_rows"] == 5
     assert _names(target) == {1: "new", 3: "same time, read later"}
-    with pytest.raises(SinkError, match=r"1 rows of the batch have the keys .*\(id=1\)"):
+    with pytest.raises(SinkError, match=r"1 row of the batch has the keys .*\(id=1\)"):
         _merge(target, 1, [_row(1, "x")], [_row(1, "x")], rule=MergeRule(("id",)))
     assert not _staged_files(target)
 

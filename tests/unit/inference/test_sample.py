@@ -297,7 +297,7 @@ def test_the_log_shows_the_schema_as_a_tree(source: Path, caplog: pytest.LogCapt
     with caplog.at_level(logging.INFO):
         _infer(source)
     assert " |-- a: struct (nullable = true)\n |    |-- b: long (nullable = true)" in caplog.text
-    assert "Inferred 1 columns from 1 files" in caplog.text
+    assert "Inferred 1 column from 1 file," in caplog.text
 
 
 FIXED = {

@@ -154,7 +154,7 @@ def test_a_file_that_is_gone_is_passed_over(
     (tmp_path / "004.json").unlink()
     found = infer_files(sample.store, sample.files, sample.options, workers=workers)
     assert found.files == 11
-    assert "1 files of the sample are gone" in caplog.text
+    assert "1 file of the sample is gone" in caplog.text
 
 
 @pytest.mark.slow

@@ -140,7 +140,7 @@ def test_what_may_have_been_there_is_ingested_and_named(source, state, caplog):
     with opened(source, state) as second, caplog.at_level(logging.WARNING):
         second.discover()
     assert to_ingest(state) == ["just/before"]
-    assert "1 files of about the time of the first start" in caplog.text
+    assert "1 file of about the time of the first start is ingested" in caplog.text
     assert "just/before" in caplog.text
 
 

@@ -267,7 +267,7 @@ def test_a_discovery_says_what_it_found(zone, opened, caplog):
     zone.write("a", "123")
     with caplog.at_level(logging.INFO, logger=intake_module.__name__):
         opened().discover()
-    assert f"{zone.uri}: 1 files listed, 1 new, 3 bytes" in caplog.text
+    assert f"{zone.uri}: 1 file listed, 1 new, 3 bytes" in caplog.text
 
 
 def test_nothing_is_committed_before_spark_has(opened):

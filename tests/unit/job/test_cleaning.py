@@ -202,7 +202,7 @@ def test_a_run_reports_what_was_cleaned(stream: Source) -> None:
     assert report["cleaning"]["files"] == 3
     assert report["cleaning"]["others"] == {"changed": 1}
     assert report["warnings"][0] == "of the run"
-    assert report["warnings"][1].startswith("1 files have changed since they were ingested, and")
+    assert report["warnings"][1].startswith("1 file has changed since it was ingested, and")
     assert report["warnings"][1].endswith("/in/f0.json.")
 
 

@@ -65,7 +65,7 @@ def test_a_part_is_replaced(tmp_path: Path) -> None:
     write_deltalake(
         target, pa.table({"id": pa.array([1, 2, None], pa.int32()), "v": ["a", "a", "null"]})
     )
-    with pytest.raises(SinkError, match="1 rows of the DataFrame do not match replaceWhere"):
+    with pytest.raises(SinkError, match="1 row of the DataFrame does not match replaceWhere"):
         _write(target, [(1, "b"), (2, "b")], "overwrite", replaceWhere="id > 1")
     _write(target, [(2, "b"), (3, "b")], "overwrite", replaceWhere="id > 1")
     table = DeltaTable(target).to_pyarrow_dataset().to_table()

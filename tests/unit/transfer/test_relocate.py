@@ -50,7 +50,7 @@ def test_known_files_are_not_ingested_again_and_new_ones_are(stream, tmp_path):
 def test_a_place_without_the_files_is_refused_unless_they_are_gone_on_purpose(stream, tmp_path):
     new = stream.copied(tmp_path / "moved")
     (new.folder / "2026" / "a.json").unlink()
-    with pytest.raises(StateError, match=r"1 of 2 recorded files .*2026/a\.json.*--allow-missing"):
+    with pytest.raises(StateError, match=r"1 of 2 recorded files is .*2026/a\.json.*--allow-missing"):
         relocate_source(stream.state, new.uri)
     with pytest.raises(SourceNotFoundError):
         relocate_source(stream.state, str(tmp_path / "none"))
@@ -83,7 +83,7 @@ def test_files_that_wait_are_ingested_first(stream, tmp_path):
     stream.zone.write("waits.json")
     stream.open(stream.state).discover()
     new = stream.copied(tmp_path / "moved")
-    with pytest.raises(StateError, match=r"1 recorded files .* wait to be ingested"):
+    with pytest.raises(StateError, match=r"1 recorded file .* waits to be ingested"):
         relocate_source(stream.state, new.uri)
     stream.ingest(stream.state)
     assert relocate_source(stream.state, new.uri).is_done

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.delta.data_files import DataFile
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.rule import BoundRule
@@ -241,9 +242,10 @@ class SourceRows:
     def _check_nulls(self, name: str, count: int) -> None:
         if count and self.rule.rule.null_keys == "fail":
             raise SinkError(
-                f"{count} rows of the batch have no {name}, which is a key of the merge into "
-                f"{self._location.target}: nothing is merged. Remove or repair them in the source, "
-                "or set mergeNullKeys=insert to insert such rows, which never match."
+                f"{counted(count, 'row')} of the batch {plural(count, 'has', 'have')} no {name}, "
+                f"which is a key of the merge into {self._location.target}: nothing is merged. "
+                "Remove or repair such rows in the source, or set mergeNullKeys=insert to insert "
+                "them; they never match."
             )
 
     def _refuse_several(self, table: pa.Table, keys: Sequence[str], first: int) -> None:
@@ -252,7 +254,8 @@ class SourceRows:
             for name, column in zip(self.rule.keys, keys, strict=True)
         )
         raise SinkError(
-            f"{self.superseded} rows of the batch have the keys of another one ({example}), and "
+            f"{counted(self.superseded, 'row')} of the batch "
+            f"{plural(self.superseded, 'has', 'have')} the keys of another one ({example}), and "
             f"nothing says which is the newest: nothing is merged into "
             f"{self._location.target}. Set mergeOrderBy to the column that does, such as a time."
         )

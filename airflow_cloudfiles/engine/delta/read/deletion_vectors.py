@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.delta.read.actions import DeletionVector
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def deleted_rows(vector: DeletionVector, read: Callable[[int, int], bytes]) -> R
             raise
         raise DamagedVectorError("it ends too early") from error
     if len(rows) != vector.cardinality:
-        raise DamagedVectorError(f"it has {len(rows)} rows, not {vector.cardinality}")
+        raise DamagedVectorError(f"it has {counted(len(rows), 'row')}, not {vector.cardinality}")
     return rows
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.read.actions import AddFile, DeletionVector
 from airflow_cloudfiles.engine.delta.read.columns import (
@@ -164,7 +165,8 @@ class DataFileReader:
             rows += chunk.rows
         if deleted is not None and len(deleted) and deleted[-1] >= rows:
             raise self._damaged(
-                file.path, f"its deletion vector has row {deleted[-1]}, and it has {rows} rows"
+                file.path,
+                f"its deletion vector has row {deleted[-1]}, and it has {counted(rows, 'row')}",
             )
 
     def _place(self, reader: ColumnReader, field: StructField, parquet: ParquetFile) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.delta.write.layout import ColumnLayout, FileLayout
 from airflow_cloudfiles.engine.errors import SchemaMismatchError
 
@@ -78,7 +79,8 @@ def _require_values(array: pa.Array, column: ColumnLayout, target: str) -> None:
     if column.required and array.null_count:
         raise SchemaMismatchError(
             f"NOT NULL constraint violated for column: {column.path} of {target}: "
-            f"{array.null_count} of {len(array)} rows have no value there. Nothing of the batch is "
+            f"{array.null_count} of {counted(len(array), 'row')} "
+            f"{plural(array.null_count, 'has', 'have')} no value there. Nothing of the batch is "
             "visible. Correct the files, or drop the constraint where the table is maintained "
             "(ALTER TABLE ... ALTER COLUMN ... DROP NOT NULL)."
         )

@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql.types import StringType, StructType
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile, FileSettings
@@ -225,7 +226,12 @@ def replace_former(  # noqa: PLR0913 - as `append_files`
     with location.translate_errors("cannot be read after a commit"):
         table.update_incremental()
     checkpoint_when_due(table)
-    _log.info("%s rows of %s data files of %s were replaced", count, len(removed), target)
+    _log.info(
+        "Replaced %s of %s of %s",
+        counted(count, "row"),
+        counted(len(removed), "data file"),
+        target,
+    )
     return {REPLACED: count}
 
 

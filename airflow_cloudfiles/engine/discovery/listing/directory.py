@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.discovery.filters import is_hidden
 from airflow_cloudfiles.engine.discovery.listing.choice import (
     Choice,
@@ -246,7 +247,7 @@ class DirectoryListing:
                 yield entry
                 seen += 1
                 if time.monotonic() >= next_word:
-                    _log.info("Listing %s: %d files so far", self._name, seen)
+                    _log.info("Listing %s: %s so far", self._name, counted(seen, "file"))
                     next_word = time.monotonic() + PROGRESS_SECONDS
         except OSError as failure:
             raise not_listed(self._source, failure) from failure

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.discovery.listing.choice import (
     Choice,
     Circumstances,
@@ -180,12 +181,12 @@ class ListingRun:
         if now >= self._next_word:
             self._next_word = now + PROGRESS_SECONDS
             _log.info(
-                "Listing %s: %d keys so far, %d new files, %d of %d ranges done",
+                "Listing %s: %s so far, %s, %d of %s done",
                 self._name,
-                readers.listed,
-                readers.new,
+                counted(readers.listed, "key"),
+                counted(readers.new, "new file"),
                 readers.ranges_done,
-                readers.ranges_begun,
+                counted(readers.ranges_begun, "range"),
             )
         if now >= self._next_save:
             self._save_marks(readers)
@@ -198,11 +199,11 @@ class ListingRun:
         sample = comparison.samples.get(comparison.judged, ())
         if missed:
             _log.warning(
-                "An incremental listing would have missed %d of %d new files in %s, such as %s. "
+                "An incremental listing would have missed %d of %s in %s, such as %s. "
                 "Listings stay full until one of its rules has been seen to find all. With "
                 "cloudFiles.useIncrementalListing=true such files wait for a backfill.",
                 missed,
-                comparison.found,
+                counted(comparison.found, "new file"),
                 self._name,
                 ", ".join(sample),
             )

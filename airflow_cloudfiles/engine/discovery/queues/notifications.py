@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.base import Recorder
 from airflow_cloudfiles.engine.discovery.events.base import FileEvent, Ignored, Poison, sample
@@ -199,10 +200,11 @@ class NotificationDiscovery:
                 self._queue.hide(batch, 0)
         except OSError as failure:
             _log.info(
-                "%d messages of %s come back in %d seconds only: %s",
-                len(messages),
+                "%s of %s %s back in %s only: %s",
+                counted(len(messages), "message"),
                 self._queue.name,
-                self._hidden_seconds,
+                plural(len(messages), "comes", "come"),
+                counted(self._hidden_seconds, "second"),
                 failure,
             )
 
@@ -233,13 +235,13 @@ class NotificationDiscovery:
             seconds=round(seconds, 3),
         )
         _log.info(
-            "%s: %d messages, %d files, %d of them new, %d poison, about %s messages left",
+            "%s: %s, %s, %d of them new, %d poison, about %s left",
             report.queue,
-            report.received,
-            report.files,
+            counted(report.received, "message"),
+            counted(report.files, "file"),
             report.new,
             report.poison,
-            "?" if after is None else after,
+            "? messages" if after is None else counted(after, "message"),
         )
         return report
 

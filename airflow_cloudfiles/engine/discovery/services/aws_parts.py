@@ -20,6 +20,7 @@ from airflow_cloudfiles.engine.discovery.services.base import (
     OURS,
     VENDOR,
     Inspection,
+    queue_with,
 )
 from airflow_cloudfiles.engine.errors import NotificationServicesError
 
@@ -139,8 +140,7 @@ class AwsQueue:
             return Inspection("incomplete", "it had no dead-letter queue")
         if self._statement and with_statement(has.get("Policy"), self._statement):
             return Inspection("incomplete", "its policy did not let the events in")
-        waiting = has.get("ApproximateNumberOfMessages", "0")
-        return Inspection("ours", "" if waiting == "0" else f"about {waiting} messages are waiting")
+        return queue_with(int(has.get("ApproximateNumberOfMessages", "0")))
 
     def refusal(self) -> str | None:
         """Nothing prevents a queue."""

@@ -28,6 +28,7 @@ from airflow_cloudfiles.engine.discovery.services.base import (
     CloudScope,
     Inspection,
     NotificationRequest,
+    queue_with,
 )
 from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
 from airflow_cloudfiles.engine.storage.access import AzureAccess, of_kind
@@ -276,8 +277,7 @@ class StorageQueue:
             return Inspection("foreign", "it does not have the metadata of this package")
         if any(metadata.get(key) != self._metadata[key] for key in ("path", "name")):
             return Inspection("foreign", f"it serves {unquote(metadata.get('path', '?'))}")
-        waiting = found.approximate_message_count
-        return Inspection("ours", f"about {waiting} messages are waiting" if waiting else "")
+        return queue_with(found.approximate_message_count or 0)
 
     def refusal(self) -> str | None:
         """Nothing prevents a queue."""

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
+from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.discovery.globs import split_pattern
 from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
 from airflow_cloudfiles.engine.storage import normalize_uri
@@ -176,6 +177,14 @@ class Inspection:
 
 
 MISSING, OURS = Inspection("missing"), Inspection("ours")
+
+
+def queue_with(messages: int) -> Inspection:
+    """A queue of ours that has about so many messages."""
+    if not messages:
+        return OURS
+    verb = plural(messages, "is", "are")
+    return Inspection("ours", f"about {counted(messages, 'message')} {verb} waiting")
 
 
 class CloudResource(Protocol):

@@ -15,6 +15,7 @@ from typing import IO, Final
 import pyarrow as pa
 from pyarrow import orc
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.formats.columnar.content import Blocks
 from airflow_cloudfiles.engine.formats.columnar.reader import BATCH_BYTES, Chunk, names_of
 from airflow_cloudfiles.engine.formats.columnar.types import leaf_types
@@ -113,7 +114,7 @@ class OrcFile:
                 ]
                 yield Chunk(piece.num_rows, found if columns else [])
         if len(parts) == self._file.nstripes and total != self._file.nrows:
-            raise OSError(f"it has {total} rows, not {self._file.nrows} as it says")
+            raise OSError(f"it has {counted(total, 'row')}, not {self._file.nrows} as it says")
 
     def _corrected_array(self, array: pa.Array, column: int) -> pa.Array:
         """The array with the type that `schema` tells."""

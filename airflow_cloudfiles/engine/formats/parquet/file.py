@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.formats.columnar.calendar import Calendar
 from airflow_cloudfiles.engine.formats.columnar.reader import BATCH_BYTES, Chunk, names_of
 from airflow_cloudfiles.engine.formats.columnar.types import (
@@ -157,7 +158,8 @@ class ParquetFile:
                 rows += chunk.rows
                 yield from _in_pieces(chunk)
             if rows != group.num_rows:
-                raise OSError(f"row group {part} has {rows} rows, not {group.num_rows} as it says")
+                how_many = counted(rows, "row")
+                raise OSError(f"row group {part} has {how_many}, not {group.num_rows} as it says")
 
     def _group_chunks(
         self, part: int, group: pq.RowGroupMetaData, columns: list[int]

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.engine.cleaning.clean import Cleaning, CleaningReport, clean
+from airflow_cloudfiles.engine.counted import sentence
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.intake.source_path import locate
 from airflow_cloudfiles.engine.job.target import check_before_run
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 _SENTENCES: Final = {
-    "failed": "files could not be removed or moved, and are tried again",
-    "changed": "files have changed since they were ingested, and stay",
-    "linked": "files are symbolic links, and stay",
-    "taken": "files stay, because other files have their names at the destination",
-    "corrupt": "files stay, because one of their batch was given up as damaged",
-    "waiting": "files stay until the other streams have committed them",
+    "failed": "{file} could not be removed or moved, and {is} tried again",
+    "changed": "{file} {has} changed since {it} {was} ingested, and {stays}",
+    "linked": "symbolic {link} {stays}",
+    "taken": "{file} {stays}, because another file has that name at the destination",
+    "corrupt": "{file} {stays}, because one of the same batch was given up as damaged",
+    "waiting": "{file} {stays} until committed by the other streams, too",
 }
 _log = logging.getLogger(__name__)
 
@@ -79,9 +80,10 @@ def task_of(spec: JobSpec, options: CloudFilesOptions, **more: Any) -> Cleaning:
 
 def say(found: CleaningReport) -> None:
     """Say in sentences which files stay."""
-    for what, sentence in _SENTENCES.items():
+    for what, text in _SENTENCES.items():
         if count := found.others[what]:
-            found.warnings.append(f"{count} {sentence}: {', '.join(found.examples[what])}.")
+            examples = ", ".join(found.examples[what])
+            found.warnings.append(f"{sentence(count, text)}: {examples}.")
 
 
 def _verify(state: ObjectStore) -> None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.delta.merge.commit import MERGED
 from airflow_cloudfiles.engine.delta.optimize import COMPACTED
 from airflow_cloudfiles.engine.delta.stream.backlog import Backlog, backlog
@@ -124,7 +125,7 @@ def _line(query: StreamingQuery) -> str:
     last = query.lastProgress
     if last is None:
         return "No micro-batch has ended yet"
-    return f"Micro-batch {last.batchId}: {last.numInputRows} rows"
+    return f"Micro-batch {last.batchId}: {counted(last.numInputRows, 'row')}"
 
 
 def _summary(

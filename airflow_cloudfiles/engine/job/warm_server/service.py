@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.job.fork_launcher import FORKED, REFUSED
 from airflow_cloudfiles.engine.job.fork_server import Request, is_known, received, request_of
 from airflow_cloudfiles.engine.job.warm import wire
@@ -286,7 +287,7 @@ class Service:
         if now - self._began >= self._settings["most_seconds"]:
             self._retire("it is old")
         if self._forks.runs_ended >= self._settings["most_runs"]:
-            self._retire(f"it has served {self._forks.runs_ended} runs")
+            self._retire(f"it has served {counted(self._forks.runs_ended, 'run')}")
         last_run_ended = self._memory_at < self._idle_since and not self._forks.runs
         if last_run_ended or (self._forks.runs and now - self._memory_at >= _MEMORY_SECONDS):
             self._measure()

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.batch_write import BatchWrite
 from airflow_cloudfiles.engine.delta.commit import remove_files
@@ -124,8 +125,9 @@ class DeltaBatchWriter(DataSourceArrowWriter):
             if not pc.all(found).as_py() and batch.num_rows:
                 count = batch.num_rows - pc.sum(found).as_py()
                 raise SinkError(
-                    f"{count} rows of the DataFrame do not match replaceWhere {self._where!r}: "
-                    "they would be written beside the rows that are replaced. Filter them out, "
-                    "or widen the predicate."
+                    f"{counted(count, 'row')} of the DataFrame {plural(count, 'does', 'do')} not "
+                    f"match replaceWhere {self._where!r}: {plural(count, 'it', 'they')} would be "
+                    "written beside the rows that are replaced. Filter such rows out, or widen the "
+                    "predicate."
                 )
             yield batch

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.streaming.datasource import ReadLimit as SparkReadLimit
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.read.files import DataFileReader, TableColumns
 from airflow_cloudfiles.engine.delta.stream.definition import StreamDefinition, define
@@ -145,7 +146,7 @@ class DeltaTableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         crash_point("after-spark-offset")
         files = stream.files(stream.read_offset(start), stream.read_offset(end))
         columns: TableColumns = stream.columns
-        _log.info("Micro-batch %s to %s: %s files", start, end, len(files))
+        _log.info("Micro-batch %s to %s: %s", start, end, counted(len(files), "file"))
         if counts := self._given.get(COUNTS.lower()):
             size = sum(each.size for each in files)
             line = {"start": start, "end": end, "files": len(files), "bytes": size}

@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType  # noqa: TC002 - Spark reads the annotations of none
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.delta import sink_state
 from airflow_cloudfiles.engine.delta.commit import BatchId, Committed
 from airflow_cloudfiles.engine.delta.lineage import Expected
@@ -222,9 +223,9 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             self._remove(files)
         except (CloudFilesError, OSError) as failure:
             # Not raised: Spark would show it in place of what the task failed with.
-            _log.warning("%s data files stay until vacuum: %s", len(files), failure)
+            _log.warning("Until vacuum, %s stay: %s", counted(len(files), "data file"), failure)
             return
-        _log.info("Batch %s was given up; %s data files removed", batch, len(files))
+        _log.info("Batch %s was given up; %s removed", batch, counted(len(files), "data file"))
 
     def _read_ahead(self, batch: int) -> AbstractContextManager[object]:
         """Fetch at once what of the state a commit reads."""
