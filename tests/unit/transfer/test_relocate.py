@@ -50,7 +50,9 @@ def test_known_files_are_not_ingested_again_and_new_ones_are(stream, tmp_path):
 def test_a_place_without_the_files_is_refused_unless_they_are_gone_on_purpose(stream, tmp_path):
     new = stream.copied(tmp_path / "moved")
     (new.folder / "2026" / "a.json").unlink()
-    with pytest.raises(StateError, match=r"1 of 2 recorded files is .*2026/a\.json.*--allow-missing"):
+    with pytest.raises(
+        StateError, match=r"1 of 2 recorded files is .*2026/a\.json.*--allow-missing"
+    ):
         relocate_source(stream.state, new.uri)
     with pytest.raises(SourceNotFoundError):
         relocate_source(stream.state, str(tmp_path / "none"))
