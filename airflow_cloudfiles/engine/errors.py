@@ -53,7 +53,8 @@ CloudFilesError                              is_retryable = False
 │   ├── DataFileLostError                    a file vanished before its commit           retryable
 │   ├── TargetChangedError                   it changed while a batch was written        retryable
 │   ├── LostBatchesError                     it lacks batches that it had
-│   └── SchemaMismatchError                  Delta's schema enforcement
+│   ├── SchemaMismatchError                  Delta's schema enforcement
+│   └── ExpectationError                     a batch is not as it was expected to be
 └── RunError                                 starting and supervising Spark
     ├── JavaNotFoundError                    no Java 17 or newer
     ├── RunFailedError                       Spark ended without a report                 retryable
@@ -368,6 +369,10 @@ class LostBatchesError(SinkError):
 
 class SchemaMismatchError(SinkError):
     """Delta's schema enforcement refuses the rows."""
+
+
+class ExpectationError(SinkError):
+    """A micro-batch does not meet an expectation (`expect.*`), and was not committed."""
 
 
 class RunError(CloudFilesError):

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from airflow_cloudfiles.engine.errors import OptionError, StateConflictError
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.options.declared import values_of
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.metadata_columns import NAME as METADATA_COLUMNS
 from airflow_cloudfiles.engine.options.metadata_columns import metadata_option
 from airflow_cloudfiles.engine.options.refusals import CREDENTIALS
-from airflow_cloudfiles.engine.options.sink import OF_SINK
+from airflow_cloudfiles.engine.options.sink import OF_SINK, TaskSinkOptions
 from airflow_cloudfiles.engine.options.table_stream import check_names, is_table
 from airflow_cloudfiles.engine.schema.ddl_grammar import check_hints
 from airflow_cloudfiles.engine.storage import normalize_uri
@@ -104,7 +105,7 @@ class StreamArguments:
         """
         strings = {}
         for name, value in self.options.items():
-            text = str(value).lower() if isinstance(value, bool) else str(value)
+            text = _as_option(value)
             argument = _OPTION_OF_ARGUMENT.get(name.lower())
             if argument is None:
                 strings[name] = text
@@ -194,6 +195,7 @@ def check_at_parse(
         return
     plain |= {name: "row" for name in options if name not in plain and name.lower() == "rowtag"}
     parsed = _parse({"cloudFiles.format": format, **plain}, str(source))
+    values_of(TaskSinkOptions, {name.lower(): _as_option(plain[name]) for name in plain})
     if parsed.schema_hints:
         check_hints(parsed.schema_hints)
 
@@ -262,6 +264,11 @@ def _parse(given: Mapping[str, object], source: str) -> CloudFilesOptions:
     """Validate options; those of the sink are looked at there."""
     options = {name: value for name, value in given.items() if name.lower() not in _OF_SINK}
     return CloudFilesOptions.parse(options, path=source)
+
+
+def _as_option(value: object) -> str:
+    """A value as Spark writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _is_plain(value: object) -> bool:

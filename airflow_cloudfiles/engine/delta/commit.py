@@ -357,6 +357,17 @@ def check_same_plan(table: DeltaTable, target: str, batch: BatchId) -> None:
             return
 
 
+def has_batch(target: str, batch: BatchId) -> bool:
+    """Whether a table has a batch of this number already.
+
+    Raises:
+        TargetNotDeltaError: There is something else.
+    """
+    table = open_to_write(target)
+    seen = None if table is None else table.transaction_version(batch.own_app_id)
+    return seen is not None and seen >= batch.number
+
+
 def check_expected(target: str, app_id: str, expected: Expected) -> None:
     """Find out before a stream starts whether the table has what was committed to it.
 

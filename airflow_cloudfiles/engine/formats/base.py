@@ -11,7 +11,8 @@ What they are given is an `OpenedFile`: bytes that the stream fetches when they 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -60,12 +61,14 @@ class ReadCounts:
         rescued_rows: Rows among them whose rescued data column is not NULL.
         corrupt_records: Records that are not valid, kept or dropped.
         dropped_records: Records that mode `DROPMALFORMED` dropped, or `badRecordsPath` took.
+        corrupt_by_file: Of the corrupt records, how many are in which file.
     """
 
     rows: int = 0
     rescued_rows: int = 0
     corrupt_records: int = 0
     dropped_records: int = 0
+    corrupt_by_file: Counter[str] = field(default_factory=Counter, compare=False)
 
     def add(self, other: ReadCounts) -> None:
         """Count what another has counted, too."""
@@ -73,6 +76,7 @@ class ReadCounts:
         self.rescued_rows += other.rescued_rows
         self.corrupt_records += other.corrupt_records
         self.dropped_records += other.dropped_records
+        self.corrupt_by_file.update(other.corrupt_by_file)
 
 
 ENOUGH_RECORDS: Final = 100

@@ -129,6 +129,7 @@ class RecordOutcomes:
             CorruptRecordError: The mode is `FAILFAST`.
         """
         self.counts.corrupt_records += 1
+        self.counts.corrupt_by_file[file_uri] += 1
         if self.policy.has_bad_records_path:
             self.bad_records.append(BadRecord(file_uri, record, reason))
         elif self.policy.mode == "FAILFAST":

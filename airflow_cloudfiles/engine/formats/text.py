@@ -102,6 +102,7 @@ class TextReader:
         strings = list(map(printable, lines))
         odd = np.array([not _is_utf8(line) for line in lines])
         self.counts.corrupt_records += int(np.count_nonzero(odd))
+        self.counts.corrupt_by_file[uri] += int(np.count_nonzero(odd))
         values = pa.array(strings, pa.string())
         if not self._rescues or self._column is None:
             return values, pa.nulls(len(lines), pa.string())

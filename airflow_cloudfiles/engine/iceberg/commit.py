@@ -186,6 +186,18 @@ def find_batch(target: str, stream: str, number: int) -> tuple[str, Noted] | Non
     return None if table is None or noted is None else (str(table.metadata.table_uuid), noted)
 
 
+def knows_batch(target: str, stream: str, number: int) -> bool:
+    """Whether a table has a batch of this number, or had it.
+
+    Raises:
+        TargetUnreachableError: Its catalog failed.
+    """
+    table = IcebergTarget.of(target).load()
+    if table is None:
+        return False
+    return lineage(table.metadata, stream).presence(number) is not Presence.NEVER
+
+
 def newest_sequence(target: str) -> int | None:
     """The sequence number of the table's newest commit; `None` where there is no table."""
     table = IcebergTarget.of(target).load()

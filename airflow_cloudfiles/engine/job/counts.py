@@ -16,6 +16,7 @@ from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake.metrics import oldest, source_metrics
 from airflow_cloudfiles.engine.job.spec import MOST_DDL, JobSpec
 from airflow_cloudfiles.engine.job.target import newest_version
+from airflow_cloudfiles.engine.spark.tables import expectations
 from airflow_cloudfiles.engine.state import progress
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.position import position
@@ -123,8 +124,14 @@ def summary(spec: JobSpec, noted: Sequence[progress.BatchDone]) -> dict[str, Any
         "batches": len(done),
         "batches_recovered": sum(not batch.is_new for batch in done),
         "target_version": newest_version(str(spec.target)),
-        "warnings": _batch_warnings(spec, total),
+        "warnings": [*_batch_warnings(spec, total), *_unexpected(spec, done)],
     }
+
+
+def _unexpected(spec: JobSpec, done: Sequence[progress.BatchDone]) -> list[str]:
+    """Which batches are in the table although they are not as expected."""
+    batches = [(each.batch_id, each.counts) for each in done]
+    return [*filter(None, [expectations.warnings_of(spec.table_options, batches)])]
 
 
 def _batch_warnings(spec: JobSpec, total: dict[str, int]) -> list[str]:

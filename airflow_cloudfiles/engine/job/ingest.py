@@ -45,6 +45,7 @@ from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
 from airflow_cloudfiles.engine.spark.session_zone import zone_warning
 from airflow_cloudfiles.engine.spark.source import AFTER_BATCH, LOCK_PATIENCE_SECONDS, OPENED
+from airflow_cloudfiles.engine.spark.tables.expectations import check_source
 from airflow_cloudfiles.engine.spark.tables.stream_writer import FIRST_BATCH, STATE
 from airflow_cloudfiles.engine.state import progress
 from airflow_cloudfiles.engine.state.metadata import read_metadata
@@ -151,6 +152,7 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
     state = open_store(spec.checkpoint_location)
     check_cleaning(options, spec.target)
+    check_source(spec.table_options, options)
     begun = position_of_a_job(state, PlanLog(state))
     check_before_run(state, str(spec.target))
     resolved: ResolvedSchema | None = None

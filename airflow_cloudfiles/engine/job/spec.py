@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job import start_conf
-from airflow_cloudfiles.engine.options.sink import OF_SINK, TableOptions
+from airflow_cloudfiles.engine.options.sink import OF_SINK, TaskSinkOptions
 from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, RUNS_PREFIX, SPEC_VERSION
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
@@ -207,13 +207,13 @@ class JobSpec:
         return {name: given[name.lower()] for name in OF_SINK if name.lower() in given}
 
     @property
-    def table_options(self) -> TableOptions:
+    def table_options(self) -> TaskSinkOptions:
         """The options of the sink, validated.
 
         Raises:
             OptionError: A value is not valid.
         """
-        return TableOptions.read(_lower(self.sink_options()))
+        return TaskSinkOptions.read(_lower(self.sink_options()))
 
     @property
     def merge_schema(self) -> bool:

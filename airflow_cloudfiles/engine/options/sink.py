@@ -6,15 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
 from airflow_cloudfiles.engine.options.declared import OptionGroup, option, options_of
 from airflow_cloudfiles.engine.options.values import (
     GIB,
+    Kind,
     at_least_zero,
     boolean,
     choice,
     names,
     positive,
+    share,
     size,
     text,
 )
@@ -24,9 +26,27 @@ PARTITION_BY: Final = "partitionBy"
 _OF_ICEBERG: Final = ("merge_schema", "type_widening", "type_widening_max_bytes", "partition_by")
 
 
+EXPECT: Final = "expect."
+"""How the names of expectations begin."""
+
+
+def _read_on_violation(name: str, given: str) -> Literal["fail", "warn"]:
+    if given.lower() == "quarantine":
+        raise UnsupportedOptionError(
+            f"{name}=quarantine is not supported: not every expectation says which files are to "
+            "blame. Use fail, put the files aside that its error names (cloudfiles file "
+            "quarantine), and run again."
+        )
+    return _FAIL_OR_WARN.read(name, given)
+
+
+_FAIL_OR_WARN: Final[Kind[Literal["fail", "warn"]]] = choice(("fail", "warn"))
+_on_violation: Final = Kind(_FAIL_OR_WARN.label, _read_on_violation)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOptions(OptionGroup):
-    """The options of the sink that a task takes among those of its stream."""
+    """The options that a stream and a batch write have in common."""
 
     merge_schema: bool | None = option(
         "mergeSchema",
@@ -134,13 +154,16 @@ class TableOptions(OptionGroup):
                 )
 
     def _check(self) -> None:
+        self._check_appends()
+        self._check_merge()
+
+    def _check_appends(self) -> None:
         if self.overwrite_schema:
             raise OptionError(
                 "overwriteSchema=true replaces the columns of a table, and a stream only appends: "
                 "it applies only with overwrite, so to batch writes in mode overwrite without "
                 "replaceWhere. Set mergeSchema=true to add columns."
             )
-        self._check_merge()
 
     def _check_merge(self) -> None:
         if self.merge_keys:
@@ -154,7 +177,58 @@ class TableOptions(OptionGroup):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SinkOptions(TableOptions):
+class TaskSinkOptions(TableOptions):
+    """The options of the sink that a task takes among those of its stream."""
+
+    max_rescued_share: float | None = option(
+        "expect.maxRescuedShare", share, default=None, shown="none"
+    )
+    """The largest share of the rows of a micro-batch that may have rescued data, from 0 to 1.
+    `expect.*` is for runs that ingest files (`CloudFilesIngestOperator`, `cloudfiles ingest`); a
+    batch that is not as expected is not committed, unless `expect.onViolation=warn`."""
+    max_corrupt_share: float | None = option(
+        "expect.maxCorruptShare", share, default=None, shown="none"
+    )
+    """The largest share of the records of a micro-batch that may be corrupt, whether they are kept,
+    dropped (`DROPMALFORMED`) or put apart (`badRecordsPath`)."""
+    required_columns: tuple[str, ...] = option(
+        "expect.requiredColumns", names, default=(), shown="none"
+    )
+    """Columns that have a value in at least one row of each micro-batch that has rows."""
+    min_rows: int | None = option("expect.minRows", positive, default=None, shown="none")
+    """The fewest rows of a micro-batch. One of which no file is read is not checked."""
+    max_rows: int | None = option("expect.maxRows", positive, default=None, shown="none")
+    """The most rows of a micro-batch."""
+    on_violation: Literal["fail", "warn"] = option(
+        "expect.onViolation", _on_violation, default="fail"
+    )
+    """What becomes of a micro-batch that is not as expected. `fail`: nothing of it is committed,
+    and the run fails with `ExpectationError`. `warn`: it is committed, and the report says so."""
+
+    @property
+    def has_expectations(self) -> bool:
+        """Whether anything is expected of a micro-batch."""
+        given = (self.max_rescued_share, self.max_corrupt_share, self.min_rows, self.max_rows)
+        return bool(self.required_columns) or any(each is not None for each in given)
+
+    def _check(self) -> None:
+        self._check_appends()
+        self._check_merge()
+        least, most = self.min_rows, self.max_rows
+        if least is not None and most is not None and least > most:
+            raise OptionError(
+                f"expect.minRows={least} is more than expect.maxRows={most}: no micro-batch could "
+                "be committed. Change one of them."
+            )
+        if self.on_violation != "fail" and not self.has_expectations:
+            raise OptionError(
+                f"expect.onViolation={self.on_violation} needs an expectation, such as "
+                "expect.maxRescuedShare."
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions(TaskSinkOptions):
     """The options of `writeStream`."""
 
     checkpoint_location: str | None = option(
@@ -222,5 +296,5 @@ def partition_option(columns: Iterable[str]) -> str:
     return ",".join(names_of_columns)
 
 
-OF_SINK: Final = tuple(each.name for each in options_of(TableOptions).values())
+OF_SINK: Final = tuple(each.name for each in options_of(TaskSinkOptions).values())
 """Names of the options of the sink that a task takes among those of its stream."""

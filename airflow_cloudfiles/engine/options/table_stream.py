@@ -12,10 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from airflow_cloudfiles.engine.errors import OptionError, UnknownOptionError
+from airflow_cloudfiles.engine.errors import (
+    OptionError,
+    UnknownOptionError,
+    UnsupportedOptionError,
+)
 from airflow_cloudfiles.engine.options.declared import OptionGroup, option, options_of
 from airflow_cloudfiles.engine.options.refusals import CREDENTIALS
-from airflow_cloudfiles.engine.options.sink import OF_SINK
+from airflow_cloudfiles.engine.options.sink import EXPECT, OF_SINK
 from airflow_cloudfiles.engine.options.values import boolean, positive, size, text
 
 TRACKING: Final = "_schema_tracking"
@@ -148,6 +152,11 @@ def check_names(options: Mapping[str, object]) -> dict[str, str]:
         key = str(name).lower()
         if credential := _CREDENTIALS.get(key):
             credential.refuse("")
+        if key.startswith(EXPECT):
+            raise UnsupportedOptionError(
+                f"{name}: expectations are for streams of files, and the source is a Delta table, "
+                "whose rows nobody parses. Remove it."
+            )
         if key in _OF_SINK:
             continue
         if key not in _NAMES:

@@ -163,6 +163,14 @@ def _ratio(name: str, text: str) -> float:
     return ratio
 
 
+def _share(name: str, text: str) -> float:
+    plain = text.strip()
+    share = float(plain) if plain and _RATIO.fullmatch(plain) else 2.0
+    if share > 1:
+        raise OptionError(f"{name} must be a number from 0 to 1, such as 0.1; got {cut(text)!r}.")
+    return share
+
+
 def _separator(name: str, text: str) -> str:
     if not text:
         raise OptionError(
@@ -200,6 +208,8 @@ internal_number = Kind("number", lambda _, text: int(text), ignores_empty=True)
 """A whole number that this package wrote itself."""
 ratio = Kind("number", _ratio, ignores_empty=True)
 """A share above 0, at most 1."""
+share = Kind("number", _share, ignores_empty=True)
+"""A share from 0 to 1."""
 size = Kind("size", _size)
 """Bytes, at least one, as Spark writes them."""
 record_size = Kind("size", _record_size)

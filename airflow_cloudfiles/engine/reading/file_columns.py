@@ -114,11 +114,7 @@ class ColumnSources:
         """What all readers have read so far."""
         total = ReadCounts()
         for each in self._known.values():
-            counted = each.reader.counts
-            total.rows += counted.rows
-            total.rescued_rows += counted.rescued_rows
-            total.corrupt_records += counted.corrupt_records
-            total.dropped_records += counted.dropped_records
+            total.add(each.reader.counts)
         return total
 
     def take_bad_records(self) -> list[BadRecord]:

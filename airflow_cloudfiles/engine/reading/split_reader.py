@@ -8,6 +8,7 @@ schema does not have is raised as `UnknownFields`; what follows is decided in `s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -109,6 +110,11 @@ class SplitReader:
         self.counts.rescued_rows = counted.rescued_rows
         self.counts.corrupt_records = counted.corrupt_records
         self.counts.dropped_records = counted.dropped_records
+
+    @property
+    def corrupt_by_file(self) -> Counter[str]:
+        """How many corrupt records the files have that have any, by URI."""
+        return self._columns.counts().corrupt_by_file
 
     def _put_bad_records_apart(self) -> None:
         taken = self._columns.take_bad_records()

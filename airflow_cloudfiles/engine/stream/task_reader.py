@@ -14,6 +14,8 @@ from airflow_cloudfiles.engine.reading.split_reader import SplitCounts, SplitRea
 from airflow_cloudfiles.engine.stream import schema_change
 
 if TYPE_CHECKING:
+    from collections import Counter
+
     import pyarrow as pa
 
     from airflow_cloudfiles.engine.reading.splits import Split
@@ -35,6 +37,11 @@ class TaskReader:
     def counts(self) -> SplitCounts:
         """What was read; complete when `read` has ended."""
         return self._reader.counts
+
+    @property
+    def corrupt_by_file(self) -> Counter[str]:
+        """How many corrupt records the files have that have any, by URI; complete as `counts`."""
+        return self._reader.corrupt_by_file
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the split.

@@ -114,6 +114,12 @@ def test_a_task_takes_the_options_of_the_sink_that_are_about_its_table() -> None
         "mergeWhenMatched",
         "mergeWhenNotMatched",
         "mergeNullKeys",
+        "expect.maxRescuedShare",
+        "expect.maxCorruptShare",
+        "expect.requiredColumns",
+        "expect.minRows",
+        "expect.maxRows",
+        "expect.onViolation",
     )
 
 

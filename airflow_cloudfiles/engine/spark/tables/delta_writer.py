@@ -18,6 +18,7 @@ from airflow_cloudfiles.engine.delta.commit import (
     Committed,
     check_target,
     commit_batch,
+    has_batch,
     remove_files,
     table_state,
 )
@@ -37,7 +38,9 @@ from airflow_cloudfiles.engine.delta.write.former_rows import (
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout
 from airflow_cloudfiles.engine.delta.write.rows import TableWrite, write_rows
 from airflow_cloudfiles.engine.delta.write.table_state import TableState
+from airflow_cloudfiles.engine.options.sink import TaskSinkOptions
 from airflow_cloudfiles.engine.reading.splits import Split
+from airflow_cloudfiles.engine.spark.tables.expectations import Observer
 from airflow_cloudfiles.engine.spark.tables.stream_writer import (
     TableStreamWriter,
     TaskWritten,
@@ -92,7 +95,7 @@ class DeltaStreamWriter(TableStreamWriter):
         return TaskWritten(files, schema, counts, layout=layout)
 
     def _write_splits(self, splits: Sequence[Split]) -> TaskWritten:
-        return write_splits(self._target, splits, self._how)
+        return write_splits(self._target, splits, self._how, self._options)
 
     def _make_visible(
         self,
@@ -117,6 +120,9 @@ class DeltaStreamWriter(TableStreamWriter):
         layout = None if lead is None else lead.layout
         return commit_batch(self._target, layout=layout, append=replacing(former), **what)
 
+    def _knows(self, batch: BatchId) -> bool:
+        return has_batch(self._target, batch)
+
     def _remove(self, files: Sequence[Any]) -> None:
         remove_files(self._target, files)
 
@@ -124,13 +130,19 @@ class DeltaStreamWriter(TableStreamWriter):
         return auto_compact(self._target, self._options)
 
 
-def write_splits(target: str, splits: Sequence[Split], how: TableWrite) -> TaskWritten:
+def write_splits(
+    target: str,
+    splits: Sequence[Split],
+    how: TableWrite,
+    expected: TaskSinkOptions | None = None,
+) -> TaskWritten:
     """Read and parse splits, and write them to data files nobody sees yet.
 
     Args:
         target: Path or URI of the table.
         splits: Of one micro-batch.
         how: How rows become data files.
+        expected: What is expected of the batch; `None` for nothing.
 
     Raises:
         ReadError: A file cannot be read (see `TaskReader`).
@@ -142,13 +154,14 @@ def write_splits(target: str, splits: Sequence[Split], how: TableWrite) -> TaskW
     counts: dict[str, int] = {}
     schema: pa.Schema | None = None
     layout: FileLayout | None = None
+    observer = Observer(expected)
     for split in splits:
         reader = TaskReader(split)
         if schema is None:
             schema = reader.arrow_schema
             layout = how.layout(schema)
-        files += write_rows(target, schema, reader.read(), layout, how.settings)
+        files += write_rows(target, schema, observer.rows(split, reader), layout, how.settings)
         counts = added(counts, flat(reader.counts))
     crash_point("after-data-files")
     version = splits[0].context.schema_version if splits else None
-    return TaskWritten(files, schema or pa.schema([]), counts, version, layout)
+    return TaskWritten(files, schema or pa.schema([]), counts, version, layout, observer.observed)

@@ -23,6 +23,7 @@ from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.reading.splits import Split
 from airflow_cloudfiles.engine.spark.error_marks import marking_errors
+from airflow_cloudfiles.engine.spark.tables.expectations import Observer
 from airflow_cloudfiles.engine.spark.tables.sink import refuse_misspelt
 from airflow_cloudfiles.engine.spark.tables.stream_writer import (
     TableStreamWriter,
@@ -105,18 +106,20 @@ class IcebergStreamWriter(TableStreamWriter):
         if not splits:
             return TaskWritten([], pa.schema([]))
         counts: dict[str, int] = {}
+        observer = Observer(self._options)
 
         def rows() -> Iterator[pa.RecordBatch]:
             nonlocal counts
             for split in splits:
                 reader = TaskReader(split)
-                yield from reader.read()
+                yield from observer.rows(split, reader)
                 counts = added(counts, flat(reader.counts))
 
         schema = TaskReader(splits[0]).arrow_schema
         files = self._open(schema).write(rows())
         crash_point("after-data-files")
-        return TaskWritten(files, schema, counts, splits[0].context.schema_version)
+        version = splits[0].context.schema_version
+        return TaskWritten(files, schema, counts, version, observed=observer.observed)
 
     def _open(self, schema: pa.Schema) -> IcebergFileWriter:
         """Open a writer of data files, whose table then has all columns of the batch."""
@@ -155,6 +158,11 @@ class IcebergStreamWriter(TableStreamWriter):
             state="" if expected is None else expected.state,
         )
         return Committed(done.sequence, is_new=done.is_new, table_id=done.table_id)
+
+    def _knows(self, batch: BatchId) -> bool:
+        from airflow_cloudfiles.engine.iceberg.commit import knows_batch  # noqa: PLC0415
+
+        return knows_batch(self._target, batch.app_id, batch.number)
 
     def _remove(self, files: Sequence[Any]) -> None:
         from airflow_cloudfiles.engine.iceberg.commit import remove_files  # noqa: PLC0415

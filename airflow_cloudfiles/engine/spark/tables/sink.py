@@ -16,7 +16,13 @@ from airflow_cloudfiles.engine.delta.stream.definition import StreamDefinition
 from airflow_cloudfiles.engine.delta.stream.read_state import ReadState
 from airflow_cloudfiles.engine.errors import OptionError, UnknownOptionError
 from airflow_cloudfiles.engine.options.declared import options_of
-from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, SinkOptions, TableOptions
+from airflow_cloudfiles.engine.options.sink import (
+    EXPECT,
+    OF_SINK,
+    BatchWriteOptions,
+    SinkOptions,
+    TableOptions,
+)
 from airflow_cloudfiles.engine.spark.error_marks import marking_errors
 from airflow_cloudfiles.engine.spark.tables.batch_writer import DeltaBatchWriter
 from airflow_cloudfiles.engine.spark.tables.delta_writer import DeltaStreamWriter
@@ -119,6 +125,12 @@ def refuse_misspelt(options: dict[str, str], group: type[TableOptions], sink: st
     names = [each.name for each in options_of(group).values()]
     known = {name.lower(): name for name in names if name != "path"}
     for key in options.keys() - known.keys():
+        if key.startswith(EXPECT):
+            expected = [name for name in OF_SINK if name.startswith(EXPECT)]
+            raise UnknownOptionError(
+                f"{key} is none of the expectations, which are for runs that ingest files: "
+                f"{', '.join(expected)}."
+            )
         near = difflib.get_close_matches(key, known, n=1, cutoff=_ALIKE)
         if near:
             raise UnknownOptionError(

@@ -25,7 +25,11 @@ from airflow_cloudfiles.engine.delta.commit import BatchId, Committed
 from airflow_cloudfiles.engine.delta.lineage import Expected
 from airflow_cloudfiles.engine.delta.write.former_rows import FormerRows, replaced_by
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout
-from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
+from airflow_cloudfiles.engine.errors import (
+    CloudFilesError,
+    OptionError,
+    UnsupportedOptionError,
+)
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.reading.split_reader import SplitCounts
@@ -33,6 +37,8 @@ from airflow_cloudfiles.engine.reading.splits import Split
 from airflow_cloudfiles.engine.spark import split_rows
 from airflow_cloudfiles.engine.spark.error_marks import marking_errors
 from airflow_cloudfiles.engine.spark.source import log_to_stderr
+from airflow_cloudfiles.engine.spark.tables import expectations
+from airflow_cloudfiles.engine.spark.tables.expectations import Observed
 from airflow_cloudfiles.engine.state import progress
 from airflow_cloudfiles.engine.state.metadata import KEY as METADATA
 from airflow_cloudfiles.engine.state.metadata import has_packs
@@ -66,6 +72,7 @@ class TaskWritten(WriterCommitMessage):
     counts: dict[str, int] = field(default_factory=dict)
     schema_version: int | None = None
     layout: FileLayout | None = None
+    observed: Observed = field(default_factory=Observed)
 
 
 def _split_token(options: dict[str, str], schema: StructType) -> str | None:
@@ -103,6 +110,12 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         self._run_id = options.get(RUN.lower())
         self._split_token = _split_token(options, schema)
         self._reads_splits = self._split_token is not None
+        if self._options.has_expectations and not self._reads_splits:
+            raise UnsupportedOptionError(
+                "expect.* is for runs that ingest files (CloudFilesIngestOperator, cloudfiles "
+                "ingest): in other queries Spark has the rows, and nobody counts what was rescued. "
+                "Remove it."
+            )
         self._is_of_job = self._reads_splits or options.get(NOTES.lower()) == "true"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
@@ -147,6 +160,10 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         """
 
     @abstractmethod
+    def _knows(self, batch: BatchId) -> bool:
+        """Whether the table has a batch of this number, or had it: then its commit decides."""
+
+    @abstractmethod
     def _remove(self, files: Sequence[Any]) -> None:
         """Remove data files that will not be committed."""
 
@@ -173,9 +190,12 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         log = None if self._state is None else SinkLog(open_store(self._state))
         plan, end = self._plan(batch)
         schema_version = written[0].schema_version if written else None
-        counts = _total(written)
+        observed = [message.observed for message in written]
+        counts = expectations.counted(self._options, _total(written), observed)
+        of_batch = BatchId(app_id, batch, plan, schema_version=schema_version, counts=counts)
+        self._check_expected(of_batch, written)
         committed = self._make_visible(
-            BatchId(app_id, batch, plan, schema_version=schema_version, counts=counts),
+            of_batch,
             written,
             None if log is None else sink_state.expected(log, batch),
             () if log is None else replaced_by(log.state, batch),
@@ -207,6 +227,25 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             at_once(log.state, [record, noted] if self._is_of_job else [record])
         return done
 
+    def _check_expected(self, batch: BatchId, written: Sequence[TaskWritten]) -> None:
+        """Refuse a batch that does not meet the expectations, unless the table has it.
+
+        Raises:
+            ExpectationError: It does not; its data files are removed.
+        """
+        found = expectations.unmet(self._options, batch.counts)
+        if not found:
+            return
+        what = expectations.told(found, [message.observed for message in written])
+        if self._options.on_violation == "warn":
+            _log.warning("Batch %s is committed, although expected: %s", batch.number, what)
+            return
+        if self._knows(batch):
+            _log.info("Batch %s was accepted before, although expected: %s", batch.number, what)
+            return
+        self._remove_files_of(batch.number, written)
+        raise expectations.refusal(batch.number, self._target, what)
+
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
         """Remove the data files of a batch of which a task failed; a killed task's stay.
 
@@ -218,11 +257,15 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         if len(written) == len(messages):
             _log.info("Batch %s was given up at its commit; no data file is removed", batch)
             return
+        self._remove_files_of(batch, written)
+
+    def _remove_files_of(self, batch: int, written: Sequence[TaskWritten]) -> None:
+        """Remove the data files of a batch that is given up."""
         files = [file for message in written for file in message.files]
         try:
             self._remove(files)
         except (CloudFilesError, OSError) as failure:
-            # Not raised: Spark would show it in place of what the task failed with.
+            # Not raised: Spark would show it in place of what the batch failed with.
             _log.warning("Until vacuum, %s stay: %s", counted(len(files), "data file"), failure)
             return
         _log.info("Batch %s was given up; %s removed", batch, counted(len(files), "data file"))
