@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.delta import sink_state
 from airflow_cloudfiles.engine.job.replay import replay
 from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.job.target import check_before_run
 from airflow_cloudfiles.engine.spark import split_rows
 from airflow_cloudfiles.engine.spark.source import (
     AFTER_BATCH,
@@ -20,6 +20,7 @@ from airflow_cloudfiles.engine.spark.source import (
     CloudFilesStreamReader,
 )
 from airflow_cloudfiles.engine.spark.tables.delta_writer import DeltaStreamWriter
+from airflow_cloudfiles.engine.spark.tables.iceberg_sink import IcebergStreamWriter
 from airflow_cloudfiles.engine.spark.tables.stream_writer import FIRST_BATCH, STATE
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.position import Position, position
@@ -34,6 +35,7 @@ class Ingested:
         state: The checkpoint location.
         target: The table.
         sink: More options of the sink.
+        iceberg: URI of an Iceberg table to write to instead; empty for none.
     """
 
     def __init__(self, folder: Path, **options: str) -> None:
@@ -41,6 +43,7 @@ class Ingested:
         self.target = folder / "table"
         self.source.mkdir(exist_ok=True)
         self.sink: dict[str, str] = {}
+        self.iceberg = ""
         self._token = split_rows.new_token()
         self.given = {"cloudFiles.maxFilesPerTrigger": "1", **options}
 
@@ -55,7 +58,7 @@ class Ingested:
             "source": str(self.source),
             "format": "json",
             "checkpoint_location": str(self.state),
-            "target": str(self.target),
+            "target": self.iceberg or str(self.target),
             "options": self.given,
             "run_id": uuid.uuid4().hex,
         }
@@ -63,7 +66,7 @@ class Ingested:
 
     def run(self, batches: int | None = None) -> None:
         """As a job does: check, then one batch after the other, until nothing is left."""
-        sink_state.check_before_run(open_store(str(self.state)), str(self.target))
+        check_before_run(open_store(str(self.state)), self.iceberg or str(self.target))
         last = self.position().batch
         reader, number = self._reader(**{AFTER_BATCH: str(last)}), 0
         try:
@@ -103,8 +106,9 @@ class Ingested:
         **more: str,
     ) -> None:
         given = {STATE.lower(): str(self.state), "mergeschema": "true", **self.sink, **more}
-        writer = DeltaStreamWriter(
-            str(self.target),
+        kind = IcebergStreamWriter if self.iceberg else DeltaStreamWriter
+        writer = kind(
+            self.iceberg or str(self.target),
             {**given, split_rows.SPLIT_TOKEN.lower(): self._token},
             split_rows.SPLIT_SCHEMA,
         )
