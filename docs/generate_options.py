@@ -78,7 +78,7 @@ _BATCH: Final = """\
 
 For `df.write.format("delta")` without the Delta jars, and for `format("deltalake")`, with the modes
 `append`, `overwrite`, `ignore` and `errorifexists`; besides those of the sink, without
-`checkpointLocation`.
+`checkpointLocation` and `expect.*`.
 
 """
 

@@ -176,7 +176,7 @@ def _share(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
 
 
-def told(found: Sequence[Unmet], observed: Iterable[Observed]) -> str:
+def as_text(found: Sequence[Unmet], observed: Iterable[Observed]) -> str:
     """What was found, with the files that have most of it as far as they are known."""
     files: dict[str, Counter[str]] = {"rescued": Counter(), "corrupt": Counter()}
     for each in observed:
@@ -186,7 +186,7 @@ def told(found: Sequence[Unmet], observed: Iterable[Observed]) -> str:
 
 
 def refusal(batch: int, target: str, what: str) -> ExpectationError:
-    """The error for a batch that is not committed, for what `told` gives."""
+    """The error for a batch that is not committed, for what `as_text` gives."""
     return ExpectationError(
         f"Batch {batch} is not what was expected, and nothing of it was committed to {target}: "
         f"{what}. Correct the files, or put them aside (cloudfiles file quarantine), and run "

@@ -236,7 +236,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         found = expectations.unmet(self._options, batch.counts)
         if not found:
             return
-        what = expectations.told(found, [message.observed for message in written])
+        what = expectations.as_text(found, [message.observed for message in written])
         if self._options.on_violation == "warn":
             _log.warning("Batch %s is committed, although expected: %s", batch.number, what)
             return
