@@ -49,7 +49,8 @@ class BatchDone:
         schema_version: Version of the schema it was read with; -1 for a given schema.
         counts: rows, rescued_rows, corrupt_records, dropped_records, files, bytes, missing_files,
             changed_files, superseded_files, corrupt_files; of a merge besides inserted_rows,
-            updated_rows, deleted_rows, superseded_rows.
+            updated_rows, deleted_rows, superseded_rows; and `no_value_in.<column>`, the rows, where
+            an expected column (`expect.requiredColumns`) has no value in any of them.
         run_id: The run that committed it; `None` in notes of versions that did not write it.
     """
 
