@@ -27,7 +27,7 @@ def operator_lineage(found: Callable[[], Lineage]) -> OperatorLineage | None:
     """
     try:
         return _operator_lineage(found())
-    except Exception:  # noqa: BLE001 - whatever it is, the task is not to fail by it
+    except Exception:  # noqa: BLE001 - a task never fails for its lineage  # noqa: BLE001 - whatever it is, the task is not to fail by it
         _log.warning("OpenLineage gets no datasets of this task.", exc_info=True)
         return None
 

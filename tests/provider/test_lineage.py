@@ -84,9 +84,7 @@ def test_a_credential_in_a_location_is_in_no_name(location: str, is_source: bool
     assert "hush" not in str(dataset_name(location, is_source=is_source))
 
 
-@pytest.mark.parametrize(
-    "location", ["", "orders", "s3://land*/x", "hdfs://node/x", "iceberg://x"]
-)
+@pytest.mark.parametrize("location", ["", "orders", "s3://land*/x", "hdfs://node/x", "iceberg://x"])
 def test_what_cannot_be_named_is_no_dataset(location: str) -> None:
     assert dataset_name(location, is_source=True) is None
     assert ingested(_stream(source=location, target=location), {"rows": 1}) == Lineage()
