@@ -19,7 +19,7 @@ _PARQUET = "parquet"
 _log = logging.getLogger(__name__)
 
 
-def operator_lineage(found: Callable[[], Lineage]) -> OperatorLineage | None:
+def operator_lineage(found: Callable[[], Lineage]) -> OperatorLineage[Any, Any] | None:
     """Make what the provider takes; `None` where that fails: no task fails by its lineage.
 
     Args:
@@ -32,7 +32,7 @@ def operator_lineage(found: Callable[[], Lineage]) -> OperatorLineage | None:
         return None
 
 
-def _operator_lineage(lineage: Lineage) -> OperatorLineage:
+def _operator_lineage(lineage: Lineage) -> OperatorLineage[Any, Any]:
     from airflow.providers.openlineage.extractors import OperatorLineage  # noqa: PLC0415
     from openlineage.client.event_v2 import InputDataset, OutputDataset  # noqa: PLC0415
 

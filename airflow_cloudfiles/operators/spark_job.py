@@ -90,21 +90,21 @@ class CloudFilesSparkJobOperator(JobTask):
             report: Of the job of this try; `None` before its end.
         """
 
-    def get_openlineage_facets_on_start(self) -> OperatorLineage | None:
+    def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any] | None:
         """The datasets, as far as the arguments name them."""
         return operator_lineage(self._lineage)
 
     def get_openlineage_facets_on_complete(
         self,
         task_instance: object,  # noqa: ARG002 - the report is here
-    ) -> OperatorLineage | None:
+    ) -> OperatorLineage[Any, Any] | None:
         """The datasets, with what the report says of them."""
         return operator_lineage(self._lineage)
 
     def get_openlineage_facets_on_failure(
         self,
         task_instance: object,  # noqa: ARG002 - the report is here
-    ) -> OperatorLineage | None:
+    ) -> OperatorLineage[Any, Any] | None:
         """The datasets, with what was committed before the run failed."""
         return operator_lineage(self._lineage)
 
