@@ -50,14 +50,14 @@ class Cleaned:
         number = self.written.files.latest() + 1
         assert self.written.files.append(number, FileBatch(files, found_by))
 
-    def commit(self, *, days_ago: float = 0.0, **counts: int) -> int:
+    def commit(self, *, days_ago: float = 0.0, **counts: Any) -> int:
         """Plan what is recorded as a batch and commit it."""
         assert self.written.plan() is not None
         batch = self.written.commit(**counts)
         age(self.written.state, batch, days_ago)
         return batch
 
-    def ingest(self, *names: str, days_ago: float = 0.0, **counts: int) -> list[FileEntry]:
+    def ingest(self, *names: str, days_ago: float = 0.0, **counts: Any) -> list[FileEntry]:
         """Put files into the source, discover and commit them."""
         files = self.land(*names)
         self.discover(*files)

@@ -52,10 +52,23 @@ class WrittenState:
         end = self.plans.plan(self.files, start, ReadLimit(max_files=max_files), self.files.head())
         return None if end == start else self.plans.latest()
 
-    def commit(self, run_id: str | None = "run", *, is_noted: bool = True, **counts: int) -> int:
+    def commit(
+        self,
+        run_id: str | None = "run",
+        *,
+        is_noted: bool = True,
+        is_counted: bool = True,
+        **counts: int,
+    ) -> int:
         """Commit the batch behind the newest committed one, as a job does.
 
-        `is_noted` is false for a job that is killed when it has written the record.
+        Args:
+            run_id: The run.
+            is_noted: Whether the note is written; a job may be killed when it has written the
+                record.
+            is_counted: Whether record and note say what was counted; those of earlier checkouts
+                and of plain queries do not.
+            counts: What was counted, besides the usual.
         """
         batch = position(self.state).batch + 1
         plan = self.plans.at(batch)
@@ -64,7 +77,9 @@ class WrittenState:
             table_version=batch + 10,
             is_new=True,
             schema_version=2,
-            counts={"files": plan.files, "rows": 10 * plan.files, "rescued_rows": 1, **counts},
+            counts={"files": plan.files, "rows": 10 * plan.files, "rescued_rows": 1, **counts}
+            if is_counted
+            else {},
             run_id=run_id,
         )
         SinkLog(self.state).add(

@@ -178,9 +178,17 @@ def test_files_of_a_batch_that_gave_one_up_stay(stream: Cleaned) -> None:
     assert stream.left() == ["torn.json"]
 
 
-def test_without_a_note_it_depends_on_whether_files_may_be_given_up(stream: Cleaned) -> None:
-    stream.ingest("a.json", days_ago=1)
-    stream.written.state.delete("_source/batches/0")
+def test_a_batch_that_gave_one_up_is_known_by_its_record_alone(stream: Cleaned) -> None:
+    """As a job leaves it that is killed before its note."""
+    stream.ingest("torn.json", days_ago=1, is_noted=False, corrupt_files=1)
+    stream.ingest("whole.json", days_ago=1, is_noted=False)
+    report = stream.clean(keeps_given_up=True)
+    assert (report.files, report.others) == (1, {"corrupt": 1})
+    assert stream.left() == ["torn.json"]
+
+
+def test_without_counts_it_depends_on_whether_files_may_be_given_up(stream: Cleaned) -> None:
+    stream.ingest("a.json", days_ago=1, is_counted=False)
     assert stream.clean(is_dry_run=True, keeps_given_up=True).others == {"corrupt": 1}
     assert stream.clean(is_dry_run=True).files == 1
 
