@@ -64,7 +64,7 @@ def get_provider_info() -> dict[str, object]:
             }
         ],
         "extra-links": [
-            f"airflow_cloudfiles.hooks.links.{name}"
+            f"airflow_cloudfiles.hooks.observability.links.{name}"
             for name in ("StreamLink", "ReportLink", "TableLink")
         ],
         "connection-types": [_aws(), _azure(), _gcp()],

@@ -15,10 +15,8 @@ from airflow_cloudfiles.commands.outcome import (
     add_options,
     add_schema_location,
 )
-from airflow_cloudfiles.engine.errors import StateError
-from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.state.metadata import read_metadata
+from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.storage import open_store
 
 if TYPE_CHECKING:
@@ -59,11 +57,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 def _promote(given: argparse.Namespace) -> Outcome:
     state = open_store(given.checkpoint_location)
-    stream = read_metadata(state)
-    if stream is None:
-        raise StateError(
-            f"There is no state in {printable_path(state.uri)}: nothing was discovered with it yet."
-        )
+    stream = existing_metadata(state)
     spec = JobSpec(
         kind="promote",
         source=stream.source,

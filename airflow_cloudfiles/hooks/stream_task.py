@@ -16,7 +16,7 @@ from airflow.providers.common.compat.sdk import BaseOperator
 
 from airflow_cloudfiles.hooks.arguments import StreamArguments, as_text, check_at_parse
 from airflow_cloudfiles.hooks.assets import location_of
-from airflow_cloudfiles.hooks.links import StreamLink, TableLink
+from airflow_cloudfiles.hooks.observability.links import StreamLink, TableLink
 from airflow_cloudfiles.hooks.task import DEFAULT_RETRIES
 
 if TYPE_CHECKING:

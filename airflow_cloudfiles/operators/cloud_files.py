@@ -11,11 +11,11 @@ from airflow_cloudfiles.engine.job.spec import MOST_DDL
 from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
 from airflow_cloudfiles.hooks.arguments import merge_options, metadata_options
 from airflow_cloudfiles.hooks.assets import describe_events, with_asset
-from airflow_cloudfiles.hooks.callbacks import call_each, callbacks_of
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-from airflow_cloudfiles.hooks.lineage import inferred, ingested
-from airflow_cloudfiles.hooks.metrics import emit_run
-from airflow_cloudfiles.hooks.run_events import (
+from airflow_cloudfiles.hooks.observability.callbacks import call_each, callbacks_of
+from airflow_cloudfiles.hooks.observability.lineage import inferred, ingested
+from airflow_cloudfiles.hooks.observability.metrics import emit_run
+from airflow_cloudfiles.hooks.observability.run_events import (
     has_evolved_ahead,
     is_schema_change,
     rescued_data,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         InferKeywords,
         ReconcileKeywords,
     )
-    from airflow_cloudfiles.hooks.lineage import Lineage
+    from airflow_cloudfiles.hooks.observability.lineage import Lineage
 
 MOST_LINES = 100
 _INFERRED = (

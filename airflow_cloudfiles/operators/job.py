@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.hooks.job_log import JobLog
-from airflow_cloudfiles.hooks.links import ReportLink
+from airflow_cloudfiles.hooks.observability.links import ReportLink
 from airflow_cloudfiles.hooks.stream_task import StreamTask
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.hooks.arguments import check_batch
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-from airflow_cloudfiles.hooks.openlineage import operator_lineage
+from airflow_cloudfiles.hooks.observability.openlineage import operator_lineage
 from airflow_cloudfiles.hooks.spark import SparkArguments
 from airflow_cloudfiles.hooks.task import HEALING_POLICY, healing_arguments, run_id_of, task_errors
 from airflow_cloudfiles.operators.job import JobTask
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     from airflow_cloudfiles.hooks.arguments import StreamArguments
-    from airflow_cloudfiles.hooks.lineage import Lineage
+    from airflow_cloudfiles.hooks.observability.lineage import Lineage
 
 
 class CloudFilesSparkJobOperator(JobTask):

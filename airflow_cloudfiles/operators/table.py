@@ -10,7 +10,7 @@ from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.job.table.run import TableRun
 from airflow_cloudfiles.engine.options.values import size
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-from airflow_cloudfiles.hooks.links import TableLink
+from airflow_cloudfiles.hooks.observability.links import TableLink
 from airflow_cloudfiles.hooks.task import DEFAULT_RETRIES, task_errors
 
 if TYPE_CHECKING:

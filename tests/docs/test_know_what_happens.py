@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from airflow_cloudfiles.hooks.arguments import StreamArguments
-from airflow_cloudfiles.hooks.callbacks import call_each
-from airflow_cloudfiles.hooks.run_events import rescued_data
+from airflow_cloudfiles.hooks.observability.callbacks import call_each
+from airflow_cloudfiles.hooks.observability.run_events import rescued_data
 from tests.docs.pages import ROOT, python_blocks
 
 pytestmark = pytest.mark.airflow

@@ -13,9 +13,13 @@ from airflow.sdk import DAG
 from airflow_cloudfiles.engine.errors import TableEvolvedError, UnknownFieldException
 from airflow_cloudfiles.engine.schema.log_entry import SchemaEntry, append_entry, open_log
 from airflow_cloudfiles.hooks.arguments import StreamArguments
-from airflow_cloudfiles.hooks.callbacks import call_each, callbacks_of
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-from airflow_cloudfiles.hooks.run_events import is_schema_change, rescued_data, schema_change
+from airflow_cloudfiles.hooks.observability.callbacks import call_each, callbacks_of
+from airflow_cloudfiles.hooks.observability.run_events import (
+    is_schema_change,
+    rescued_data,
+    schema_change,
+)
 from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
 from tests.support.written_state import WrittenState
 

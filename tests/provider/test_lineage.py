@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_cloudfiles.hooks.arguments import StreamArguments
-from airflow_cloudfiles.hooks.lineage import (
+from airflow_cloudfiles.hooks.observability.lineage import (
     Lineage,
     LineageDataset,
     dataset_name,

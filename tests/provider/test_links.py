@@ -12,7 +12,13 @@ from airflow.sdk import DAG
 
 from airflow_cloudfiles.engine.storage.access import AwsAccess, GcpAccess
 from airflow_cloudfiles.get_provider_info import get_provider_info
-from airflow_cloudfiles.hooks.links import PAGE, ReportLink, StreamLink, TableLink, console_of
+from airflow_cloudfiles.hooks.observability.links import (
+    PAGE,
+    ReportLink,
+    StreamLink,
+    TableLink,
+    console_of,
+)
 from airflow_cloudfiles.hooks.task import run_id_of
 from airflow_cloudfiles.operators.clean import CloudFilesCleanOperator
 from airflow_cloudfiles.operators.cloud_files import (

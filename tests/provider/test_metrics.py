@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_cloudfiles.hooks import metrics
-from airflow_cloudfiles.hooks.metrics import emit_run, stream_tag
+from airflow_cloudfiles.hooks.observability import metrics
+from airflow_cloudfiles.hooks.observability.metrics import emit_run, stream_tag
 from tests.support.airflow_stats import CAN_BE_CONFIGURED, Receiver, received
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.airflow,
-    pytest.mark.skipif(not CAN_BE_CONFIGURED, reason="stats are configured otherwise"),
+    pytest.mark.skipif(not CAN_BE_CONFIGURED, reason="only with stats of Airflow 3.3"),
 ]
 
 TAGS = "dag_id=orders,task_id=load,stream=lake/orders/state"

@@ -15,7 +15,7 @@ from openlineage.client.naming import dataset as naming
 from openlineage.client.serde import Serde
 
 from airflow_cloudfiles import UnknownFieldException
-from airflow_cloudfiles.hooks.lineage import dataset_name
+from airflow_cloudfiles.hooks.observability.lineage import dataset_name
 from airflow_cloudfiles.operators.cloud_files import (
     CloudFilesInferSchemaOperator,
     CloudFilesIngestOperator,

@@ -10,10 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.commands.outcome import Outcome, add_command, printable
-from airflow_cloudfiles.engine.errors import StateError
-from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.overview.runs import Runs, RunSummary, newest_runs
-from airflow_cloudfiles.engine.state.metadata import read_metadata
+from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.storage import open_store
 
 if TYPE_CHECKING:
@@ -36,10 +34,7 @@ def add_to(actions: Commands, parents: list[argparse.ArgumentParser]) -> None:
 
 def _runs(given: argparse.Namespace) -> Outcome:
     state = open_store(given.checkpoint_location)
-    if read_metadata(state) is None:
-        raise StateError(
-            f"There is no state in {printable_path(state.uri)}: nothing was discovered with it yet."
-        )
+    existing_metadata(state)
     found = newest_runs(state, given.most)
     shown = [each for each in found.newest if each.error or not given.failed]
     lines = map(_as_json, shown) if given.json else _table(shown, found)

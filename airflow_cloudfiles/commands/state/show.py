@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text
 from airflow_cloudfiles.commands.state import compact, files, runs, transfer
 from airflow_cloudfiles.engine.discovery.listing import state as listing_state
-from airflow_cloudfiles.engine.errors import OptionError, StateError
+from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import START, Offset, printable_path
 from airflow_cloudfiles.engine.intake.metrics import files_and_bytes
 from airflow_cloudfiles.engine.ledger import snapshots
 from airflow_cloudfiles.engine.locks import run_lock
 from airflow_cloudfiles.engine.state.file_log import FileLog
-from airflow_cloudfiles.engine.state.metadata import read_metadata
+from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.position import position
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
@@ -53,11 +53,7 @@ def _state(given: argparse.Namespace) -> Outcome:
     if given.checkpoint_location is None:
         raise OptionError("cloudfiles state needs --checkpoint-location.")
     state = open_store(given.checkpoint_location)
-    metadata = read_metadata(state)
-    if metadata is None:
-        raise StateError(
-            f"There is no state in {printable_path(state.uri)}: nothing was discovered with it yet."
-        )
+    metadata = existing_metadata(state)
     value = {
         "checkpoint_location": printable_path(state.uri),
         "source": printable_path(metadata.source),

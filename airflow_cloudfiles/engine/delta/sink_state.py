@@ -158,7 +158,9 @@ def found_in_table(state: ObjectStore, target: str, batch: int, plan: str) -> Fo
     seen = table.transaction_version(stream)
     if seen is None or seen < batch:
         return None
-    noted = find_again(table, DeltaLocation.of(target), BatchId(stream, batch))
+    before = SinkLog(state).newest()
+    since = 0 if before is None else max(0, before.version)
+    noted = find_again(table, DeltaLocation.of(target), BatchId(stream, batch), since=since)
     if noted is None or noted.plan != plan or not noted.counts:
         return None
     table_id = str(table.metadata().id)

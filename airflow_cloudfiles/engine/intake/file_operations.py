@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.listing.state import KEY as LISTING
 from airflow_cloudfiles.engine.errors import FileMissingError, OptionError, StateError
-from airflow_cloudfiles.engine.files import FileEntry, Offset, printable_path
+from airflow_cloudfiles.engine.files import FileEntry, Offset
 from airflow_cloudfiles.engine.intake.contents import Contents
 from airflow_cloudfiles.engine.intake.file_names import FileNames
 from airflow_cloudfiles.engine.intake.file_query import FileQuery
@@ -33,7 +33,11 @@ from airflow_cloudfiles.engine.ledger.opening import open_ledger
 from airflow_cloudfiles.engine.ledger.soundness import check_whole, mark_head
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
-from airflow_cloudfiles.engine.state.metadata import allow_operations, read_metadata
+from airflow_cloudfiles.engine.state.metadata import (
+    allow_operations,
+    existing_metadata,
+    read_metadata,
+)
 from airflow_cloudfiles.engine.state.operations import ACTIONS, Action, Operation, announce
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.position import Position, position
@@ -175,12 +179,7 @@ def operate(checkpoint_location: str, asked: Asked, target: Target) -> Operated:
             lock = RunLock(state)
             lock.acquire(timeout_seconds=LOCK_PATIENCE_SECONDS)
             stack.enter_context(lock)
-        metadata = read_metadata(state)
-        if metadata is None:
-            raise StateError(
-                f"There is no state in {printable_path(state.uri)}: nothing was discovered with it "
-                "yet. Give the checkpoint location of a cloudFiles stream."
-            )
+        metadata = existing_metadata(state)
         files, plans = FileLog(state), PlanLog(state)
         committed = position(state, plans)
         check_whole(state, files, plans, committed)

@@ -32,7 +32,7 @@ from airflow_cloudfiles.engine.state.batch_states import (
     spark_commits,
 )
 from airflow_cloudfiles.engine.state.file_log import EntrySummary, FileBatch, FileLog
-from airflow_cloudfiles.engine.state.metadata import read_metadata
+from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.state.operations import Operation, excluded_by, latest_of
 from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
 from airflow_cloudfiles.engine.state.position import Position, position
@@ -127,12 +127,7 @@ class StateSnapshot:
             CorruptedStateError: It is damaged, or its parts do not belong together.
         """
         state = open_store(checkpoint_location.removesuffix("/sources/0"), access)
-        metadata = read_metadata(state)
-        if metadata is None:
-            raise StateError(
-                f"There is no state in {printable_path(state.uri)}: nothing was discovered with "
-                "it yet. Give the checkpoint location of a cloudFiles stream."
-            )
+        metadata = existing_metadata(state)
         plans, files = PlanLog(state), FileLog(state)
         committed = position(state, plans)
         latest = plans.latest()

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.errors import CloudFilesError, StateError
-from airflow_cloudfiles.engine.files import Offset, printable_path
+from airflow_cloudfiles.engine.errors import CloudFilesError
+from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.state.file_log import FileLog
-from airflow_cloudfiles.engine.state.metadata import read_metadata
+from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.state.position import position
 from airflow_cloudfiles.engine.storage import open_store
 
@@ -78,10 +78,7 @@ def cloud_files_metrics(
         StateError: There is no state, or it cannot be read.
     """
     state = open_store(checkpoint_location, access)
-    if read_metadata(state) is None:
-        raise StateError(
-            f"There is no state in {printable_path(state.uri)}: nothing was discovered with it yet."
-        )
+    existing_metadata(state)
     start, log = position(state).end, FileLog(state)
     files, size = files_and_bytes(log, start, log.head())
     return SourceMetrics(files, size).to_json()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -171,30 +171,26 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
         evolved = None
         if found.has_work:
             evolved = evolve_ahead.evolve_ahead(options, intake, resolved, spark.local_workers())
-    has_evolved = evolved is not None or (earlier is not None and _has_evolved(earlier.report))
+    # A run that comes back may have evolved the schema before it left its query.
+    has_evolved = evolved or (earlier is not None and earlier.report.get("evolved_ahead"))
     resolved = evolved or resolved
     spec = replace(spec, batch={"last_entry": found.last_entry})
     columns = resolved.full_schema(options)
-    of_schema = {"schema_version": resolved.version, **written_schema(columns)}
-    report |= {**of_schema, "evolved_ahead": has_evolved}
+    of_schema = {
+        "schema_version": resolved.version,
+        **written_schema(columns),
+        "evolved_ahead": bool(has_evolved),
+    }
+    report |= of_schema
     zone = zone_warning(columns, options, spec.spark_conf.get(SESSION_ZONE))
     check_target(spec, to_arrow(columns))
     opened.end_reads()
-    known = {
-        **of_schema,
-        "evolved_ahead": has_evolved,
-        "warnings": [*filter(None, (*resolved.warnings, zone))],
-    }
+    known = {**of_schema, "warnings": [*filter(None, (*resolved.warnings, zone))]}
     run = replace(earlier or _as_run(spec, found, begun.batch), report=known)
     leaving = Leaving(run, spark.identify, spec)
     _run_query(spark, found, leaving, opened, report=report, durations=durations)
     if options.cleaning.is_on and found.has_work and leaving.query is None:
         clean_after_run(spec, options, before, report, durations)
-
-
-def _has_evolved(report: Mapping[str, Any]) -> bool:
-    """Whether a run that comes back had evolved the schema before it left its query."""
-    return bool(report.get("evolved_ahead"))
 
 
 def _as_run(spec: JobSpec, found: _Found, before: int) -> LeftRun:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import Offset, printable_path
 from airflow_cloudfiles.engine.intake.metrics import files_and_bytes, oldest
 from airflow_cloudfiles.engine.state.file_log import FileLog
-from airflow_cloudfiles.engine.state.metadata import read_metadata
+from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.state.position import position
 
 if TYPE_CHECKING:
@@ -62,11 +61,7 @@ def stream_overview(state: ObjectStore) -> StreamOverview:
         StateError: There is no state of files, or it cannot be read.
         CorruptedStateError: It is damaged.
     """
-    metadata = read_metadata(state)
-    if metadata is None:
-        raise StateError(
-            f"There is no state in {printable_path(state.uri)} yet: nothing was discovered with it."
-        )
+    metadata = existing_metadata(state)
     log = FileLog(state)
     committed = position(state)
     head = log.head()

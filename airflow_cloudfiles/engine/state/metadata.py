@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import (
     StateConflictError,
+    StateError,
 )
 from airflow_cloudfiles.engine.files import FileIdentity, printable_path
 from airflow_cloudfiles.engine.state.entry_format import parse_header, split_entry
@@ -259,6 +260,21 @@ def read_metadata(state: ObjectStore) -> StreamMetadata | None:
         return None
     found = decode_metadata(content, name=state.child_uri(KEY))
     return found if found.is_bound else _by_first_entry(state, found)
+
+
+def existing_metadata(state: ObjectStore) -> StreamMetadata:
+    """Read who a checkpoint location belongs to that must be there.
+
+    Raises:
+        StateError: There is no state.
+    """
+    found = read_metadata(state)
+    if found is None:
+        raise StateError(
+            f"There is no state in {printable_path(state.uri)}: nothing was discovered with it "
+            "yet. Give the checkpoint location of a cloudFiles stream."
+        )
+    return found
 
 
 def _by_first_entry(state: ObjectStore, found: StreamMetadata) -> StreamMetadata:

@@ -64,7 +64,7 @@ def test_a_stream_that_has_caught_up_has_no_oldest_file(written: WrittenState) -
 
 
 def test_without_a_state_it_says_so(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match=r"There is no state in .*none yet"):
+    with pytest.raises(StateError, match=r"There is no state in .*none: nothing was discovered"):
         stream_overview(open_store(str(tmp_path / "none")))
 
 

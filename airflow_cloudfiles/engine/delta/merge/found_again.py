@@ -46,13 +46,16 @@ class NotedBatch:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def find_again(table: DeltaTable, location: DeltaLocation, batch: BatchId) -> NotedBatch | None:
+def find_again(
+    table: DeltaTable, location: DeltaLocation, batch: BatchId, *, since: int = 0
+) -> NotedBatch | None:
     """Find the commit of a batch in a table's history, and put it on the disk.
 
     Args:
         table: The table.
         location: Where it is.
         batch: The batch; its plan does not matter.
+        since: A version that is older than the commit: history before it is not read.
 
     Returns:
         `None` when the history does not reach back to it.
@@ -63,7 +66,7 @@ def find_again(table: DeltaTable, location: DeltaLocation, batch: BatchId) -> No
         IncompatibleStateError: A newer version of this package noted it.
     """
     with location.translate_errors("has a history that cannot be read"):
-        history = table.history()
+        history = table.history(max(0, table.version() - since) + 1)
     entry = next((each for each in history if _is_of(each, location.target, batch)), None)
     with location.translate_errors("may lose a commit"):
         if entry is not None and entry.get("operation") == "MERGE":

@@ -191,7 +191,8 @@ def _conclude(
     """Complete the report of a run whose query has ended, and remove what is left of it."""
     noticed = run.report.get("warnings", [])
     report |= {"started": run.started, "schema_version": run.report.get("schema_version")}
-    report |= {name: run.report[name] for name in ("schema",) if name in run.report}
+    known = ("schema", "evolved_ahead")
+    report |= {name: run.report[name] for name in known if name in run.report}
     durations |= run.durations
     if run.query_started:
         since = datetime.now(tz=UTC) - datetime.fromisoformat(run.query_started)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import ExpectationError, OptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.shortened import few
@@ -128,7 +129,7 @@ def check_source(options: TaskSinkOptions, source: CloudFilesOptions) -> None:
         )
 
 
-def counted(
+def counts_of(
     options: TaskSinkOptions, counts: Mapping[str, int], observed: Iterable[Observed]
 ) -> dict[str, int]:
     """The counts of a batch, with the required columns that have no value in it."""
@@ -145,7 +146,7 @@ def unmet(options: TaskSinkOptions, counts: Mapping[str, int]) -> list[Unmet]:
 
     Args:
         options: The expectations.
-        counts: What `counted` gives; a batch of which no file was read meets all.
+        counts: What `counts_of` gives; a batch of which no file was read meets all.
     """
     if not counts.get("files"):
         return []
@@ -154,20 +155,21 @@ def unmet(options: TaskSinkOptions, counts: Mapping[str, int]) -> list[Unmet]:
     records, corrupt = rows + dropped, max(counts.get("corrupt_records", 0), dropped)
     found = []
     if (share := options.max_rescued_share) is not None and _share(rescued, rows) > share:
-        what = f"{rescued} of {rows} rows have rescued data"
+        what = f"{rescued} of {counted(rows, 'row')} have rescued data"
         found.append(Unmet("expect.maxRescuedShare", f"{share:g}", what, "rescued"))
     if (share := options.max_corrupt_share) is not None and _share(corrupt, records) > share:
-        what = f"{corrupt} of {records} records are corrupt"
+        what = f"{corrupt} of {counted(records, 'record')} are corrupt"
         found.append(Unmet("expect.maxCorruptShare", f"{share:g}", what, "corrupt"))
     lacking = [name for name in options.required_columns if counts.get(f"{NO_VALUE}{name}")]
     if lacking:
         what = f"no row has a value in {few(lacking)}"
         wanted = few(options.required_columns)
         found.append(Unmet("expect.requiredColumns", wanted, what))
+    has = f"it has {counted(rows, 'row')}"
     if options.min_rows is not None and rows < options.min_rows:
-        found.append(Unmet("expect.minRows", str(options.min_rows), f"it has {rows} rows"))
+        found.append(Unmet("expect.minRows", str(options.min_rows), has))
     if options.max_rows is not None and rows > options.max_rows:
-        found.append(Unmet("expect.maxRows", str(options.max_rows), f"it has {rows} rows"))
+        found.append(Unmet("expect.maxRows", str(options.max_rows), has))
     return found
 
 

@@ -191,7 +191,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         plan, end = self._plan(batch)
         schema_version = written[0].schema_version if written else None
         observed = [message.observed for message in written]
-        counts = expectations.counted(self._options, _total(written), observed)
+        counts = expectations.counts_of(self._options, _total(written), observed)
         of_batch = BatchId(app_id, batch, plan, schema_version=schema_version, counts=counts)
         self._check_expected(of_batch, written)
         committed = self._make_visible(

@@ -61,7 +61,7 @@ def schema_change(
 
     Returns:
         `schema_version`, the new one, or `None`; `fields`, the new columns; `files`, the URI of
-        each file that brought some, with the paths of these; `changes`, in words; `message`, of
+        each file that has some, with the paths of these; `changes`, in words; `message`, of
         the failure, or empty.
     """
     known: dict[str, Any] = {"schema_version": None, "fields": [], "files": {}, "changes": []}
@@ -112,7 +112,7 @@ def _of_version(
 
 
 def _files(entry: SchemaEntry) -> dict[str, list[str]]:
-    """The files that brought new fields and wider types, each with the paths of these."""
+    """The files with new fields and wider types, each with the paths of these."""
     found = {file: [*paths] for file, paths in entry.reason.get("brought", {}).items()}
     for path, change in entry.reason.get("widened", {}).items():
         if change.get("file"):

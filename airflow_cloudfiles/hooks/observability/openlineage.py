@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.hooks.lineage import Lineage, LineageDataset
+from airflow_cloudfiles.hooks.observability.lineage import Lineage, LineageDataset
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -27,7 +27,7 @@ def operator_lineage(found: Callable[[], Lineage]) -> OperatorLineage[Any, Any] 
     """
     try:
         return _operator_lineage(found())
-    except Exception:  # noqa: BLE001 - a task never fails for its lineage  # noqa: BLE001 - whatever it is, the task is not to fail by it
+    except Exception:  # noqa: BLE001 - whatever it is, the task is not to fail by it
         _log.warning("OpenLineage gets no datasets of this task.", exc_info=True)
         return None
 
@@ -38,24 +38,22 @@ def _operator_lineage(lineage: Lineage) -> OperatorLineage[Any, Any]:
 
     return OperatorLineage(
         inputs=[
-            InputDataset(
-                namespace=each.namespace,
-                name=each.name,
-                facets=_facets(each),
-                inputFacets=_input_facets(each),
-            )
-            for each in lineage.inputs
+            InputDataset(**_named(each), inputFacets=_input_facets(each)) for each in lineage.inputs
         ],
         outputs=[
-            OutputDataset(
-                namespace=each.namespace,
-                name=each.name,
-                facets=_facets(each),
-                outputFacets=_output_facets(each),
-            )
+            OutputDataset(**_named(each), outputFacets=_output_facets(each))
             for each in lineage.outputs
         ],
     )
+
+
+def _named(dataset: LineageDataset) -> dict[str, Any]:
+    """What inputs and outputs have in common."""
+    return {
+        "namespace": dataset.namespace,
+        "name": dataset.name,
+        "facets": _facets(dataset),
+    }
 
 
 def _facets(dataset: LineageDataset) -> dict[str, Any]:
