@@ -54,7 +54,9 @@ def test_a_run_fails_until_its_file_is_right_or_the_bound_is_loosened(tmp_path: 
         _run(strict)
     assert not caught.value.is_retryable
     assert "Batch 1 is not what was expected" in caught.value.message
-    assert "expect.maxRescuedShare=0.1, but 1 of 2 rows have rescued data" in caught.value.message
+    assert (
+        "expect.maxRescuedShare=0.1, but it has rescued data in 1 of 2 rows" in caught.value.message
+    )
     assert f"most in file://{source}/3.json (1)" in caught.value.message
     report = read_report(open_store(strict.checkpoint_location), strict.run_id)
     assert report is not None
@@ -73,6 +75,6 @@ def test_a_run_fails_until_its_file_is_right_or_the_bound_is_loosened(tmp_path: 
     accepted = _run(_spec(tmp_path, maxRescuedShare="0.1", onViolation="warn"))
     [warning] = accepted["warnings"]
     assert warning.startswith("Committed, although not as expected: batch 2: expect.maxRescuedSha")
-    assert warning.endswith("=0.1, but 1 of 2 rows have rescued data.")
+    assert warning.endswith("=0.1, but it has rescued data in 1 of 2 rows.")
     assert _run(_spec(tmp_path, maxRescuedShare="0.1"))["batches"] == 0
     assert _ids(tmp_path) == [0, 1, 2, 3, 4, 5]

@@ -78,7 +78,7 @@ def test_too_many_rescued_rows_are_refused_with_their_files_until_they_are_right
     stream.add('od"d é', b="nine")
     error = refused(expecting(stream, maxRescuedShare="0.4"), r"Batch 1 is not what was expected")
     odd = f'file://{stream.source}/od"d é.json'
-    assert "expect.maxRescuedShare=0.4, but 1 of 2 rows have rescued data" in error.message
+    assert "expect.maxRescuedShare=0.4, but it has rescued data in 1 of 2 rows" in error.message
     assert f", most in {odd} (1). Correct the files" in error.message
     assert "cloudfiles file quarantine" in error.message
     refused(stream, "Batch 1")
@@ -95,7 +95,10 @@ def test_a_share_that_is_reached_is_met(stream: Ingested) -> None:
     expecting(stream, maxRescuedShare="0.5").run()
     assert len(stream.rows()) == 4
     (stream.source / "4.json").write_text(json.dumps({"a": "4", "b": "x"}) + "\n")
-    refused(expecting(stream, maxRescuedShare="0"), "maxRescuedShare=0, but 1 of 1 rows")
+    refused(
+        expecting(stream, maxRescuedShare="0"),
+        "maxRescuedShare=0, but it has rescued data in 1 of 1 row",
+    )
 
 
 def test_a_file_that_is_quarantined_is_left_out_and_the_batch_goes_on(stream: Ingested) -> None:
@@ -109,7 +112,7 @@ def test_a_file_that_is_quarantined_is_left_out_and_the_batch_goes_on(stream: In
 
 def test_a_batch_of_which_all_files_are_put_aside_meets_all(stream: Ingested) -> None:
     stream.add("2")
-    refused(expecting(stream, minRows="5", requiredColumns="b"), "it has 1 rows")
+    refused(expecting(stream, minRows="5", requiredColumns="b"), "it has 1 row")
     operate_on_files(str(stream.state), "skip", "2.json", target=str(stream.target))
     stream.run()
     assert stream.rows() == ["0", "1"]
@@ -119,9 +122,9 @@ def test_a_batch_of_which_all_files_are_put_aside_meets_all(stream: Ingested) ->
 @pytest.mark.parametrize(
     ("options", "found"),
     [
-        ({"mode": "PERMISSIVE"}, "2 of 3 records are corrupt"),
-        ({"mode": "DROPMALFORMED"}, "2 of 3 records are corrupt"),
-        ({"badRecordsPath": "bad"}, "2 of 3 records are corrupt"),
+        ({"mode": "PERMISSIVE"}, "it has 2 corrupt records of 3"),
+        ({"mode": "DROPMALFORMED"}, "it has 2 corrupt records of 3"),
+        ({"badRecordsPath": "bad"}, "it has 2 corrupt records of 3"),
     ],
     ids=lambda value: next(iter(value.items()))[1] if isinstance(value, dict) else "",
 )
@@ -169,7 +172,7 @@ def test_a_batch_has_neither_fewer_nor_more_rows(stream: Ingested, bound: dict[s
 def test_all_that_is_not_as_expected_is_named(stream: Ingested) -> None:
     stream.add("2", b="x")
     error = refused(expecting(stream, maxRescuedShare="0", minRows="2"), "maxRescuedShare")
-    assert "(1); expect.minRows=2, but it has 1 rows. Correct" in error.message
+    assert "(1); expect.minRows=2, but it has 1 row. Correct" in error.message
 
 
 def report(stream: Ingested, batches: range, **sink: str) -> dict[str, Any]:
@@ -189,7 +192,7 @@ def test_what_is_committed_all_the_same_is_in_the_report(
     [warning] = report(stream, range(3), **options)["warnings"]
     assert warning == (
         "Committed, although not as expected: batch 1: expect.requiredColumns=a, b, but no row has "
-        "a value in b, batch 2: expect.maxRescuedShare=0.5, but 2 of 2 rows have rescued data; "
+        "a value in b, batch 2: expect.maxRescuedShare=0.5, but it has rescued data in 2 of 2 rows; "
         "expect.requiredColumns=a, b, but no row has a value in b."
     )
     assert "Batch 2 is committed, although expected: expect.maxRescuedShare" in caplog.text
@@ -207,7 +210,9 @@ def test_a_batch_for_an_iceberg_table_is_checked_too(tmp_path: Path, is_first: b
     before = sorted(lake.folder.rglob("*.parquet"))
     stream.add("2", b=2)
     stream.add("3", b="x")
-    with pytest.raises(ExpectationError, match=r"1 of 2 rows have rescued data, most in .*3.json"):
+    with pytest.raises(
+        ExpectationError, match=r"it has rescued data in 1 of 2 rows, most in .*3.json"
+    ):
         expecting(stream, maxRescuedShare="0.1", requiredColumns="b").run()
     assert sorted(lake.folder.rglob("*.parquet")) == before
     expecting(stream, maxRescuedShare="0.5", requiredColumns="b").run()
@@ -227,9 +232,9 @@ def test_a_batch_that_merges_is_checked_too(tmp_path: Path) -> None:
     stream.run()
     stream.add("1 again", b=2)
     (stream.source / "1 again.json").write_text(json.dumps({"a": "1", "b": "x"}) + "\n")
-    refused(expecting(stream, maxRescuedShare="0"), "1 of 1 rows")
+    refused(expecting(stream, maxRescuedShare="0"), "1 of 1 row")
     stream.sink = {**merging, "expect.maxrescuedshare": "0"}
-    refused(stream, "1 of 1 rows")
+    refused(stream, "1 of 1 row")
     stream.sink = {**merging, "expect.maxrescuedshare": "1"}
     stream.run()
     assert stream.rows() == ["0", "1"]

@@ -155,10 +155,10 @@ def unmet(options: TaskSinkOptions, counts: Mapping[str, int]) -> list[Unmet]:
     records, corrupt = rows + dropped, max(counts.get("corrupt_records", 0), dropped)
     found = []
     if (share := options.max_rescued_share) is not None and _share(rescued, rows) > share:
-        what = f"{rescued} of {counted(rows, 'row')} have rescued data"
+        what = f"it has rescued data in {rescued} of {counted(rows, 'row')}"
         found.append(Unmet("expect.maxRescuedShare", f"{share:g}", what, "rescued"))
     if (share := options.max_corrupt_share) is not None and _share(corrupt, records) > share:
-        what = f"{corrupt} of {counted(records, 'record')} are corrupt"
+        what = f"it has {counted(corrupt, 'corrupt record')} of {records}"
         found.append(Unmet("expect.maxCorruptShare", f"{share:g}", what, "corrupt"))
     lacking = [name for name in options.required_columns if counts.get(f"{NO_VALUE}{name}")]
     if lacking:
