@@ -180,6 +180,7 @@ def test_a_deferred_run_ends_as_any_other_and_shows_no_token(
     report = task.operator.execute_complete(task.context, events[0].payload)
     counted = ("outcome", "files", "rows", "batches", "batches_recovered", "schema_version")
     assert [report[name] for name in counted] == ["succeeded", MANY, 3 * MANY, MANY, 0, 0]
+    assert (report["evolved_ahead"], report["schema"][:3]) == (False, "id ")
     assert report["discovery"]["new_files"] == MANY
     assert report["durations"]["query_seconds"] > 0
     assert json.loads(json.dumps(report)) == report

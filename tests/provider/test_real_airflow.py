@@ -16,9 +16,7 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.error import HTTPError
-from urllib.parse import quote, urlsplit
-from urllib.request import Request, urlopen
+from urllib.parse import quote
 
 import pytest
 from deltalake import DeltaTable
@@ -26,6 +24,7 @@ from deltalake import DeltaTable
 from airflow_cloudfiles.hooks.assets import EXTRA
 from demo.airflow_home import COMPONENTS, TRIGGERER, AirflowHome
 from tests.golden.in_state import format_of
+from tests.support.airflow_pages import LINEAGE, get, lineage_of, links_lead_to_the_stream, pages_of
 from tests.support.aws_landing import bucket_with_queue, connection, put, queue_size
 from tests.support.browser import BROWSER, DRIVER, MISSING, browser
 from tests.support.other_user import OtherUser
@@ -42,7 +41,6 @@ EXAMPLES = Path(__file__).parents[2] / "dags_examples"
 SUPERVISOR = "airflow_cloudfiles.engine.job.supervisor"
 _FILES = 30
 SECRET, TOKEN = "hush-8d1f0c6a+/=", "token-4e7b91c2%"
-LINEAGE = "lineage.jsonl"
 RUN_SECONDS = 900  # most of it is waiting for a busy machine
 
 
@@ -140,7 +138,7 @@ def test_a_schema_change_fails_the_task_once_and_heals_without_anybody(
     file = (root / "heals" / "landing" / "2.json").as_uri()
     noted = (root / "heals" / "changes").read_text()
     assert noted == f"1: b string added in {{'{file}': ['b']}}\n"  # not again at the retry
-    _links_lead_to_the_stream(airflow, "heals", run_id)
+    links_lead_to_the_stream(airflow, "heals", run_id)
 
     report = airflow.api.xcom("heals", run_id, "ingest")
     assert (report["files"], report["rows"], report["schema_version"]) == (1, 1, 1)
@@ -149,27 +147,27 @@ def test_a_schema_change_fails_the_task_once_and_heals_without_anybody(
     batch = airflow.api.xcom("heals", run_id, "arrived")
     assert (batch["files"], batch["sample"]) == (1, ["2.json"])
 
-    assert _lineage(root, "heals.ingest")[-4:] == [
+    assert lineage_of(root, "heals.ingest")[-4:] == [
         ("START", None, None, False),
         ("FAIL", 0, 0, True),
         ("START", None, None, False),
         ("COMPLETE", 1, 1, True),
     ]
 
-    pages = _pages(airflow, "heals", run_id)
+    pages = pages_of(airflow, "heals", run_id)
     assert [status for status, _ in pages.values()] == [200] * len(pages)
     assert "ingest succeeded" in pages[""][1]
     assert "UnknownFieldException</span>: " in pages[""][1]
     assert "<code>b string added</code>" in pages["/schema"][1]
     assert "landing/2.json" in pages["/files"][1]
     assert "0 rows with rescued data were read" in pages["/rescued"][1]
-    viewer = _pages(airflow, "heals", run_id, airflow.api_of("ann").headers())
+    viewer = pages_of(airflow, "heals", run_id, airflow.api_of("ann").headers())
     assert viewer.keys() == pages.keys()
     assert [status for status, _ in viewer.values()] == [200] * len(pages)
-    nobody = _pages(airflow, "heals", run_id, {})
+    nobody = pages_of(airflow, "heals", run_id, {})
     assert [status for status, _ in nobody.values()] == [401] * len(pages)
-    assert _get(airflow, "/cloudfiles/streams", {})[0] == 401
-    status, text = _get(airflow, "/cloudfiles/streams", airflow.api_of("ann").headers())
+    assert get(airflow, "/cloudfiles/streams", {})[0] == 401
+    status, text = get(airflow, "/cloudfiles/streams", airflow.api_of("ann").headers())
     assert (status, str(root / "heals" / "landing") in text) == (200, True)
 
 
@@ -199,58 +197,6 @@ def test_a_viewer_sees_the_stream_in_a_browser(
         seen.enter_frame()
         seen.wait_for("heals")
         assert seen.complaints() == []
-
-
-def _links_lead_to_the_stream(airflow: AirflowHome, dag_id: str, run_id: str) -> None:
-    """What Airflow keeps as links of a task instance; the table is a local one."""
-    of_run = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances"
-    links = airflow.api.call("GET", f"{of_run}/ingest/links")["extra_links"]
-    page = urlsplit(links.pop("Report"))
-    status, text = _get(airflow, page.path, airflow.api.headers())
-    assert (status, f'<tr id="{page.fragment}">' in text) == (200, True)
-    assert ".ingest.2" in page.fragment  # the try
-    tab, of_task = links.pop("Stream"), f"/dags/{dag_id}/runs/{quote(run_id, safe='')}/tasks/ingest"
-    assert tab == f"{airflow.url}{of_task}/plugin/cloudfiles_stream"
-    assert links == {"Table": None}
-    arrived = airflow.api.call("GET", f"{of_run}/arrived/links")["extra_links"]
-    assert arrived == {"Stream": tab.replace("/ingest/", "/arrived/"), "Table": None}
-
-
-def _lineage(root: Path, job: str) -> list[tuple[str, int | None, int | None, bool]]:
-    """The events of a task: type, files that were read, rows that were written, has a schema."""
-    told = [json.loads(line) for line in (root / LINEAGE).read_text().splitlines()]
-    found = []
-    for event in told:
-        if event["job"]["name"] != job:
-            continue
-        (source,), (target,) = event["inputs"], event["outputs"]
-        assert (source["namespace"], target["namespace"]) == ("file", "file")
-        read = source.get("inputFacets", {}).get("inputStatistics", {})
-        written = target.get("outputFacets", {}).get("outputStatistics", {})
-        has_schema = "schema" in target.get("facets", {})
-        found.append(
-            (event["eventType"], read.get("fileCount"), written.get("rowCount"), has_schema)
-        )
-    return found
-
-
-def _pages(
-    airflow: AirflowHome, dag_id: str, run_id: str, headers: dict[str, str] | None = None
-) -> dict[str, tuple[int, str]]:
-    """The pages of the stream of a task, by their last part, with their status."""
-    of_task = f"/cloudfiles/stream/{dag_id}/{quote(run_id, safe='')}/ingest/{{MAP_INDEX}}"
-    given = airflow.api.headers() if headers is None else headers
-    parts = ("", "/schema", "/files", "/rescued")
-    return {part: _get(airflow, quote(of_task, safe="/%") + part, given) for part in parts}
-
-
-def _get(airflow: AirflowHome, path: str, headers: dict[str, str]) -> tuple[int, str]:
-    try:
-        with urlopen(Request(airflow.url + path, headers=headers), timeout=60) as answer:
-            assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
-            return answer.status, answer.read().decode()
-    except HTTPError as error:
-        return error.code, ""
 
 
 def test_fail_on_new_columns_is_not_retried(airflow: AirflowHome, root: Path) -> None:  # B141

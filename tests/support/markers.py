@@ -90,6 +90,7 @@ SLOW_FILES = (
     "unit/job/test_cleaning.py",
     "unit/job/test_compaction_by_runs.py",
     "unit/job/test_file_operations.py",
+    "unit/job/test_file_operations_by_content.py",
     "unit/job/test_fork_server.py",
     "unit/job/test_lost_batches.py",
     "unit/job/test_nothing_new.py",

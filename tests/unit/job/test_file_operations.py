@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import multiprocessing
 import os
@@ -48,41 +47,17 @@ from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.operations import announce
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from tests.support.ingested import Ingested
+from tests.support.operated import ODD, asked, started, told
 
-ODD = ["a b", "c%20d", "e=+", "ü日本"]
 _FORKED = multiprocessing.get_context("forkserver")
 _FORKED.set_forkserver_preload(
     ["tests.support.ingested", "airflow_cloudfiles.engine.job.files.operate"]
 )
 
 
-def started(folder: Path, files_per_batch: int = 2, **options: str) -> Ingested:
-    """A stream whose table keeps the paths, with two batches of two files."""
-    given = {"cloudFiles.metadataColumns": "_metadata", **options}
-    stream = Ingested(folder, **{**given, "cloudFiles.maxFilesPerTrigger": str(files_per_batch)})
-    stream.add(*ODD)
-    stream.run()
-    return stream
-
-
 @pytest.fixture
 def stream(tmp_path: Path) -> Ingested:
     return started(tmp_path)
-
-
-def asked(stream: Ingested, action: Any, *names: str, **more: Any) -> Any:
-    paths = [f"{name}.json" for name in names]
-    return operate_on_files(str(stream.state), action, paths, target=str(stream.target), **more)
-
-
-def told(stream: Ingested, **query: Any) -> list[tuple[str, str, int | None]]:
-    """What the state says of each record: name, status and batch."""
-    table = cloud_files_state(str(stream.state), **query).read_all().to_pylist()
-    root = f"file://{stream.source}/"
-    return [
-        (row["path"].removeprefix(root).removesuffix(".json"), row["status"], row["batch_id"])
-        for row in table
-    ]
 
 
 def opened(stream: Ingested) -> closing[Intake]:
@@ -332,39 +307,6 @@ def test_a_file_of_a_batch_that_is_not_committed_is_not_forgotten(stream: Ingest
         ("x", "forgotten", None),
         ("x", "committed", 3),
     ]
-
-
-# ── files that are known by their content ────────────────────────────────────────────────────────
-
-
-def test_a_file_that_is_put_aside_before_it_is_found_is_known_by_its_content(
-    tmp_path: Path,
-) -> None:
-    stream = started(tmp_path, **{"cloudFiles.fileIdentity": "content"})
-    stream.add("x")
-    asked(stream, "quarantine", "x")
-    log = FileLog(open_store(str(stream.state)))
-    (file,) = log.read(log.latest()).files
-    assert file.content == hashlib.sha256(b'{"a": "x"}\n').hexdigest()
-    stream.run()
-    assert stream.rows() == sorted(ODD)
-    asked(stream, "release", "x")
-    (stream.source / "same.json").write_bytes((stream.source / "x.json").read_bytes())
-    stream.run()
-    assert stream.rows() == sorted([*ODD, "x"])
-
-
-def test_a_duplicate_is_never_ingested_itself(tmp_path: Path) -> None:
-    stream = started(tmp_path, **{"cloudFiles.fileIdentity": "content"})
-    (stream.source / "same.json").write_bytes((stream.source / f"{ODD[3]}.json").read_bytes())
-    stream.run()
-    with pytest.raises(StateError, match=rf"same\.json has the content of .*{ODD[3]}\.json, which"):
-        asked(stream, "replay", "same")
-    (why,) = asked(stream, "skip", "same").unchanged.values()
-    assert why == "it has the content of another file, and is never ingested itself"
-    asked(stream, "replay", ODD[3])
-    stream.run()
-    assert stream.rows() == sorted(ODD)
 
 
 # ── names, locks, versions ───────────────────────────────────────────────────────────────────────

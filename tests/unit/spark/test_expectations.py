@@ -192,8 +192,8 @@ def test_what_is_committed_all_the_same_is_in_the_report(
     [warning] = report(stream, range(3), **options)["warnings"]
     assert warning == (
         "Committed, although not as expected: batch 1: expect.requiredColumns=a, b, but no row has "
-        "a value in b, batch 2: expect.maxRescuedShare=0.5, but it has rescued data in 2 of 2 rows; "
-        "expect.requiredColumns=a, b, but no row has a value in b."
+        "a value in b, batch 2: expect.maxRescuedShare=0.5, but it has rescued data in 2 of 2 "
+        "rows; expect.requiredColumns=a, b, but no row has a value in b."
     )
     assert "Batch 2 is committed, although expected: expect.maxRescuedShare" in caplog.text
     assert report(stream, range(1), **options)["warnings"] == []
