@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
+import sys
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_cloudfiles.hooks.observability import metrics
 from airflow_cloudfiles.hooks.observability.metrics import emit_run, stream_tag
 from tests.support.airflow_stats import CAN_BE_CONFIGURED, Receiver, received
 
@@ -102,9 +102,12 @@ def test_a_receiver_that_fails_fails_no_run(
 def test_an_airflow_without_known_stats_fails_no_run(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(metrics, "_PLACES", ("airflow.nowhere",))
+    for place in ("airflow.sdk.observability.stats", "airflow.observability.stats"):
+        monkeypatch.setitem(sys.modules, place, None)
+    monkeypatch.setitem(sys.modules, "airflow.stats", None)
     emit_run(_ti(), REPORT, schema_changes=0)
-    assert "Airflow has no stats in airflow.nowhere" in caplog.text
+    assert "The metrics of the run could not be emitted." in caplog.text
+    assert "airflow.stats" in caplog.text
 
 
 @pytest.mark.parametrize(

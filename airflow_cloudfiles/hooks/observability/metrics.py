@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
 PREFIX: Final = "cloudfiles"
 COUNTERS: Final = ("files", "bytes", "rows", "rescued_rows")
 """Counts of a report, under its names."""
-_PLACES: Final = (
-    "airflow.sdk.observability.stats",
-    "airflow.observability.stats",
-    "airflow.stats",  # 3.1; deprecated later
-)
-"""Where Airflow has its stats, the newest first."""
 _REPORTS: Final = "/_reports/"
 _log = logging.getLogger(__name__)
 
@@ -51,12 +46,11 @@ def stats() -> Any:
     Raises:
         ImportError: This Airflow has them nowhere known.
     """
-    for place in _PLACES:
-        try:
-            return import_module(place).Stats
-        except ImportError:
-            continue
-    raise ImportError(f"Airflow has no stats in {' or '.join(_PLACES)}.")
+    with suppress(ImportError):
+        return import_module("airflow.sdk.observability.stats").Stats
+    with suppress(ImportError):
+        return import_module("airflow.observability.stats").Stats
+    return import_module("airflow.stats").Stats  # 3.1; deprecated later
 
 
 def stream_tag(report_uri: str) -> str:

@@ -54,6 +54,7 @@ class FarIngested(Ingested):
             f"{root}/{name}" for name in ("in", "state", "table")
         )
         self.sink = {}
+        self.iceberg = ""
         self._token = split_rows.new_token()
         self.given = {"cloudFiles.maxFilesPerTrigger": "1"}
 

@@ -103,8 +103,8 @@ def test_other_tables_are_refused_by_name(tmp_path: Path, new: NewTable, reason:
 @pytest.mark.parametrize(
     ("rows", "rule", "reason"),
     [
-        ([(1, "a", 1), (1, "b", 2)], {}, "rows of the batch have the keys of another"),
-        ([(None, "a", 1)], {}, "have no id"),
+        ([(1, "a", 1), (1, "b", 2)], {}, "1 row of the batch has the keys of another"),
+        ([(None, "a", 1)], {}, "1 row of the batch has no id"),
         ([(1, "a", 1)], {"order_by": "seen"}, "mergeOrderBy names"),
         ([(1, "a", 1)], {"delete_when": "op = 'D'"}, "mergeDeleteWhen"),
     ],
