@@ -18,6 +18,7 @@ from airflow_cloudfiles import __version__
 from airflow_cloudfiles.commands import (
     clean,
     cluster,
+    completion,
     discover,
     docs,
     doctor,
@@ -32,6 +33,7 @@ from airflow_cloudfiles.commands import (
     spark,
     table,
 )
+from airflow_cloudfiles.commands.colors import Tone, Toned, colored
 from airflow_cloudfiles.commands.outcome import Outcome, printable
 from airflow_cloudfiles.commands.state import show as state
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
@@ -39,6 +41,7 @@ from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 COMMANDS = (
     clean,
     cluster,
+    completion,
     discover,
     docs,
     doctor,
@@ -120,15 +123,20 @@ def parser() -> argparse.ArgumentParser:
     commands = found.add_subparsers(title="commands", required=True, metavar="command")
     for command in COMMANDS:
         command.add_to(commands, shared)
+    found.set_defaults(program=found)
     return found
 
 
 class _Printable(logging.Formatter):
-    """What is logged, with nothing in it that a terminal obeys."""
+    """What is logged, with nothing in it that a terminal obeys but our colors."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Write a record."""
-        return printable(super().format(record), but=_LAYOUT)
+        is_problem, is_caution = (
+            record.levelno >= level for level in (logging.ERROR, logging.WARNING)
+        )
+        tone: Tone | None = "problem" if is_problem else "caution" if is_caution else None
+        return colored(printable(super().format(record), but=_LAYOUT), tone, sys.stderr)
 
 
 def _log_to_stderr(given: argparse.Namespace) -> logging.Handler:
@@ -147,14 +155,17 @@ def _write(outcome: Outcome, *, as_json: bool) -> None:
     lines = [text.rstrip("\n")] if outcome.lines is None else outcome.lines
     try:
         for line in lines:
-            sys.stdout.write(printable(line, but=_LAYOUT) + "\n")
+            text, tone = (line.text, line.tone) if isinstance(line, Toned) else (line, None)
+            shown = colored(printable(text, but=_LAYOUT), tone, sys.stdout)
+            sys.stdout.write(shown + "\n")
         sys.stdout.flush()
     except BrokenPipeError:  # `| head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(message: str, code: int) -> int:
-    sys.stderr.write(f"cloudfiles: {printable(message, but=_LAYOUT)}\n")
+    text = f"cloudfiles: {printable(message, but=_LAYOUT)}"
+    sys.stderr.write(colored(text, "problem", sys.stderr) + "\n")
     return code
 
 

@@ -12,13 +12,14 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from airflow_cloudfiles.commands.colors import Tone, Toned
 from airflow_cloudfiles.commands.outcome import Outcome, add_command
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import CloudFilesError
@@ -45,6 +46,7 @@ _EXTRAS: Final = {
     "gcp": ("google-cloud-storage", "google-cloud-pubsub"),
 }
 """By extra of this package: the distributions that show whether it is installed."""
+_TONES: Final[Mapping[Verdict, Tone]] = {"problem": "problem", "note": "caution"}
 _SPARKS: Final = ("spark", "connect")
 
 
@@ -79,9 +81,18 @@ def _run(given: argparse.Namespace) -> Outcome:
     findings = [*_machine(), *_extras(), *_locations(given)]
     problems = sum(each.verdict == "problem" for each in findings)
     width = max(len(each.check) for each in findings)
-    lines = [f"{each.verdict:<8} {each.check:<{width}}  {each.found}" for each in findings]
+    code = 1 if problems else 0
+    if given.json:
+        return Outcome([asdict(each) for each in findings], "", code)
+    lines: list[str | Toned] = [_shown(each, width) for each in findings]
     lines.append(counted(problems, "problem") if problems else "No problems")
-    return Outcome([asdict(each) for each in findings], "\n".join(lines), 1 if problems else 0)
+    return Outcome(None, "", code, lines)
+
+
+def _shown(found: Finding, width: int) -> str | Toned:
+    text = f"{found.verdict:<8} {found.check:<{width}}  {found.found}"
+    tone = _TONES.get(found.verdict)
+    return Toned(text, tone) if tone else text
 
 
 # This machine ------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from airflow_cloudfiles.commands.colors import Toned
+
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - has no other name
 
 
@@ -29,7 +31,7 @@ class Outcome:
     value: object
     text: str
     code: int = 0
-    lines: Iterable[str] | None = None
+    lines: Iterable[str | Toned] | None = None
 
 
 def printable(text: str, *, but: str = "") -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow_cloudfiles.commands.colors import Toned
 from airflow_cloudfiles.commands.outcome import Outcome, add_command, printable
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.intake.file_query import STATUSES, FileQuery
@@ -73,7 +74,9 @@ def _files(given: argparse.Namespace) -> Outcome:
     return Outcome(None, "", lines=file_lines(found, _SHOWN, as_json=given.json))
 
 
-def file_lines(found: Iterator[Mapping[str, Any]], shown: Shown, *, as_json: bool) -> Iterator[str]:
+def file_lines(
+    found: Iterator[Mapping[str, Any]], shown: Shown, *, as_json: bool
+) -> Iterator[str | Toned]:
     """Write rows of files, as they come.
 
     Args:
@@ -89,12 +92,12 @@ def _as_json(row: Mapping[str, Any]) -> str:
     return json.dumps(row, default=datetime.isoformat, ensure_ascii=True)
 
 
-def _table(found: Iterator[Mapping[str, Any]], shown: Shown) -> Iterator[str]:
+def _table(found: Iterator[Mapping[str, Any]], shown: Shown) -> Iterator[str | Toned]:
     """Write rows as they come, under a line of names; widths are those that are usual."""
     count = 0
     for row in found:
         if count == 0:
-            yield _line({name: name for name, _ in shown}, shown)
+            yield Toned(_line({name: name for name, _ in shown}, shown), "heading")
         count += 1
         yield _line({name: _cell(row[name]) for name, _ in shown}, shown)
     yield counted(count, "file")

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from airflow_cloudfiles.commands.colors import Toned
 from airflow_cloudfiles.commands.outcome import Outcome, add_command, printable
 from airflow_cloudfiles.engine.overview.runs import Runs, RunSummary, newest_runs
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
@@ -37,26 +38,26 @@ def _runs(given: argparse.Namespace) -> Outcome:
     existing_metadata(state)
     found = newest_runs(state, given.most)
     shown = [each for each in found.newest if each.error or not given.failed]
-    lines = map(_as_json, shown) if given.json else _table(shown, found)
-    return Outcome(None, "", lines=iter(lines))
+    return Outcome(None, "", lines=map(_as_json, shown) if given.json else _table(shown, found))
 
 
 def _as_json(run: RunSummary) -> str:
     return json.dumps(asdict(run), ensure_ascii=True)
 
 
-def _table(shown: Sequence[RunSummary], found: Runs) -> Iterator[str]:
+def _table(shown: Sequence[RunSummary], found: Runs) -> Iterator[str | Toned]:
     """Write the runs under a line of names, what one failed for below it."""
     rows = [_cells(each) for each in shown]
     widths = [max(len(row[at]) for row in (_HEADS, *rows)) for at in range(len(_HEADS))]
     if rows:
-        yield _line(_HEADS, widths)
+        yield Toned(_line(_HEADS, widths), "heading")
     for run, cells in zip(shown, rows, strict=True):
-        yield _line(cells, widths)
+        line = _line(cells, widths)
+        yield Toned(line, "problem") if run.error else line
         if run.error:
             yield f"    {printable(run.error)}: {printable(run.message)}"
         for warning in run.warnings:
-            yield f"    {printable(warning)}"
+            yield Toned(f"    {printable(warning)}", "caution")
     yield f"{len(rows):,} of {found.kept:,} {'run' if found.kept == 1 else 'runs'}"
 
 

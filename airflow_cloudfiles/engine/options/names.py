@@ -48,6 +48,13 @@ def documented(groups: Groups) -> Mapping[str, str]:
     return {name.lower(): name for name in names}
 
 
+def usable(groups: Groups) -> list[str]:
+    """Name the options that a stream into a table can have, whatever its format, in order."""
+    public = (each.name for each in of_source(groups).values() if not each.is_internal)
+    of_formats = (name for each in FORMATS.values() for name in each.names())
+    return sorted({*public, *of_formats, *OF_SINK}, key=str.lower)
+
+
 def check_names(
     given: Mapping[str, str],
     typed: Mapping[str, str],
