@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseHook
 
+from airflow_cloudfiles.engine.cluster.submitted_run import submit
 from airflow_cloudfiles.engine.discovery import services
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, from_record
 from airflow_cloudfiles.engine.files import printable_path
@@ -34,6 +35,7 @@ from airflow_cloudfiles.hooks.spark import SparkArguments, submission
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from airflow_cloudfiles.engine.cluster.submitted_run import FollowedRun
     from airflow_cloudfiles.engine.storage.access import Access
     from airflow_cloudfiles.hooks.arguments import StreamArguments
     from airflow_cloudfiles.hooks.extras import CloudConnection
@@ -196,18 +198,29 @@ class CloudFilesHook(BaseHook):
         """Remove what `set_up_notifications` made, and only that."""
         return services.tear_down_notifications(source, name, access=self.access, **details)
 
-    def launch(self, spec: JobSpec, spark: SparkArguments, *, on_log: Callable[[str], Any]) -> Run:
+    def launch(
+        self,
+        spec: JobSpec,
+        spark: SparkArguments,
+        *,
+        on_log: Callable[[str], Any],
+        earlier: Sequence[str] = (),
+    ) -> FollowedRun:
         """Start a job on Spark; its driver reaches the cloud as this hook does.
 
         Args:
             spec: What to do.
             spark: Where: a Spark of the task's own, a cluster, or a Spark Connect server.
             on_log: Called with each line of the job's log as it comes.
+            earlier: The ids of the runs of earlier tries, the newest first. Their driver is
+                followed if it is at work in the cluster (`deploy_mode="cluster"`).
         """
         connection = self.get_connection(spark.conn_id) if spark.conn_id else None
         how = submission(spark, connection)
         if not isinstance(how, SparkSubmit):  # whose goes to its command, not into the state
             spec = replace(spec, spark_conf=dict(spark.conf))
+        elif how.deploy_mode == "cluster":
+            return submit(spec, how, on_log=on_log, access=self.access, earlier=earlier)
         return launch(spec, how, on_log=on_log, access=self.access)
 
     def left_query(self, stream: StreamArguments, run_id: str) -> dict[str, str] | None:

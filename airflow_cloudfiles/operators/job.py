@@ -11,7 +11,7 @@ from airflow_cloudfiles.hooks.stream_task import StreamTask
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_cloudfiles.engine.job.launch import Run
+    from airflow_cloudfiles.engine.cluster.submitted_run import FollowedRun
 
 
 class JobTask(StreamTask):
@@ -25,10 +25,10 @@ class JobTask(StreamTask):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._run: Run | None = None
+        self._run: FollowedRun | None = None
         self._job_log: JobLog | None = None
 
-    def follow(self, run: Run) -> dict[str, Any]:
+    def follow(self, run: FollowedRun) -> dict[str, Any]:
         """Wait for a job that was started with `log_line`.
 
         Returns:

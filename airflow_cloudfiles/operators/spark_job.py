@@ -142,4 +142,9 @@ class CloudFilesSparkJobOperator(JobTask):
             given = None if is_table(stream.format) else batch
             checked = check_batch(given, stream.checkpoint_location)
             spec = stream.job(kind, run_id=run_id_of(context), batch=checked, **more)
-            return self.follow(hook.launch(spec, self.spark, on_log=self.log_line))
+            earlier = [
+                run_id_of(context, try_number=number)
+                for number in range(context["ti"].try_number - 1, 0, -1)
+            ]
+            run = hook.launch(spec, self.spark, on_log=self.log_line, earlier=earlier)
+            return self.follow(run)

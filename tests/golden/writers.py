@@ -94,5 +94,6 @@ NO_FORMAT: dict[str, str] = {
     "transfer/archived.py:_upload": "the archive, whose manifest is export_manifest",
     "transfer/fences.py:fence": "a mark that is there; its text is for people",
     "transfer/move.py:_Move._copy_one": _BYTES,
+    "cluster/submitted_run.py:submit.anew": "an empty object; its name says all",
 }
 """Functions that write what no other version reads, each with the reason."""

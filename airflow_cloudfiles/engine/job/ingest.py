@@ -110,7 +110,7 @@ def ingest(
             spec = replace(spec, batch={"last_entry": earlier.last_entry})
             report["started"] = earlier.started
     try:
-        lock = RunLock(state, JOB_KEY)
+        lock = RunLock(state, JOB_KEY, run_id=spec.run_id)
         with opened_under(lock, location, timeout_seconds=LOCK_PATIENCE_SECONDS) as opened:
             if server is None or not has_to_wait(spec, server, state, report):
                 is_due = _is_due(spec, state, opened)

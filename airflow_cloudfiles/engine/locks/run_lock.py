@@ -57,15 +57,22 @@ class RunLock:
         state: The checkpoint location.
         key: Which of the two locks.
         lease_seconds: In an object store: after which time a silent holder is gone.
+        run_id: The run that takes it, for who finds it taken.
     """
 
     _held_in_memory: ClassVar[set[str]] = set()
     _memory_guard: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(
-        self, state: ObjectStore, key: str = KEY, *, lease_seconds: float = LEASE_SECONDS
+        self,
+        state: ObjectStore,
+        key: str = KEY,
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+        run_id: str | None = None,
     ) -> None:
         self._state = state
+        self._run_id = run_id
         self._name = f"{state.uri}/{key}"
         self._file: FileLock | None = None
         self._lease: Lease | None = None
@@ -76,7 +83,7 @@ class RunLock:
                 state.make_folder(key)
             self._file = FileLock(state.local_path(key))
         elif not isinstance(state, MemoryStore):
-            self._lease = Lease(state, key, _note(), lease_seconds=lease_seconds)
+            self._lease = Lease(state, key, _note(run_id), lease_seconds=lease_seconds)
 
     @property
     def is_held(self) -> bool:
@@ -110,6 +117,15 @@ class RunLock:
                 raise self._locked()
             time.sleep(poll_seconds)
         return tries == 1
+
+    def noted_run(self) -> str | None:
+        """Read which run the note of the last holder names; it may have ended."""
+        place = self._file or self._lease
+        try:
+            run_id = json.loads(place.read_note() if place else b"{}").get("run_id")
+        except (ValueError, AttributeError):
+            return None
+        return run_id if isinstance(run_id, str) else None
 
     def release(self, wait: Callable[[], object] | None = None) -> None:
         """Free the lock; freeing it twice does nothing.
@@ -160,7 +176,7 @@ class RunLock:
             with reaching_state(self._state):
                 self._is_held = self._file.try_acquire()
                 if self._is_held:
-                    self._file.write_note(json.dumps(_note()).encode("ascii") + b"\n")
+                    self._file.write_note(json.dumps(_note(self._run_id)).encode("ascii") + b"\n")
             return self._is_held
         if self._lease is not None:
             with reaching_state(self._state):
@@ -198,18 +214,20 @@ def end_releases() -> None:
         _releases.pop().join()
 
 
-def _note() -> dict[str, Any]:
+def _note(run_id: str | None) -> dict[str, Any]:
     """Describe this process."""
     since = datetime.now(UTC).isoformat(timespec="seconds")
-    return {FIELD: NOTE_VERSION, "pid": os.getpid(), "host": socket.gethostname(), "since": since}
+    note = {FIELD: NOTE_VERSION, "pid": os.getpid(), "host": socket.gethostname(), "since": since}
+    return note if run_id is None else {**note, "run_id": run_id}
 
 
 def _holder(note: bytes) -> str:
     """Describe the holder by its note; one that is just being written is no help."""
     try:
         match json.loads(note):
-            case {"pid": int(pid), "host": str(host), "since": str(since)}:
-                return f"process {pid} on {host}, since {since}"
+            case {"pid": int(pid), "host": str(host), "since": str(since), **more}:
+                run = f", for the run {run_id}" if (run_id := more.get("run_id")) else ""
+                return f"process {pid} on {host}, since {since}{run}"
     except ValueError:
         return "a process that left no note"
     return "a process that left no note"

@@ -56,7 +56,7 @@ def clean_source(spec: JobSpec) -> dict[str, Any]:
     check_cleaning(options, spec.target)
     is_dry_run = bool(spec.clean.get("dry_run"))
     found = CleaningReport(options.cleaning.mode, is_dry_run)
-    with RunLock(state, JOB_KEY):
+    with RunLock(state, JOB_KEY, run_id=spec.run_id):
         _require_batches(spec, state)
         clean(task_of(spec, options, is_dry_run=is_dry_run), found)
     say(found)

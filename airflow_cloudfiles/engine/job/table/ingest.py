@@ -68,7 +68,7 @@ def ingest_table(
             "version there is. Leave it out."
         )
     state = open_store(spec.checkpoint_location)
-    lock = RunLock(state, JOB_KEY)
+    lock = RunLock(state, JOB_KEY, run_id=spec.run_id)
     lock.acquire(timeout_seconds=LOCK_PATIENCE_SECONDS)
     with lock:
         check_before_run(state, str(spec.target))

@@ -1,0 +1,73 @@
+"""A worker that is lost while its driver is at work in a cluster: the next try has its report."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
+from tests.support.cluster_manager import ClusterManager
+from tests.support.landing import drop, rows
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
+
+TASK = """
+import json, sys
+from tests.provider.test_cluster_driver import context, task
+task(json.loads(sys.argv[1])).execute(context(1))
+"""
+
+
+def task(locations: dict[str, str]) -> CloudFilesIngestOperator:
+    """An ingestion with its driver in a cluster."""
+    return CloudFilesIngestOperator(
+        task_id="ingest",
+        format="json",
+        spark_conn_id="cluster",
+        deploy_mode="cluster",
+        **locations,
+    )
+
+
+def context(try_number: int) -> Any:
+    """What Airflow tells a try."""
+    ti = SimpleNamespace(
+        dag_id="orders", run_id="r", task_id="ingest", map_index=-1, try_number=try_number
+    )
+    return {"ti": ti}
+
+
+def test_the_next_try_has_the_report_of_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = ClusterManager(tmp_path / "cluster")
+    monkeypatch.setenv("PATH", f"{cluster.folder}{os.pathsep}{os.environ['PATH']}")
+    connection = {"conn_type": "spark", "host": "yarn", "extra": {"spark-binary": "spark-submit"}}
+    monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", json.dumps(connection))
+    source, state, table = (tmp_path / name for name in ("in", "state", "table"))
+    drop(source, "a.json", [{"n": 1}, {"n": 2}])
+    locations = {
+        "source": str(source),
+        "checkpoint_location": str(state),
+        "target": str(table),
+    }
+    worker = subprocess.Popen([sys.executable, "-c", TASK, json.dumps(locations)])
+    lock = RunLock(open_store(str(state)), JOB_KEY)
+    until(lambda: lock.noted_run() == "orders.r.ingest.1", more=lambda: cluster.log)
+    worker.kill()
+    worker.wait()
+    report = task(locations).execute(context(2))
+    assert report["run_id"] == "orders.r.ingest.1", cluster.log
+    assert report["rows"] == 2
+    assert cluster.submitted == ["orders.r.ingest.1"]
+    assert sorted(row["n"] for row in rows(table)) == ["1", "2"]
