@@ -55,6 +55,7 @@ CloudFilesError                              is_retryable = False
 │   ├── LostBatchesError                     it lacks batches that it had
 │   ├── SchemaMismatchError                  Delta's schema enforcement
 │   └── ExpectationError                     a batch is not as it was expected to be
+│       └── FilesQuarantinedError            its files are put aside; it goes on without  retryable
 └── RunError                                 starting and supervising Spark
     ├── JavaNotFoundError                    no Java 17 or newer
     ├── RunFailedError                       Spark ended without a report                 retryable
@@ -374,6 +375,15 @@ class SchemaMismatchError(SinkError):
 class ExpectationError(SinkError):
     """A micro-batch does not meet an expectation (`expect.*`), and was not committed."""
 
+    blamed: str = ""
+    """Which files of which batch are to be put aside for that (`intake.batch_files`)."""
+
+
+class FilesQuarantinedError(ExpectationError):
+    """A micro-batch was not committed, and its files that are to blame are quarantined now."""
+
+    is_retryable = True
+
 
 class RunError(CloudFilesError):
     """Spark could not be started, or did not finish."""
@@ -421,11 +431,13 @@ def _tree(root: type[CloudFilesError]) -> dict[str, type[CloudFilesError]]:
 
 
 def to_record(error: CloudFilesError) -> dict[str, object]:
-    """An error as plain values: `class`, `message` and `is_retryable`."""
+    """An error as plain values: `class`, `message`, `is_retryable`; `blamed` where it has that."""
+    blamed = getattr(error, "blamed", "")
     return {
         "class": type(error).__name__,
         "message": error.message,
         "is_retryable": error.is_retryable,
+        **({"blamed": blamed} if blamed else {}),
     }
 
 
@@ -436,6 +448,8 @@ def from_record(record: Mapping[str, object]) -> CloudFilesError:
     is_retryable = record.get("is_retryable")
     if isinstance(is_retryable, bool) and is_retryable != error.is_retryable:
         error.is_retryable = is_retryable
+    if isinstance(error, ExpectationError):
+        error.blamed = str(record.get("blamed", ""))
     return error
 
 

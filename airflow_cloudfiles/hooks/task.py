@@ -12,6 +12,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
+    FilesQuarantinedError,
     TableEvolvedError,
     UnknownFieldException,
 )
@@ -32,12 +33,16 @@ else:
                 exception=kind,
                 action=RetryAction.RETRY,
                 retry_delay=timedelta(0),
-                reason="the schema log holds the evolved schema",
+                reason=reason,
             )
-            for kind in (UnknownFieldException, TableEvolvedError)
+            for kind, reason in (
+                (UnknownFieldException, "the schema log holds the evolved schema"),
+                (TableEvolvedError, "the schema log holds the evolved schema"),
+                (FilesQuarantinedError, "the files that were to blame are put aside"),
+            )
         ]
     )
-    """A schema change is retried at once; every other error after the task's `retry_delay`."""
+    """What is healed already is retried at once; other errors after the task's `retry_delay`."""
 
 DEFAULT_RETRIES = 3
 FALLBACK_RETRY_DELAY = timedelta(seconds=10)
@@ -49,7 +54,7 @@ _LONGEST_RUN_ID = 160
 def healing_arguments(
     retry_policy: RetryPolicy | None, given: Mapping[str, Any]
 ) -> dict[str, object]:
-    """Have a schema change retried soon, wherever a task's author says nothing else.
+    """Have what is healed already retried soon, wherever a task's author says nothing else.
 
     The defaults themselves belong in the signatures of `__init__`: Airflow 3.3 reads them there for
     a mapped task, which it hands every argument of its base operator explicitly.

@@ -21,6 +21,7 @@ from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.job.cleaning.command import clean_source
 from airflow_cloudfiles.engine.job.connect.server import CONNECT
 from airflow_cloudfiles.engine.job.connect.session import ConnectStart
+from airflow_cloudfiles.engine.job.files.put_aside import put_aside
 from airflow_cloudfiles.engine.job.ingest import ingest
 from airflow_cloudfiles.engine.job.replay import replay
 from airflow_cloudfiles.engine.job.session import SparkStart
@@ -74,7 +75,7 @@ def run(spec: JobSpec, python: ForkServer | None = None) -> dict[str, Any]:
             compacts = _carry_out(spec, spark, report, durations)
             report["outcome"] = "left" if "query" in report else "succeeded"
         except Exception as error:  # noqa: BLE001 - the report has it, whatever it was
-            ours = _as_ours(error, spark)
+            ours = put_aside(spec, _as_ours(error, spark))
             trace = ours is not error and error
             _log.log(logging.ERROR, "%s: %s", type(ours).__name__, ours, exc_info=trace)
             report |= {"outcome": "failed", "error": errors.to_record(ours)}

@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
+from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import OptionGroup, option, options_of
 from airflow_cloudfiles.engine.options.values import (
     GIB,
-    Kind,
     at_least_zero,
     boolean,
     choice,
@@ -25,23 +24,8 @@ PARTITION_BY: Final = "partitionBy"
 """Name of the option for the partition columns of a new table."""
 _OF_ICEBERG: Final = ("merge_schema", "type_widening", "type_widening_max_bytes", "partition_by")
 
-
 EXPECT: Final = "expect."
 """How the names of expectations begin."""
-
-
-def _read_on_violation(name: str, given: str) -> Literal["fail", "warn"]:
-    if given.lower() == "quarantine":
-        raise UnsupportedOptionError(
-            f"{name}=quarantine is not supported: not every expectation says which files are to "
-            "blame. Use fail, put the files aside that its error names (cloudfiles file "
-            "quarantine), and run again."
-        )
-    return _FAIL_OR_WARN.read(name, given)
-
-
-_FAIL_OR_WARN: Final[Kind[Literal["fail", "warn"]]] = choice(("fail", "warn"))
-_on_violation: Final = Kind(_FAIL_OR_WARN.label, _read_on_violation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,11 +183,15 @@ class TaskSinkOptions(TableOptions):
     """The fewest rows of a micro-batch. One of which no file is read is not checked."""
     max_rows: int | None = option("expect.maxRows", positive, default=None, shown="none")
     """The most rows of a micro-batch."""
-    on_violation: Literal["fail", "warn"] = option(
-        "expect.onViolation", _on_violation, default="fail"
+    on_violation: Literal["fail", "quarantine", "warn"] = option(
+        "expect.onViolation", choice(("fail", "quarantine", "warn")), default="fail"
     )
     """What becomes of a micro-batch that is not as expected. `fail`: nothing of it is committed,
-    and the run fails with `ExpectationError`. `warn`: it is committed, and the report says so."""
+    and the run fails with `ExpectationError`. `quarantine`: as `fail`, and the files that have a
+    larger share than is allowed are quarantined; the run fails with `FilesQuarantinedError`, and
+    the next try commits the rest of the batch. It needs `expect.maxRescuedShare` or
+    `expect.maxCorruptShare`; for what else is expected no file is to blame, and the run fails.
+    `warn`: it is committed, and the report says so."""
 
     @property
     def has_expectations(self) -> bool:
@@ -225,6 +213,16 @@ class TaskSinkOptions(TableOptions):
                 f"expect.onViolation={self.on_violation} needs an expectation, such as "
                 "expect.maxRescuedShare."
             )
+        if self.on_violation == "quarantine" and self._blames_no_file:
+            raise OptionError(
+                "expect.onViolation=quarantine needs expect.maxRescuedShare or "
+                "expect.maxCorruptShare: for other expectations no file is to blame. Set one of "
+                "them, or use fail or warn."
+            )
+
+    @property
+    def _blames_no_file(self) -> bool:
+        return self.max_rescued_share is None and self.max_corrupt_share is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

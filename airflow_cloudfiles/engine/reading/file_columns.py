@@ -39,6 +39,34 @@ class FileColumns:
     partitions: StructType
 
 
+@dataclass(frozen=True, slots=True)
+class FileCounts:
+    """What was read of one file, in the words of `ReadCounts`."""
+
+    rows: int = 0
+    rescued_rows: int = 0
+    corrupt_records: int = 0
+    dropped_records: int = 0
+
+    def __add__(self, other: FileCounts) -> FileCounts:
+        """What was read of two parts."""
+        return FileCounts(
+            self.rows + other.rows,
+            self.rescued_rows + other.rescued_rows,
+            self.corrupt_records + other.corrupt_records,
+            self.dropped_records + other.dropped_records,
+        )
+
+    def since(self, before: FileCounts) -> FileCounts:
+        """What has come to it since."""
+        return FileCounts(
+            self.rows - before.rows,
+            self.rescued_rows - before.rescued_rows,
+            self.corrupt_records - before.corrupt_records,
+            self.dropped_records - before.dropped_records,
+        )
+
+
 class ColumnSources:
     """The columns of a stream, file by file.
 
@@ -116,6 +144,16 @@ class ColumnSources:
         for each in self._known.values():
             total.add(each.reader.counts)
         return total
+
+    def totals(self) -> FileCounts:
+        """The same as numbers alone, which cost the same however many files there are."""
+        readers = [each.reader.counts for each in self._known.values()]
+        return FileCounts(
+            sum(each.rows for each in readers),
+            sum(each.rescued_rows for each in readers),
+            sum(each.corrupt_records for each in readers),
+            sum(each.dropped_records for each in readers),
+        )
 
     def take_bad_records(self) -> list[BadRecord]:
         """What goes to `badRecordsPath`, once."""

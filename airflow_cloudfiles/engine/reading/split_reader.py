@@ -35,7 +35,7 @@ from airflow_cloudfiles.engine.reading.fetch import (
     fetch,
     first_range,
 )
-from airflow_cloudfiles.engine.reading.file_columns import ColumnSources
+from airflow_cloudfiles.engine.reading.file_columns import ColumnSources, FileCounts
 from airflow_cloudfiles.engine.reading.opened import BLOCK_BYTES, TEXT_BYTES
 from airflow_cloudfiles.engine.reading.prefetch import fetched_ahead
 from airflow_cloudfiles.engine.reading.same_content import SameContent
@@ -74,10 +74,21 @@ class _Block:
 
 
 class SplitReader:
-    """Reads one split; use once."""
+    """Reads one split; use once.
 
-    def __init__(self, split: Split) -> None:
+    Args:
+        split: What to read.
+        by_file: Whether to count by file, too. Then lines of several files are not parsed together.
+
+    Attributes:
+        by_file: What was read of each file, by its path; empty unless that is counted.
+    """
+
+    def __init__(self, split: Split, *, by_file: bool = False) -> None:
         context = split.context
+        self._counts_files = by_file
+        self.by_file: dict[str, FileCounts] = {}
+        self._told = FileCounts()
         self._split = split
         self._store: ObjectStore = open_store(context.source_uri)
         self._options = context.options
@@ -141,6 +152,7 @@ class SplitReader:
             for part, first in parts:
                 for found, batch in self._fetch(part, first, self._rows_in, range_of):
                     yield self._rows(batch, found)
+                self._count(part)
 
     def _rows_in(
         self, part: FileRange, file: OpenedFile
@@ -157,7 +169,9 @@ class SplitReader:
             part = blocks[0].part
             reader = cast("BlockReader", self._columns.of(part.file.path).reader)
             pieces = [LinePiece(block.uri, block.data) for block in blocks]
-            yield self._rows(reader.read(pieces), part)
+            batch = reader.read(pieces)
+            self._count(part)
+            yield self._rows(batch, part)
 
     def _packed(self) -> Iterator[list[_Block]]:
         """Blocks in groups of some size; one file a group where a column says of which it is."""
@@ -177,7 +191,7 @@ class SplitReader:
 
     def _are_alike(self, one: FileRange, other: FileRange) -> bool:
         """Whether lines of two parts may be read together: no column says which one it is."""
-        if one == other or self._options.metadata_columns:
+        if one == other or self._options.metadata_columns or self._counts_files:
             return one == other
         if one.file == other.file:
             return True
@@ -191,6 +205,13 @@ class SplitReader:
                 yield from self._fetch(part, first, partial(_lines_of, self._options))
 
     # Both ---------------------------------------------------------------------------------
+
+    def _count(self, part: FileRange) -> None:
+        """Count for a file what was read since the one before."""
+        if self._counts_files:
+            path, now = part.file.path, self._columns.totals()
+            self.by_file[path] = self.by_file.get(path, FileCounts()) + now.since(self._told)
+            self._told = now
 
     def _fetch(
         self,

@@ -18,15 +18,21 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from airflow_cloudfiles.engine.reading.file_columns import FileCounts
     from airflow_cloudfiles.engine.reading.splits import Split
 
 
 class TaskReader:
-    """Reads one split of a stream; use once."""
+    """Reads one split of a stream; use once.
 
-    def __init__(self, split: Split) -> None:
+    Args:
+        split: What to read.
+        by_file: Whether to count by file, too.
+    """
+
+    def __init__(self, split: Split, *, by_file: bool = False) -> None:
         self._context = split.context
-        self._reader = SplitReader(split)
+        self._reader = SplitReader(split, by_file=by_file)
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -42,6 +48,11 @@ class TaskReader:
     def corrupt_by_file(self) -> Counter[str]:
         """How many corrupt records the files have that have any, by URI; complete as `counts`."""
         return self._reader.corrupt_by_file
+
+    @property
+    def by_file(self) -> dict[str, FileCounts]:
+        """What was read of each file, by its path, where that is counted; complete as `counts`."""
+        return self._reader.by_file
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the split.

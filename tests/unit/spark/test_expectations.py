@@ -288,8 +288,13 @@ def test_killed_after_the_check_a_batch_is_checked_again_unless_the_table_has_it
         ({"minRows": "0"}, "expect.minRows must be a whole number of at least 1"),
         ({"minRows": "3", "maxRows": "2"}, "minRows=3 is more than expect.maxRows=2"),
         ({"onViolation": "warn"}, "expect.onViolation=warn needs an expectation"),
-        ({"minRows": "3", "onViolation": "wan"}, "fail, warn; got 'wan'. Did you mean warn"),
-        ({"minRows": "3", "onViolation": "quarantine"}, "quarantine is not supported: not every"),
+        ({"minRows": "3", "onViolation": "wan"}, "fail, quarantine, warn; got 'wan'. Did you mean"),
+        ({"onViolation": "quarantine"}, "expect.onViolation=quarantine needs an expectation"),
+        ({"minRows": "3", "onViolation": "quarantine"}, "quarantine needs expect.maxRescuedShare"),
+        (
+            {"requiredColumns": "a", "onViolation": "quarantine"},
+            "for other expectations no file is to blame",
+        ),
     ],
 )
 def test_an_expectation_that_cannot_be_meant_is_refused(
@@ -321,7 +326,7 @@ def test_a_bad_expectation_is_found_when_the_dag_is_parsed() -> None:
     for options, kind in (
         ({"expect.maxRescuedShare": 7}, OptionError),
         ({"expect.maxRescudShare": 0.1}, UnknownOptionError),
-        ({"expect.onViolation": "quarantine"}, UnsupportedOptionError),
+        ({"expect.onViolation": "quarantined"}, OptionError),
     ):
         with pytest.raises(kind):
             check_at_parse(source="/in", format="json", options=options)

@@ -48,7 +48,6 @@ from airflow_cloudfiles.engine.spark.tables.stream_writer import (
     flat,
     lead_of,
 )
-from airflow_cloudfiles.engine.stream.task_reader import TaskReader
 from airflow_cloudfiles.engine.types import to_arrow
 
 
@@ -156,7 +155,7 @@ def write_splits(
     layout: FileLayout | None = None
     observer = Observer(expected)
     for split in splits:
-        reader = TaskReader(split)
+        reader = observer.reader(split)
         if schema is None:
             schema = reader.arrow_schema
             layout = how.layout(schema)

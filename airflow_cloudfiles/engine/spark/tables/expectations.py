@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import ExpectationError, OptionError
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.reading.file_columns import FileCounts
 from airflow_cloudfiles.engine.shortened import few
 from airflow_cloudfiles.engine.stream.task_reader import TaskReader
 
@@ -48,11 +49,14 @@ class Observed:
         values: How many values each required column has, by its name in the option.
         rescued: How many rows have rescued data, by URI of the file; of `MOST_FILES` at most.
         corrupt: How many records are corrupt, in the same way.
+        by_file: What was read of the files of which some may be rescued or corrupt, by path; of all
+            of these, where files are to be quarantined.
     """
 
     values: Counter[str] = field(default_factory=Counter)
     rescued: Counter[str] = field(default_factory=Counter)
     corrupt: Counter[str] = field(default_factory=Counter)
+    by_file: dict[str, FileCounts] = field(default_factory=dict)
 
 
 class Observer:
@@ -66,7 +70,12 @@ class Observer:
         self._required = () if options is None else options.required_columns
         self._names_rescued = options is not None and options.max_rescued_share is not None
         self._names_corrupt = options is not None and options.max_corrupt_share is not None
+        self._blames = options is not None and options.on_violation == "quarantine"
         self.observed = Observed()
+
+    def reader(self, split: Split) -> TaskReader:
+        """What reads a split so that its rows can be looked at."""
+        return TaskReader(split, by_file=self._blames)
 
     def rows(self, split: Split, reader: TaskReader) -> Iterator[pa.RecordBatch]:
         """Pass on the rows of a split."""
@@ -82,6 +91,11 @@ class Observer:
             yield batch
         if self._names_corrupt:
             self.observed.corrupt.update(reader.corrupt_by_file)
+        cut = {each.file.path for each in split.ranges if not each.is_whole}
+        for path, counts in reader.by_file.items():
+            if path in cut or counts.rescued_rows or counts.corrupt_records:
+                known = self.observed.by_file.get(path, FileCounts())
+                self.observed.by_file[path] = known + counts
         self.observed.rescued = _most(self.observed.rescued)
         self.observed.corrupt = _most(self.observed.corrupt)
 
@@ -150,16 +164,8 @@ def unmet(options: TaskSinkOptions, counts: Mapping[str, int]) -> list[Unmet]:
     """
     if not counts.get("files"):
         return []
-    rows, rescued = counts.get("rows", 0), counts.get("rescued_rows", 0)
-    dropped = counts.get("dropped_records", 0)
-    records, corrupt = rows + dropped, max(counts.get("corrupt_records", 0), dropped)
-    found = []
-    if (share := options.max_rescued_share) is not None and _share(rescued, rows) > share:
-        what = f"it has rescued data in {rescued} of {counted(rows, 'row')}"
-        found.append(Unmet("expect.maxRescuedShare", f"{share:g}", what, "rescued"))
-    if (share := options.max_corrupt_share) is not None and _share(corrupt, records) > share:
-        what = f"it has {counted(corrupt, 'corrupt record')} of {records}"
-        found.append(Unmet("expect.maxCorruptShare", f"{share:g}", what, "corrupt"))
+    rows = counts.get("rows", 0)
+    found = unmet_shares(options, counts)
     lacking = [name for name in options.required_columns if counts.get(f"{NO_VALUE}{name}")]
     if lacking:
         what = f"no row has a value in {few(lacking)}"
@@ -170,6 +176,21 @@ def unmet(options: TaskSinkOptions, counts: Mapping[str, int]) -> list[Unmet]:
         found.append(Unmet("expect.minRows", str(options.min_rows), has))
     if options.max_rows is not None and rows > options.max_rows:
         found.append(Unmet("expect.maxRows", str(options.max_rows), has))
+    return found
+
+
+def unmet_shares(options: TaskSinkOptions, counts: Mapping[str, int]) -> list[Unmet]:
+    """Find the shares that are larger than expected, of a batch or of one file."""
+    rows, rescued = counts.get("rows", 0), counts.get("rescued_rows", 0)
+    dropped = counts.get("dropped_records", 0)
+    records, corrupt = rows + dropped, max(counts.get("corrupt_records", 0), dropped)
+    found = []
+    if (share := options.max_rescued_share) is not None and _share(rescued, rows) > share:
+        what = f"it has rescued data in {rescued} of {counted(rows, 'row')}"
+        found.append(Unmet("expect.maxRescuedShare", f"{share:g}", what, "rescued"))
+    if (share := options.max_corrupt_share) is not None and _share(corrupt, records) > share:
+        what = f"it has {counted(corrupt, 'corrupt record')} of {records}"
+        found.append(Unmet("expect.maxCorruptShare", f"{share:g}", what, "corrupt"))
     return found
 
 
@@ -187,11 +208,49 @@ def as_text(found: Sequence[Unmet], observed: Iterable[Observed]) -> str:
     return "; ".join(each.sentence(files.get(each.blamed)) for each in found)
 
 
-def refusal(batch: int, target: str, what: str) -> ExpectationError:
-    """The error for a batch that is not committed, for what `as_text` gives."""
+def to_blame(
+    options: TaskSinkOptions, found: Sequence[Unmet], observed: Iterable[Observed]
+) -> set[str]:
+    """Choose the files without which a batch meets the expectations that it does not meet.
+
+    Those whose own share is larger than the bound: where the share of a batch is larger, that of
+    some file is; and where that of each file is not, that of all together is not.
+
+    Args:
+        options: The expectations.
+        found: What the batch does not meet.
+        observed: What its tasks have seen.
+
+    Returns:
+        Their paths; none where something is not met for which no file is to blame.
+    """
+    if not all(each.blamed for each in found):
+        return set()
+    files: dict[str, FileCounts] = {}
+    for task in observed:
+        for path, counts in task.by_file.items():
+            files[path] = files.get(path, FileCounts()) + counts
+    names = {each.name for each in found}
+    return {
+        path
+        for path, counts in files.items()
+        if any(each.name in names for each in unmet_shares(options, asdict(counts)))
+    }
+
+
+def refusal(batch: int, target: str, what: str, *, blames_nobody: str = "") -> ExpectationError:
+    """The error for a batch that is not committed.
+
+    Args:
+        batch: Its number.
+        target: The table.
+        what: What `as_text` gives.
+        blames_nobody: Why no file is put aside, in a sentence, where that is asked for.
+    """
+    why = f"{blames_nobody} " if blames_nobody else ""
     return ExpectationError(
         f"Batch {batch} is not what was expected, and nothing of it was committed to {target}: "
-        f"{what}. Correct the files, or put them aside (cloudfiles file quarantine), and run "
+        f"{what}. {why}Correct the files, or put them aside (cloudfiles file quarantine), and run "
         "again. To accept what they are, change the expectation, or run once with "
         "expect.onViolation=warn."
     )

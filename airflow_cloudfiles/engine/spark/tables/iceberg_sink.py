@@ -111,7 +111,7 @@ class IcebergStreamWriter(TableStreamWriter):
         def rows() -> Iterator[pa.RecordBatch]:
             nonlocal counts
             for split in splits:
-                reader = TaskReader(split)
+                reader = observer.reader(split)
                 yield from observer.rows(split, reader)
                 counts = added(counts, flat(reader.counts))
 

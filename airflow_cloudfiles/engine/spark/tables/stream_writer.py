@@ -27,10 +27,12 @@ from airflow_cloudfiles.engine.delta.write.former_rows import FormerRows, replac
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
+    ExpectationError,
     OptionError,
     UnsupportedOptionError,
 )
 from airflow_cloudfiles.engine.files import Offset
+from airflow_cloudfiles.engine.intake import batch_files
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.reading.split_reader import SplitCounts
 from airflow_cloudfiles.engine.reading.splits import Split
@@ -38,7 +40,7 @@ from airflow_cloudfiles.engine.spark import split_rows
 from airflow_cloudfiles.engine.spark.error_marks import marking_errors
 from airflow_cloudfiles.engine.spark.source import log_to_stderr
 from airflow_cloudfiles.engine.spark.tables import expectations
-from airflow_cloudfiles.engine.spark.tables.expectations import Observed
+from airflow_cloudfiles.engine.spark.tables.expectations import Observed, Unmet
 from airflow_cloudfiles.engine.state import progress
 from airflow_cloudfiles.engine.state.metadata import KEY as METADATA
 from airflow_cloudfiles.engine.state.metadata import has_packs
@@ -244,7 +246,21 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             _log.info("Batch %s was accepted before, although expected: %s", batch.number, what)
             return
         self._remove_files_of(batch.number, written)
-        raise expectations.refusal(batch.number, self._target, what)
+        raise self._refusal(batch.number, what, found, [message.observed for message in written])
+
+    def _refusal(
+        self, batch: int, what: str, found: Sequence[Unmet], observed: Sequence[Observed]
+    ) -> ExpectationError:
+        """The error for a batch that is not committed, with the files that are to blame for it."""
+        if self._options.on_violation != "quarantine" or self._state is None:
+            return expectations.refusal(batch, self._target, what)
+        paths = expectations.to_blame(self._options, found, observed)
+        blamed = batch_files.name_files(open_store(self._state), batch, paths)
+        names = ", ".join(each.name for each in found if not each.blamed)
+        why = f"No file is to blame for {names or 'that'}, so none is quarantined."
+        error = expectations.refusal(batch, self._target, what, blames_nobody="" if blamed else why)
+        error.blamed = blamed
+        return error
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
         """Remove the data files of a batch of which a task failed; a killed task's stay.
