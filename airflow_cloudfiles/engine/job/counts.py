@@ -120,12 +120,20 @@ def summary(spec: JobSpec, noted: Sequence[progress.BatchDone]) -> dict[str, Any
         "rescued_rows": total.get("rescued_rows", 0),
         "corrupt_records": total.get("corrupt_records", 0),
         "dropped_records": total.get("dropped_records", 0),
+        **_lost(done, total),
         **{name: total[name] for name in (*MERGED, *COMPACTED) if name in total},
         "batches": len(done),
         "batches_recovered": sum(not batch.is_new for batch in done),
         "target_version": newest_version(str(spec.target)),
         "warnings": [*_batch_warnings(spec, total), *_unexpected(spec, done)],
     }
+
+
+def _lost(done: Sequence[progress.BatchDone], total: Mapping[str, int]) -> dict[str, Any]:
+    """What was gone when it was to be read, and the first of it by name."""
+    names = [uri for batch in done for uri in batch.missing][: progress.MOST_MISSING]
+    gone = total.get("missing_files", 0)
+    return {"missing_files": gone, **({"missing": names} if names else {})}
 
 
 def _unexpected(spec: JobSpec, done: Sequence[progress.BatchDone]) -> list[str]:

@@ -50,6 +50,8 @@ SMALL_BATCHES = 1000
 COLUMN_BYTES = 128 * 2**10
 """Lines are parsed in groups of about so many bytes for each column, and at least one block of
 text: a column of a group costs some time however few its values are."""
+MOST_MISSING = 20
+"""Files that were gone, of which a split has the names."""
 _Made = TypeVar("_Made")
 
 
@@ -82,6 +84,7 @@ class SplitReader:
 
     Attributes:
         by_file: What was read of each file, by its path; empty unless that is counted.
+        missing: URIs of files that were gone and skipped; of `MOST_MISSING` at most.
     """
 
     def __init__(self, split: Split, *, by_file: bool = False) -> None:
@@ -89,6 +92,7 @@ class SplitReader:
         self._counts_files = by_file
         self.by_file: dict[str, FileCounts] = {}
         self._told = FileCounts()
+        self.missing: list[str] = []
         self._split = split
         self._store: ObjectStore = open_store(context.source_uri)
         self._options = context.options
@@ -237,11 +241,15 @@ class SplitReader:
                 range_of=range_of,
             )
 
+        before = self.counts.fetched.missing_files
         if same_content is None:
-            return fetch_part(part, first)
-        return same_content.fetch(
-            part, first, fetch_part, self.counts.fetched, ignore_missing=ignore_missing
-        )
+            yield from fetch_part(part, first)
+        else:
+            yield from same_content.fetch(
+                part, first, fetch_part, self.counts.fetched, ignore_missing=ignore_missing
+            )
+        if self.counts.fetched.missing_files > before and len(self.missing) < MOST_MISSING:
+            self.missing.append(self._store.child_uri(part.file.path))
 
     def _was_refused(self, file: FileEntry) -> bool:
         state = self._split.context.state_uri

@@ -27,6 +27,8 @@ PREFIX = "_source/batches"
 DISCOVERY = "_source/discovery.json"
 NOTE_VERSION = 1
 """Of both kinds of notes."""
+MOST_MISSING = 100
+"""Files that were gone, which a note names."""
 _SHOWN = {
     "files": "{file}",
     "rows": "{row}",
@@ -52,6 +54,7 @@ class BatchDone:
             updated_rows, deleted_rows, superseded_rows; and `no_value_in.<column>`, the rows, where
             an expected column (`expect.requiredColumns`) has no value in any of them.
         run_id: The run that committed it; `None` in notes of versions that did not write it.
+        missing: URIs of files of the batch that were gone and skipped; of `MOST_MISSING` at most.
     """
 
     batch_id: int
@@ -60,6 +63,7 @@ class BatchDone:
     schema_version: int | None
     counts: dict[str, int] = field(default_factory=dict)
     run_id: str | None = None
+    missing: list[str] = field(default_factory=list)
 
     def line(self) -> str:
         """The batch in one line of a log."""
@@ -76,7 +80,12 @@ _FIELDS = frozenset(each.name for each in fields(BatchDone))
 
 def note(state: str, done: BatchDone) -> None:
     """Write the note of a batch; a batch committed again overwrites its note."""
-    body = seal({FIELD: NOTE_VERSION, **asdict(done)})
+    said = asdict(done)
+    if not done.missing:  # as of most batches
+        del said["missing"]
+    else:
+        said["missing"] = [printable_path(uri) for uri in done.missing]
+    body = seal({FIELD: NOTE_VERSION, **said})
     store = open_store(state)
     with reaching_state(store):
         store.put(f"{PREFIX}/{done.batch_id}", body)

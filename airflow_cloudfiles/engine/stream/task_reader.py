@@ -50,6 +50,11 @@ class TaskReader:
         return self._reader.corrupt_by_file
 
     @property
+    def missing(self) -> list[str]:
+        """URIs of files that were gone and skipped, of some at most; complete as `counts`."""
+        return self._reader.missing
+
+    @property
     def by_file(self) -> dict[str, FileCounts]:
         """What was read of each file, by its path, where that is counted; complete as `counts`."""
         return self._reader.by_file

@@ -51,12 +51,15 @@ class Observed:
         corrupt: How many records are corrupt, in the same way.
         by_file: What was read of the files of which some may be rescued or corrupt, by path; of all
             of these, where files are to be quarantined.
+        missing: URIs of files that were gone and skipped; of `split_reader.MOST_MISSING` of each
+            split at most.
     """
 
     values: Counter[str] = field(default_factory=Counter)
     rescued: Counter[str] = field(default_factory=Counter)
     corrupt: Counter[str] = field(default_factory=Counter)
     by_file: dict[str, FileCounts] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
 
 
 class Observer:
@@ -91,6 +94,7 @@ class Observer:
             yield batch
         if self._names_corrupt:
             self.observed.corrupt.update(reader.corrupt_by_file)
+        self.observed.missing += reader.missing
         cut = {each.file.path for each in split.ranges if not each.is_whole}
         for path, counts in reader.by_file.items():
             if path in cut or counts.rescued_rows or counts.corrupt_records:

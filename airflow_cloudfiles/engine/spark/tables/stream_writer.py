@@ -209,6 +209,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             schema_version=schema_version,
             counts={**counts, **committed.counts},
             run_id=self._run_id,
+            missing=[uri for each in observed for uri in each.missing][: progress.MOST_MISSING],
         )
         _log.info("%s", done.line())
         if log is not None and self._state is not None:
