@@ -13,9 +13,10 @@ from airflow.providers.common.compat.sdk import BaseHook
 from airflow_cloudfiles.engine.cluster.submitted_run import submit
 from airflow_cloudfiles.engine.discovery import services
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, from_record
-from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.files import Offset, printable_path
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.intake.results import Arrivals
+from airflow_cloudfiles.engine.intake.metrics import oldest
+from airflow_cloudfiles.engine.intake.results import Arrivals, Backlog
 from airflow_cloudfiles.engine.job.connect.left_runs import read_run
 from airflow_cloudfiles.engine.job.launch import (
     JobSpec,
@@ -116,23 +117,26 @@ class CloudFilesHook(BaseHook):
             everything is ingested. Of a Delta table: `{"version", "checkpoint_location",
             "next_version", "last_version"}`, where `next_version` is `None` before the first run.
         """
+        return self.look(stream)[0]
+
+    def look(self, stream: StreamArguments) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+        """Record what has arrived, and say what waits.
+
+        Returns:
+            What `discover` gives; and `files`, `bytes` and `oldest`, when the oldest of the files
+            that wait was found, or `None`. Nothing of these of a Delta table.
+        """
         located = self.locate(stream)
         if is_table(located.format):
-            return self._new_versions(located)
+            return self._new_versions(located), {}
         with closing(self._intake(located)) as intake:
             intake.discover()
-            backlog = intake.outstanding(up_to=intake.known_head())
-        if backlog.last_entry is None:
-            return None
-        return {
-            FIELD: BATCH_VERSION,
-            "checkpoint_location": located.checkpoint_location,
-            "first_entry": backlog.first_entry,
-            "last_entry": backlog.last_entry,
-            "files": backlog.files,
-            "bytes": backlog.bytes,
-            "sample": [printable_path(path) for path in backlog.sample],
-        }
+            end = intake.known_head()
+            backlog = intake.outstanding(up_to=end)
+            first = None if backlog.first_entry is None else Offset(backlog.first_entry, 0)
+            since = None if first is None else oldest(intake.files, first, end)
+        waits = {"files": backlog.files, "bytes": backlog.bytes, "oldest": since}
+        return _batch(located, backlog), waits
 
     def has_arrivals(self, stream: StreamArguments) -> bool:
         """Whether there is something to ingest; records and acknowledges nothing."""
@@ -307,3 +311,18 @@ class CloudFilesHook(BaseHook):
         if self._connection is None or self.access is not None:
             return None
         return str(self._connection.extra_dejson.get("path") or "/")
+
+
+def _batch(located: StreamArguments, backlog: Backlog) -> dict[str, Any] | None:
+    """The reference to what is outstanding; `None` where nothing is."""
+    if backlog.last_entry is None:
+        return None
+    return {
+        FIELD: BATCH_VERSION,
+        "checkpoint_location": located.checkpoint_location,
+        "first_entry": backlog.first_entry,
+        "last_entry": backlog.last_entry,
+        "files": backlog.files,
+        "bytes": backlog.bytes,
+        "sample": [printable_path(path) for path in backlog.sample],
+    }

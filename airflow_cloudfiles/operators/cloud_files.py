@@ -18,9 +18,11 @@ from airflow_cloudfiles.hooks.observability.metrics import emit_run
 from airflow_cloudfiles.hooks.observability.run_events import (
     has_evolved_ahead,
     is_schema_change,
+    lost_files,
     rescued_data,
     schema_change,
 )
+from airflow_cloudfiles.hooks.observability.silence import SilenceWatch
 from airflow_cloudfiles.hooks.stream_task import REQUIRED, StreamTask
 from airflow_cloudfiles.hooks.task import run_id_of, task_errors
 from airflow_cloudfiles.operators.deferrable import DeferrableSparkJobOperator
@@ -28,6 +30,7 @@ from airflow_cloudfiles.operators.spark_job import CloudFilesSparkJobOperator
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from datetime import timedelta
     from typing import Unpack
 
     from airflow.providers.common.compat.sdk import Context
@@ -151,6 +154,13 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
             One that fails is an error in the log, and fails no task.
         on_rescued: The same, for each run that has committed rows with rescued data. The context
             has `rescued`.
+        on_lost_files: The same, for each run that found files gone when it was to read them: it has
+            skipped them (`ignoreMissingFiles`), or has failed. The context has `lost_files`.
+        expected_every: How long it may be that nothing arrives, since the newest file was found.
+            After that `on_silence` is called; without it, the task fails, unless it has ingested
+            something.
+        on_silence: What is called, once for each silence, as `on_rescued` is. The context has
+            `silence`.
         kwargs: The arguments of `DeferrableSparkJobOperator`; `target` is required.
 
     Returns:
@@ -176,6 +186,9 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
         metadata_columns: Sequence[str] | Mapping[str, str] = (),
         on_schema_change: Callback | Collection[Callback] | None = None,
         on_rescued: Callback | Collection[Callback] | None = None,
+        on_lost_files: Callback | Collection[Callback] | None = None,
+        expected_every: timedelta | None = None,
+        on_silence: Callback | Collection[Callback] | None = None,
         **kwargs: Unpack[DeferrableKeywords],
     ) -> None:
         # A mistake fails when the DAG is parsed.
@@ -193,6 +206,10 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
         self.metadata_columns = metadata_columns
         self.on_schema_change = callbacks_of("on_schema_change", on_schema_change)
         self.on_rescued = callbacks_of("on_rescued", on_rescued)
+        self.on_lost_files = callbacks_of("on_lost_files", on_lost_files)
+        self.expected_every = expected_every
+        self.on_silence = on_silence
+        self._watch()
 
     def stream_arguments(self) -> StreamArguments:
         """The stream, with how its rows are written among its options."""
@@ -202,6 +219,9 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
             more = {**more, PARTITION_BY: partition_option(self.partition_by)}
         more |= metadata_options(self.metadata_columns, given.format, given.options)
         return replace(given, options={**given.options, **more})
+
+    def _watch(self) -> SilenceWatch:
+        return SilenceWatch(self.expected_every, self.on_silence, format=self.format)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ingest and return the report."""
@@ -215,6 +235,8 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
             self._notify(context, self.run_report or {}, failure)
             raise
         self._notify(context, report)
+        hook, has_rows = CloudFilesHook(self.conn_id), bool(report.get("files"))
+        self._watch().look(hook, self.stream_arguments(), context, has_rows=has_rows)
         if change := self._schema_change(context):
             report["schema_change"] = change
             self.log.info(
@@ -255,15 +277,20 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
         if not report:
             return
         stopped, evolved = is_schema_change(failure), has_evolved_ahead(report)
-        emit_run(context["ti"], report, schema_changes=stopped + evolved)
+        lost = lost_files(report)
+        count = None if lost is None else lost["count"]
+        emit_run(context["ti"], report, schema_changes=stopped + evolved, lost_files=count)
         try:
             if evolved:
                 self._notify_change(context, version=report["schema_version"])
             if stopped:
                 self._notify_change(context, failure=failure)
             if report.get("rescued_rows") and self.on_rescued:
-                found = rescued_data(self.stream_arguments(), report)
+                hook = CloudFilesHook(self.conn_id)
+                found = rescued_data(hook, self.stream_arguments(), report)
                 call_each(self.on_rescued, context, self.log, rescued=found)
+            if count:
+                call_each(self.on_lost_files, context, self.log, lost_files=lost)
         except Exception:
             self.log.exception(
                 "Nobody could be notified of what the run has met; the task goes on."

@@ -17,19 +17,23 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_cloudfiles.engine.counted import counted
+from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
+from airflow_cloudfiles.hooks.observability.metrics import age_of, emit_gauges
+from airflow_cloudfiles.hooks.observability.silence import SilenceWatch
 from airflow_cloudfiles.hooks.stream_task import StreamTask
 from airflow_cloudfiles.hooks.task import task_errors
 from airflow_cloudfiles.triggers.cloud_files import CloudFilesTrigger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from typing import Unpack
 
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_cloudfiles.hooks.keywords import SensorKeywords
+    from airflow_cloudfiles.hooks.arguments import StreamArguments
+    from airflow_cloudfiles.hooks.keywords import Callback, SensorKeywords
 
 _GRACE_SECONDS = 300.0
 """How long the last check of a trigger may take."""
@@ -50,6 +54,11 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
     Args:
         deferrable: Whether the triggerer waits between two pokes, which frees the worker slot and
             costs no process. Default is Airflow's `[operators] default_deferrable`.
+        expected_every: How long it may be that nothing arrives, since the newest file was found,
+            whatever run or sensor has found it. After that `on_silence` is called; without it, the
+            task fails. The triggerer resumes a deferred sensor for that.
+        on_silence: What is called, once for each silence: a callable, a notifier, or a list of
+            these. It gets the context with `silence`.
         kwargs: The arguments of `StreamTask`, and Airflow's own of a sensor (`poke_interval`,
             `timeout`, `mode`, …). `soft_fail` skips when nothing arrived in time; an error still
             fails.
@@ -64,17 +73,39 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
 
     ui_color = "#d9ecf7"
 
-    def __init__(self, *, deferrable: bool | None = None, **kwargs: Unpack[SensorKeywords]) -> None:
+    def __init__(
+        self,
+        *,
+        deferrable: bool | None = None,
+        expected_every: timedelta | None = None,
+        on_silence: Callback | Collection[Callback] | None = None,
+        **kwargs: Unpack[SensorKeywords],
+    ) -> None:
         super().__init__(**kwargs)
+        self.expected_every = expected_every
+        self.on_silence = on_silence
+        self._silent_at: float | None = None
+        if self._watch().expected_every is not None and on_silence is None and self.soft_fail:
+            raise OptionError(
+                "expected_every fails the task where there is no on_silence, and soft_fail would "
+                "skip it instead. Give on_silence, or remove one of them."
+            )
         if deferrable is None:
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = deferrable
 
-    def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - Airflow's signature
+    def _watch(self) -> SilenceWatch:
+        return SilenceWatch(self.expected_every, self.on_silence, format=self.format)
+
+    def poke(self, context: Context) -> PokeReturnValue:
         """Discover once; done when anything is outstanding."""
         # soft_fail makes Airflow skip what fails for good; ours skips quiet times, never an error
+        hook, stream = CloudFilesHook(self.conn_id), self.stream_arguments()
         with nullcontext() if self.soft_fail else task_errors():
-            batch = CloudFilesHook(self.conn_id).discover(self.stream_arguments())
+            batch, waits = hook.look(stream)
+        if waits:
+            _emit_waiting(hook, stream, context, waits)
+        self._silent_at = self._watch().look(hook, stream, context, has_rows=batch is not None)
         if batch is None:
             self.log.info("Nothing to ingest below %s.", self.source)
             return PokeReturnValue(is_done=False)
@@ -130,6 +161,7 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
                 conn_id=self.conn_id,
                 poke_interval=self.poke_interval,
                 ends_at=deadline,
+                wakes_at=self._silent_at,
             ),
             method_name="execute_complete",
             kwargs={"deadline": deadline},
@@ -152,3 +184,15 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
                 )
                 return PokeReturnValue(is_done=False)
             raise
+
+
+def _emit_waiting(
+    hook: CloudFilesHook, stream: StreamArguments, context: Context, waits: Mapping[str, Any]
+) -> None:
+    """Emit what a poke has found to be ingested."""
+    values = {
+        "waiting_files": waits["files"],
+        "waiting_bytes": waits["bytes"],
+        "oldest_waiting_seconds": age_of(waits["oldest"]),
+    }
+    emit_gauges(context.get("ti"), hook.locate(stream).checkpoint_location, values)

@@ -20,6 +20,7 @@ from airflow.triggers.base import TriggerEvent
 from airflow_cloudfiles.engine.intake.results import Arrivals
 from airflow_cloudfiles.hooks.arguments import StreamArguments, check_at_parse
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
+from airflow_cloudfiles.hooks.observability.silence import is_past, soonest
 from airflow_cloudfiles.triggers.event_deduplication import EventDeduplication
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class CloudFilesTrigger(BaseEventTrigger):
         poke_interval: Seconds between two checks, and before the first one.
         ends_at: When a deferred task is resumed though nothing arrived, in seconds since 1970: were
             it Airflow that ends the trigger, a quiet time would be an error in the task's log.
+        wakes_at: When a deferred task is resumed before that, to tell people that nothing arrives.
         stream: The fields of `StreamArguments`. Options are stored in Airflow's database:
             credentials are refused.
     """
@@ -59,6 +61,7 @@ class CloudFilesTrigger(BaseEventTrigger):
         conn_id: str | None = None,
         poke_interval: float = 60.0,
         ends_at: float | None = None,
+        wakes_at: float | None = None,
         **stream: Unpack[StreamFields],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's
@@ -67,6 +70,7 @@ class CloudFilesTrigger(BaseEventTrigger):
         self.conn_id = conn_id
         self.poke_interval = poke_interval
         self.ends_at = ends_at
+        self.wakes_at = wakes_at
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Describe how the triggerer makes this trigger again.
@@ -84,6 +88,7 @@ class CloudFilesTrigger(BaseEventTrigger):
                 "conn_id": self.conn_id,
                 "poke_interval": self.poke_interval,
                 **({} if self.ends_at is None else {"ends_at": self.ends_at}),
+                **({} if self.wakes_at is None else {"wakes_at": self.wakes_at}),
             },
         )
 
@@ -98,9 +103,10 @@ class CloudFilesTrigger(BaseEventTrigger):
             async for event in self._events(_checks(self.stream, self.conn_id, self.poke_interval)):
                 yield event
         else:
-            async for seen in _checks(self.stream, self.conn_id, self.poke_interval, self.ends_at):
-                is_over = self.ends_at is not None and time.time() >= self.ends_at
-                if seen is None or seen or is_over:
+            first = soonest(self.ends_at, self.wakes_at)
+            async for seen in _checks(self.stream, self.conn_id, self.poke_interval, first):
+                is_over = is_past(self.ends_at)
+                if seen is None or seen or is_past(first):
                     yield self._event(arrived=bool(seen), is_over=is_over)
                     return
 

@@ -21,6 +21,7 @@ from airflow_cloudfiles.engine.discovery.listing.state import (
 )
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateLockedError
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset, ReadLimit
+from airflow_cloudfiles.engine.intake import silence
 from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
 from airflow_cloudfiles.engine.job.connect.left_runs import (
     LeftRun,
@@ -379,6 +380,9 @@ ONE_OBJECT = [
     ),
 ]
 
+_ARRIVAL = silence.LastArrival(7, datetime(2026, 1, 1, tzinfo=UTC))
+_TOLD = silence._key("d.t")
+
 NOTES = [
     Format(
         name="refused",
@@ -400,6 +404,13 @@ NOTES = [
         write=lambda: _noted(lambda uri: progress.note(uri, DONE), "_source/batches/0"),
         read=in_store("_source/batches/0", lambda store: progress.note_of(store, 0)),
         expected=DONE,
+    ),
+    Format(
+        name="silence",
+        keys=r"_source/silence/[0-9a-f]{64}",
+        write=lambda: written(_TOLD, lambda store: silence.note_told(store, "d.t", _ARRIVAL)),
+        read=in_store(_TOLD, lambda store: silence.was_told(store, "d.t", _ARRIVAL)),
+        expected=True,
     ),
     Format(
         name="left_run",

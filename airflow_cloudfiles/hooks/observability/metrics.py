@@ -26,18 +26,44 @@ _REPORTS: Final = "/_reports/"
 _log = logging.getLogger(__name__)
 
 
-def emit_run(ti: Any, report: Mapping[str, Any], *, schema_changes: int) -> None:
+def emit_run(
+    ti: Any, report: Mapping[str, Any], *, schema_changes: int, lost_files: int | None = None
+) -> None:
     """Emit what a run did; no run fails for its metrics.
 
     Args:
         ti: The task instance.
         report: Of the run; what it does not have is not emitted.
         schema_changes: How often the run has changed the schema.
+        lost_files: How many files were gone when it was to read them; `None` where nobody counts.
     """
+    location = str(report.get("report_uri", "")).rpartition(_REPORTS)[0]
     try:
-        _Emitter(ti, report).emit(schema_changes)
+        _Emitter(ti, location).emit(report, schema_changes, lost_files)
     except Exception:  # noqa: BLE001 - whatever a receiver does, the rows are in the table
         _log.warning("The metrics of the run could not be emitted.", exc_info=True)
+
+
+def emit_gauges(ti: Any, location: str, values: Mapping[str, float]) -> None:
+    """Emit what a task has found out; none fails for its metrics.
+
+    Args:
+        ti: The task instance; `None` where nobody has one, and nothing is emitted.
+        location: The checkpoint location of the stream.
+        values: By name.
+    """
+    if ti is None:
+        return
+    try:
+        _Emitter(ti, location).emit_gauges(values)
+    except Exception:  # noqa: BLE001 - as above
+        _log.warning("The metrics of the task could not be emitted.", exc_info=True)
+
+
+def age_of(since: str | None) -> float:
+    """How many seconds ago a time was (ISO 8601); 0 for none."""
+    age = datetime.now(tz=UTC) - datetime.fromisoformat(since) if since else timedelta(0)
+    return max(0.0, round(age.total_seconds(), 3))
 
 
 def stats() -> Any:
@@ -53,56 +79,57 @@ def stats() -> Any:
     return import_module("airflow.stats").Stats  # 3.1; deprecated later
 
 
-def stream_tag(report_uri: str) -> str:
+def stream_tag(location: str) -> str:
     """Name a stream by its checkpoint location, in characters that every receiver takes."""
-    location = report_uri.rpartition(_REPORTS)[0]
     bare = re.sub(r"^[A-Za-z0-9+.-]+:/*", "", location).strip("/")
     return re.sub(r"[^A-Za-z0-9_./-]", "_", bare)
 
 
 class _Emitter:
-    """Emits the metrics of one run under both kinds of names."""
+    """Emits the metrics of one task under both kinds of names."""
 
-    def __init__(self, ti: Any, report: Mapping[str, Any]) -> None:
+    def __init__(self, ti: Any, location: str) -> None:
         self._stats = stats()
-        self._report = report
         parts = [str(ti.dag_id), str(ti.task_id)]
         self._tags = {"dag_id": ti.dag_id, "task_id": ti.task_id}
         map_index = getattr(ti, "map_index", None)
         if isinstance(map_index, int) and map_index >= 0:
             parts.append(str(map_index))
             self._tags["map_index"] = str(map_index)
-        if tag := stream_tag(str(report.get("report_uri", ""))):
+        if tag := stream_tag(location):
             self._tags["stream"] = tag
         # A dot separates levels of a name, as in Airflow's own.
         self._own = ".".join(re.sub(r"[^A-Za-z0-9_-]", "_", part) for part in parts)
         self._has_own = conf.getboolean("metrics", "legacy_names_on", fallback=True)
 
-    def emit(self, schema_changes: int) -> None:
+    def emit(self, report: Mapping[str, Any], schema_changes: int, lost_files: int | None) -> None:
         for name in COUNTERS:
-            if name in self._report:
-                self._send(self._stats.incr, name, int(self._report[name]))
+            if name in report:
+                self._send(self._stats.incr, name, int(report[name]))
         self._send(self._stats.incr, "schema_changes", schema_changes)
-        for name, value in self._gauges():
-            self._send(self._stats.gauge, name, value)
-        seconds = self._report.get("durations", {}).get("total_seconds")
+        if lost_files is not None:
+            self._send(self._stats.incr, "lost_files", lost_files)
+        self.emit_gauges(dict(_left(report)))
+        seconds = report.get("durations", {}).get("total_seconds")
         if seconds is not None:
-            outcome = {"outcome": str(self._report.get("outcome", ""))}
+            outcome = {"outcome": str(report.get("outcome", ""))}
             self._send(self._stats.timing, "run_duration", timedelta(seconds=seconds), **outcome)
 
-    def _gauges(self) -> Iterator[tuple[str, float]]:
-        """What the run has left, where its report says so."""
-        left = self._report.get("metrics", {})
-        for name, theirs in (("files", "numFilesOutstanding"), ("bytes", "numBytesOutstanding")):
-            if theirs in left:
-                yield f"outstanding_{name}", int(left[theirs])
-        if "oldest_outstanding" in self._report:
-            since = self._report["oldest_outstanding"]
-            now = datetime.now(tz=UTC)
-            age = now - datetime.fromisoformat(since) if since else timedelta(0)
-            yield "oldest_outstanding_seconds", max(0.0, round(age.total_seconds(), 3))
+    def emit_gauges(self, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self._send(self._stats.gauge, name, value)
 
     def _send(self, how: Callable[..., Any], name: str, value: object, **tags: str) -> None:
         how(f"{PREFIX}.{name}", value, tags=self._tags | tags)
         if self._has_own:
             how(f"{PREFIX}.{self._own}.{name}", value)
+
+
+def _left(report: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """What a run has left, where its report says so."""
+    left = report.get("metrics", {})
+    for name, theirs in (("files", "numFilesOutstanding"), ("bytes", "numBytesOutstanding")):
+        if theirs in left:
+            yield f"outstanding_{name}", int(left[theirs])
+    if "oldest_outstanding" in report:
+        yield "oldest_outstanding_seconds", age_of(report["oldest_outstanding"])

@@ -1,4 +1,4 @@
-"""What has a run met that people want to know: new columns, and data that was rescued?"""
+"""What has a run met that people want to know: new columns, rescued data, files that were gone?"""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
+    FileMissingError,
     TableEvolvedError,
     UnknownFieldException,
 )
 from airflow_cloudfiles.engine.options.cloud_files import DEFAULT_RESCUED_DATA_COLUMN
+from airflow_cloudfiles.engine.shortened import cut
+from airflow_cloudfiles.engine.storage.uri import is_iceberg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +33,10 @@ _RESCUED: Final = (
 )
 """What a callback gets of rescued data, under the names of the report of the run."""
 _COLUMN: Final = "rescueddatacolumn"
+_MOST_FIELDS: Final = 20
+_PATH_CHARACTERS: Final = 200
+_DISCOVERED: Final = " was discovered "
+"""Behind the URI of a file that is gone, in the message of `FileMissingError`."""
 
 
 def has_evolved_ahead(report: Mapping[str, Any]) -> bool:
@@ -80,16 +87,59 @@ def schema_change(
         return known
 
 
-def rescued_data(stream: StreamArguments, report: Mapping[str, Any]) -> dict[str, Any]:
+def rescued_data(
+    hook: CloudFilesHook, stream: StreamArguments, report: Mapping[str, Any]
+) -> dict[str, Any]:
     """Describe what a run has rescued.
 
     Returns:
-        `column`, the rescued data column, and what the report says of the run: how many rows have
-        something in it is `rescued_rows`.
+        `column`, the rescued data column; what the report says of the run: how many rows have
+        something in it is `rescued_rows`; and `fields`, which fields the newest rescued rows of the
+        table have: `path` and `rows` of each, the most frequent first.
     """
     given = {name.lower(): value for name, value in stream.options.items()}
-    column = given.get(_COLUMN) or DEFAULT_RESCUED_DATA_COLUMN
-    return {"column": column, **{name: report.get(name) for name in _RESCUED}}
+    column = str(given.get(_COLUMN) or DEFAULT_RESCUED_DATA_COLUMN)
+    told = {name: report.get(name) for name in _RESCUED}
+    return {"column": column, **told, "fields": _rescued_fields(hook, told["target"], column)}
+
+
+def lost_files(report: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Describe the files that were gone when a run was to read them.
+
+    Returns:
+        `count`; `files`, the URIs of the first of them; `message`, of the error that the run failed
+        with for one of them, or empty; `target`, `run_id`, `report_uri`. `None` where the run does
+        not count such files, as from a table.
+    """
+    error = report.get("error") or {}
+    is_missing = error.get("class") == FileMissingError.__name__
+    if "missing_files" not in report and not is_missing:
+        return None
+    count, files = int(report.get("missing_files", 0)), [*report.get("missing", ())]
+    message = str(error["message"]) if is_missing else ""
+    if is_missing:
+        count, files = count + 1, [*files, message.partition(_DISCOVERED)[0]]
+    known = {name: report.get(name) for name in ("target", "run_id", "report_uri")}
+    return {"count": count, "files": files, "message": message, **known}
+
+
+def _rescued_fields(hook: CloudFilesHook, target: Any, column: str) -> list[dict[str, Any]]:
+    """The fields of the newest rescued data of a Delta table, without any value."""
+    if not target or is_iceberg(target):
+        return []
+    try:
+        from airflow_cloudfiles.engine.overview.rescued import (  # noqa: PLC0415 - needs extras
+            rescued_fields,
+        )
+
+        found = rescued_fields(target, hook.access, column=column)
+    except (CloudFilesError, OSError, ImportError) as failure:
+        hook.log.warning("Callbacks get no fields of the rescued data: %s", failure)
+        return []
+    return [
+        {"path": cut(each.path, _PATH_CHARACTERS), "rows": each.rows}
+        for each in found.fields[:_MOST_FIELDS]
+    ]
 
 
 def _of_version(

@@ -25,6 +25,7 @@ from airflow_cloudfiles.engine.files import FileEntry, Offset, ReadLimit
 from airflow_cloudfiles.engine.intake.cloud_files_state import cloud_files_state
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder, record_overwritten
+from airflow_cloudfiles.engine.intake.silence import LastArrival, note_told, was_told
 from airflow_cloudfiles.engine.job.connect import left_runs
 from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
 from airflow_cloudfiles.engine.job.spec import JobSpec
@@ -47,6 +48,7 @@ from tests.support.written_state import WrittenState
 
 NAMES = [f"2026/0{number}/caf\u00e9 {number}.json" for number in range(1, 8)]
 SCHEMA = StructType([StructField("a", StringType())])
+TOLD = LastArrival(3, datetime(2026, 1, 1, tzinfo=UTC))
 PLANNED = 5
 """How many batches are planned."""
 MAY_GO = (
@@ -61,6 +63,7 @@ MAY_GO = (
     "_source/listing.json",
     "_source/refused/",
     "_source/run.lock",
+    "_source/silence/",
 )
 """What may be deleted at any time, as `docs/protocol.md` says. Then nothing fails."""
 KINDS = (
@@ -73,7 +76,7 @@ KINDS = (
     "_source/replays/",
     "_source/sink/",
 )
-GONE = (("cleaned", Cleaned()), ("refused", False))
+GONE = (("cleaned", Cleaned()), ("refused", False), ("told", False))
 """What is found where such an object was deleted."""
 INFORMS = ("spec", "report", "left run", "left query")
 """What nothing is decided by: where it is damaged or gone, it is not shown."""
@@ -123,6 +126,7 @@ def whole_state(source: Source) -> dict[str, bytes]:
     )
     note_refused(uri, [source.entry(NAMES[5])], {"new": 1})
     note_overwritten(state, first)
+    note_told(state, "d.t", TOLD)
     mark_head(state, written.files)
     progress.note_discovery(state, {"files": 1})
     listing.save_state(state, listing.ListingState(full_started=1.0, full_listed=6, filter="f"))
@@ -191,6 +195,7 @@ def ask(state: MemoryStore, source: Source, options: DiscoveryOptions) -> dict[s
         "given up": sink.given_up(),
         "schema": schema and schema.data_schema,
         "cleaned": read_cleaned(state),
+        "told": was_told(state, "d.t", TOLD),
         "refused": was_refused(state.uri, source.entry(NAMES[5])),
         "table": [(row["path"], row["status"], row["batch_id"]) for row in table],
         "spec": run_history.newest_ingest(state),

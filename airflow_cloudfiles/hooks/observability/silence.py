@@ -1,0 +1,172 @@
+"""What happens when nothing has arrived in a stream for longer than it should?
+
+The sensor and the ingestion look at the state when they have looked for files, and call callbacks:
+once for each silence. What was told is noted in the state of the stream, because Airflow's store of
+a task's state is that of one task instance, and there is none before Airflow 3.3.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import AirflowFailException
+
+from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
+from airflow_cloudfiles.engine.intake.silence import last_arrival, note_told, was_told
+from airflow_cloudfiles.engine.options.table_stream import is_table
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.hooks.observability.callbacks import call_each, callbacks_of
+from airflow_cloudfiles.hooks.observability.metrics import emit_gauges
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from airflow_cloudfiles.engine.intake.silence import LastArrival
+    from airflow_cloudfiles.engine.storage import ObjectStore
+    from airflow_cloudfiles.hooks.arguments import StreamArguments
+    from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
+    from airflow_cloudfiles.hooks.keywords import Callback
+
+
+class SilenceWatch:
+    """Tells when nothing has arrived for too long.
+
+    Args:
+        expected_every: How long it may be that nothing arrives; `None` for any time.
+        on_silence: Who is called.
+        format: Of the stream.
+
+    Raises:
+        OptionError: That cannot be meant.
+    """
+
+    def __init__(
+        self,
+        expected_every: timedelta | None,
+        on_silence: Callback | Collection[Callback] | None,
+        *,
+        format: str,  # noqa: A002 - as of the task
+    ) -> None:
+        self.callbacks = callbacks_of("on_silence", on_silence)
+        self.expected_every = expected_every
+        if expected_every is None:
+            if self.callbacks:
+                raise OptionError("on_silence needs expected_every: how long a silence may be.")
+            return
+        given: object = expected_every
+        if not isinstance(given, timedelta) or given <= timedelta(0):
+            raise OptionError(
+                "expected_every must be a timedelta of more than no time, "
+                f"got {expected_every!r:.80}."
+            )
+        if is_table(format):
+            raise OptionError(
+                "expected_every is for streams of files, and the source is a Delta table, of which "
+                "no arrivals are recorded. Remove it."
+            )
+
+    def look(
+        self,
+        hook: CloudFilesHook,
+        stream: StreamArguments,
+        context: Mapping[str, Any],
+        *,
+        has_rows: bool = False,
+    ) -> float | None:
+        """Look how long nothing has arrived, and tell if that is too long.
+
+        Args:
+            hook: Of the task.
+            stream: The stream.
+            context: Airflow's.
+            has_rows: Whether the task has ingested something, which others wait for; then it does
+                not fail.
+
+        Returns:
+            When it will be too long, in seconds since 1970; `None` if it is by now, or nobody
+            wants to know.
+
+        Raises:
+            AirflowFailException: It is too long, and there is no callback.
+        """
+        if self.expected_every is None:
+            return None
+        try:
+            located = hook.locate(stream)
+            state = open_store(located.checkpoint_location, hook.access)
+            arrival = last_arrival(state)
+            if arrival is None:
+                return None
+            seconds = arrival.seconds()
+            gauges = {"seconds_since_last_arrival": round(seconds, 3)}
+            emit_gauges(context.get("ti"), state.uri, gauges)
+            if seconds <= self.expected_every.total_seconds():
+                return (arrival.at + self.expected_every).timestamp()
+            if self.callbacks:
+                self._tell(state, arrival, stream, context, hook.log)
+                return None
+        except (CloudFilesError, OSError):
+            hook.log.exception("How long nothing has arrived could not be found out.")
+            return None
+        message = _message(arrival, stream, self.expected_every)
+        if has_rows:
+            hook.log.error("%s", message)
+            return None
+        raise AirflowFailException(message)
+
+    def _tell(
+        self,
+        state: ObjectStore,
+        arrival: LastArrival,
+        stream: StreamArguments,
+        context: Mapping[str, Any],
+        log: Any,
+    ) -> None:
+        """Call who wants to know, unless they were called for the same silence."""
+        assert self.expected_every is not None  # noqa: S101 - or nobody looks
+        who = _name(context)
+        if was_told(state, who, arrival):
+            return
+        met = {
+            "source": stream.source,
+            "checkpoint_location": stream.checkpoint_location,
+            "last_arrival": arrival.at.isoformat() if arrival.entry >= 0 else None,
+            "since": arrival.at.isoformat(),
+            "seconds": arrival.seconds(),
+            "expected_seconds": self.expected_every.total_seconds(),
+            "message": _message(arrival, stream, self.expected_every),
+        }
+        log.warning("%s", met["message"])
+        call_each(self.callbacks, context, log, silence=met)
+        # Behind the calls: who dies between is told twice rather than never.
+        note_told(state, who, arrival)
+
+
+def _message(arrival: LastArrival, stream: StreamArguments, expected: timedelta) -> str:
+    """The silence in a sentence."""
+    since = arrival.at.astimezone(UTC).isoformat(timespec="seconds")
+    silent = timedelta(seconds=round(arrival.seconds()))
+    first = "" if arrival.entry >= 0 else ", when the stream was begun"
+    return (
+        f"Nothing has arrived in {stream.source} since {since}{first}: for {silent}, and "
+        f"expected_every is {expected}. See whether files are still sent there."
+    )
+
+
+def _name(context: Mapping[str, Any]) -> str:
+    """The task, whatever its run; each mapped one is another."""
+    ti = context["ti"]
+    index = getattr(ti, "map_index", -1)
+    mapped = [str(index)] if isinstance(index, int) and index >= 0 else []
+    return ".".join([str(ti.dag_id), str(ti.task_id), *mapped])
+
+
+def soonest(*times: float | None) -> float | None:
+    """The first of some times, in seconds since 1970; `None` where there is none."""
+    return min((each for each in times if each is not None), default=None)
+
+
+def is_past(time: float | None) -> bool:
+    """Whether a time in seconds since 1970 is over; none is never."""
+    return time is not None and datetime.now(tz=UTC).timestamp() >= time
