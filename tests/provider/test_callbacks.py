@@ -157,12 +157,12 @@ def test_a_field_that_fails_the_stream_for_good_is_no_change() -> None:
 
 def test_rescued_data_is_told_with_its_column() -> None:
     report = {"rescued_rows": 2, "rows": 9, "durations": {}}
-    found = rescued_data(_stream("/state"), report)
+    found = rescued_data(CloudFilesHook(), _stream("/state"), report)
     assert (found["column"], found["rescued_rows"], found["rows"]) == ("_rescued_data", 2, 9)
     assert "durations" not in found
     options = {"cloudFiles.inferColumnTypes": "true", "RESCUEDDATACOLUMN": "_rest"}
     stream = StreamArguments(source="/in", format="json", checkpoint_location="/s", options=options)
-    assert rescued_data(stream, report)["column"] == "_rest"
+    assert rescued_data(CloudFilesHook(), stream, report)["column"] == "_rest"
 
 
 def test_a_mapped_task_may_have_callbacks() -> None:

@@ -145,7 +145,9 @@ def test_where_no_file_is_to_blame_none_is_put_aside(stream: Ingested) -> None:
     error = refused(stream)
     assert type(error) is ExpectationError
     assert not error.is_retryable
-    assert "No file is to blame for expect.requiredColumns, expect.minRows, so none is" in str(error)
+    assert "No file is to blame for expect.requiredColumns, expect.minRows, so none is" in str(
+        error
+    )
     assert put_aside_files(stream) == set()
 
 
