@@ -408,8 +408,8 @@ NOTES = [
     Format(
         name="silence",
         keys=r"_source/silence/[0-9a-f]{64}",
-        write=lambda: written(_TOLD, lambda store: silence.note_told(store, "d.t", _ARRIVAL)),
-        read=in_store(_TOLD, lambda store: silence.was_told(store, "d.t", _ARRIVAL)),
+        write=lambda: written(_TOLD, lambda store: silence.note_notified(store, "d.t", _ARRIVAL)),
+        read=in_store(_TOLD, lambda store: silence.was_notified(store, "d.t", _ARRIVAL)),
         expected=True,
     ),
     Format(

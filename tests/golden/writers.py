@@ -6,7 +6,7 @@ WRITERS: dict[str, tuple[str, ...]] = {
     "cleaning/record.py:write_cleaned": ("cleaned",),
     "delta/stream/tracking.py:TrackingLog.append": ("delta_schema_tracking",),
     "discovery/listing/state.py:save_state": ("listing",),
-    "intake/silence.py:note_told": ("silence",),
+    "intake/silence.py:note_notified": ("silence",),
     "job/connect/left_runs.py:write_run": ("left_run", "left_query"),
     "job/jvm_archive.py:Archive._write": ("jvm_archive",),
     "job/launch.py:launch": ("run",),

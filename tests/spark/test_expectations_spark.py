@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from airflow_cloudfiles.engine.errors import ExpectationError
+from airflow_cloudfiles.engine.errors import ExpectationError, FilesQuarantinedError
+from airflow_cloudfiles.engine.job.files.operate import operate_on_files
 from airflow_cloudfiles.engine.job.launch import LocalSpark, launch
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.state.run_history import read_report
@@ -78,3 +79,33 @@ def test_a_run_fails_until_its_file_is_right_or_the_bound_is_loosened(tmp_path: 
     assert warning.endswith("=0.1, but it has rescued data in 1 of 2 rows.")
     assert _run(_spec(tmp_path, maxRescuedShare="0.1"))["batches"] == 0
     assert _ids(tmp_path) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_run_puts_the_files_to_blame_aside_and_the_next_one_commits_the_rest(
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "in"
+    for number in (0, 1, 2):
+        drop(source, f"{number}.json", [{"id": number}])
+    drop(source, "3.json", [{"id": "three"}])
+    drop(source, "4.json", [{"id": "four"}])
+    drop(source, "5.json", [{"id": "five"}])
+    strict = {"maxRescuedShare": "0.1", "onViolation": "quarantine"}
+    refused = _spec(tmp_path, **strict)
+    with pytest.raises(FilesQuarantinedError, match=r"1 file is quarantined for that: .*/3\.json"):
+        _run(refused)
+    report = read_report(open_store(refused.checkpoint_location), refused.run_id)
+    assert report is not None
+    assert (report["outcome"], report["rows"]) == ("failed", 2)
+    assert report["error"]["is_retryable"]
+    assert _ids(tmp_path) == [0, 1]
+    with pytest.raises(FilesQuarantinedError, match=r"2 files are quarantined .* batch 2 without"):
+        _run(_spec(tmp_path, **strict))
+    assert _ids(tmp_path) == [0, 1, 2]
+    assert _run(_spec(tmp_path, **strict))["rows"] == 0
+
+    drop(source, "3.json", [{"id": 3}])
+    operate_on_files(str(tmp_path / "state"), "release", "3.json")
+    assert _run(_spec(tmp_path, **strict))["rows"] == 1
+    assert _run(_spec(tmp_path, **strict))["batches"] == 0
+    assert _ids(tmp_path) == [0, 1, 2, 3]

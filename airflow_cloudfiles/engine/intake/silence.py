@@ -1,8 +1,8 @@
-"""Since when has nothing arrived in a stream, and who was told of that already?
+"""Since when has nothing arrived in a stream, and who has notified people of that?
 
 By the newest entry of the file log that has files that were found: the state knows it whatever
 process has found them. Whoever tells people notes behind which entry it has, so that a silence is
-told once; a file that arrives ends it, and the next silence is another one.
+notified of once; a file that arrives ends it, and the next silence is another one.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ def last_arrival(state: ObjectStore) -> LastArrival | None:
     return LastArrival(-1, started)
 
 
-def was_told(state: ObjectStore, who: str, arrival: LastArrival) -> bool:
-    """Whether somebody has told of the silence behind an arrival; a damaged note says nothing.
+def was_notified(state: ObjectStore, who: str, arrival: LastArrival) -> bool:
+    """Whether a task has notified people of a silence; a damaged note says nothing.
 
     Args:
         state: The checkpoint location.
-        who: Who tells: the name of a task.
+        who: The name of the task.
         arrival: The last one.
 
     Raises:
@@ -103,16 +103,16 @@ def was_told(state: ObjectStore, who: str, arrival: LastArrival) -> bool:
     return found.get("after_entry") == arrival.entry
 
 
-def note_told(state: ObjectStore, who: str, arrival: LastArrival) -> None:
-    """Note that somebody has told of the silence behind an arrival.
+def note_notified(state: ObjectStore, who: str, arrival: LastArrival) -> None:
+    """Note that a task has notified people of the silence behind an arrival.
 
     Args:
         state: The checkpoint location.
-        who: As for `was_told`.
-        arrival: As for `was_told`.
+        who: As for `was_notified`.
+        arrival: As for `was_notified`.
 
     Raises:
-        StateUnreachableError: The store does not answer. The silence is told again then.
+        StateUnreachableError: The store does not answer. The next look notifies again.
     """
     note = {FIELD: NOTE_VERSION, "who": who, "after_entry": arrival.entry}
     with reaching_state(state):

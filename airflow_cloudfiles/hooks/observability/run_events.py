@@ -99,8 +99,8 @@ def rescued_data(
     """
     given = {name.lower(): value for name, value in stream.options.items()}
     column = str(given.get(_COLUMN) or DEFAULT_RESCUED_DATA_COLUMN)
-    told = {name: report.get(name) for name in _RESCUED}
-    return {"column": column, **told, "fields": _rescued_fields(hook, told["target"], column)}
+    known = {name: report.get(name) for name in _RESCUED}
+    return {"column": column, **known, "fields": _rescued_fields(hook, known["target"], column)}
 
 
 def lost_files(report: Mapping[str, Any]) -> dict[str, Any] | None:

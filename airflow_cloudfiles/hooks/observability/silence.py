@@ -1,7 +1,7 @@
 """What happens when nothing has arrived in a stream for longer than it should?
 
 The sensor and the ingestion look at the state when they have looked for files, and call callbacks:
-once for each silence. What was told is noted in the state of the stream, because Airflow's store of
+once for each silence. Who was notified is noted in the state of the stream, because Airflow's store of
 a task's state is that of one task instance, and there is none before Airflow 3.3.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
-from airflow_cloudfiles.engine.intake.silence import last_arrival, note_told, was_told
+from airflow_cloudfiles.engine.intake.silence import last_arrival, note_notified, was_notified
 from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.hooks.observability.callbacks import call_each, callbacks_of
@@ -126,7 +126,7 @@ class SilenceWatch:
         """Call who wants to know, unless they were called for the same silence."""
         assert self.expected_every is not None  # noqa: S101 - or nobody looks
         who = _name(context)
-        if was_told(state, who, arrival):
+        if was_notified(state, who, arrival):
             return
         met = {
             "source": stream.source,
@@ -139,8 +139,8 @@ class SilenceWatch:
         }
         log.warning("%s", met["message"])
         call_each(self.callbacks, context, log, silence=met)
-        # Behind the calls: who dies between is told twice rather than never.
-        note_told(state, who, arrival)
+        # Behind the calls: who dies between notifies twice rather than never.
+        note_notified(state, who, arrival)
 
 
 def _message(arrival: LastArrival, stream: StreamArguments, expected: timedelta) -> str:

@@ -226,7 +226,7 @@ def test_switching_the_way_loses_and_repeats_nothing(notified, tmp_path):  # B10
             assert len(recorded(intake)) == len(set(recorded(intake))) == 2 * (number + 1)
 
 
-def test_what_no_queue_was_told_of_is_found_when_there_is_a_new_one(aws, tmp_path, request):
+def test_what_no_queue_was_notified_of_is_found_when_there_is_a_new_one(aws, tmp_path, request):
     place = landing("s3 notified", tmp_path, request.getfixturevalue)
     with contextlib.closing(place.open(tmp_path / "state")) as intake:
         intake.discover()

@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.files import FileEntry, Offset, ReadLimit
 from airflow_cloudfiles.engine.intake.cloud_files_state import cloud_files_state
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder, record_overwritten
-from airflow_cloudfiles.engine.intake.silence import LastArrival, note_told, was_told
+from airflow_cloudfiles.engine.intake.silence import LastArrival, note_notified, was_notified
 from airflow_cloudfiles.engine.job.connect import left_runs
 from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
 from airflow_cloudfiles.engine.job.spec import JobSpec
@@ -126,7 +126,7 @@ def whole_state(source: Source) -> dict[str, bytes]:
     )
     note_refused(uri, [source.entry(NAMES[5])], {"new": 1})
     note_overwritten(state, first)
-    note_told(state, "d.t", TOLD)
+    note_notified(state, "d.t", TOLD)
     mark_head(state, written.files)
     progress.note_discovery(state, {"files": 1})
     listing.save_state(state, listing.ListingState(full_started=1.0, full_listed=6, filter="f"))
@@ -195,7 +195,7 @@ def ask(state: MemoryStore, source: Source, options: DiscoveryOptions) -> dict[s
         "given up": sink.given_up(),
         "schema": schema and schema.data_schema,
         "cleaned": read_cleaned(state),
-        "told": was_told(state, "d.t", TOLD),
+        "told": was_notified(state, "d.t", TOLD),
         "refused": was_refused(state.uri, source.entry(NAMES[5])),
         "table": [(row["path"], row["status"], row["batch_id"]) for row in table],
         "spec": run_history.newest_ingest(state),

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.intake import silence
-from airflow_cloudfiles.engine.intake.silence import last_arrival, note_told, was_told
+from airflow_cloudfiles.engine.intake.silence import last_arrival, note_notified, was_notified
 from airflow_cloudfiles.engine.state.file_log import FileBatch
 from airflow_cloudfiles.engine.state.operations import Operation
 from airflow_cloudfiles.engine.storage import open_store
@@ -65,21 +65,21 @@ def test_a_silence_is_told_once_by_each_until_something_arrives(written: Written
     state = written.state
     first = last_arrival(state)
     assert first is not None
-    assert not was_told(state, "d.t", first)
-    note_told(state, "d.t", first)
-    assert was_told(state, "d.t", first)
-    assert not was_told(state, "d.other", first)
+    assert not was_notified(state, "d.t", first)
+    note_notified(state, "d.t", first)
+    assert was_notified(state, "d.t", first)
+    assert not was_notified(state, "d.other", first)
     written.discover("b")
     second = last_arrival(state)
     assert second is not None
-    assert not was_told(state, "d.t", second)
+    assert not was_notified(state, "d.t", second)
 
 
 def test_a_note_that_is_damaged_says_nothing(written: WrittenState) -> None:
     written.discover("a")
     found = last_arrival(written.state)
     assert found is not None
-    note_told(written.state, "d.t", found)
+    note_notified(written.state, "d.t", found)
     [note] = written.state.list(f"{silence.PREFIX}/")
     written.state.put(note.path, written.state.get(note.path)[:-9])
-    assert not was_told(written.state, "d.t", found)
+    assert not was_notified(written.state, "d.t", found)

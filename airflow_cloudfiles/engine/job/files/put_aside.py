@@ -55,9 +55,9 @@ def put_aside(spec: JobSpec, failure: CloudFilesError) -> CloudFilesError:
         return again
     if not done.files:
         return failure
-    told = sentence(len(done.files), "{file} {is} quarantined for that")
+    aside = sentence(len(done.files), "{file} {is} quarantined for that")
     return FilesQuarantinedError(
-        f"{_what(failure)}. {told}: {few(done.files, most=3, characters=1000)}. The next run "
+        f"{_what(failure)}. {aside}: {few(done.files, most=3, characters=1000)}. The next run "
         f"commits batch {batch} without. `cloudfiles file list` shows what is quarantined, and "
         "`cloudfiles file release` has it ingested when it is corrected."
     )
