@@ -1,8 +1,8 @@
 """What happens when nothing has arrived in a stream for longer than it should?
 
 The sensor and the ingestion look at the state when they have looked for files, and call callbacks:
-once for each silence. Who was notified is noted in the state of the stream, because Airflow's store of
-a task's state is that of one task instance, and there is none before Airflow 3.3.
+once for each silence. Who was notified is noted in the state of the stream, because Airflow's store
+of a task's state is that of one task instance, and there is none before Airflow 3.3.
 """
 
 from __future__ import annotations
