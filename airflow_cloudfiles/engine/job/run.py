@@ -21,7 +21,6 @@ from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.job.cleaning.command import clean_source
 from airflow_cloudfiles.engine.job.connect.server import CONNECT
 from airflow_cloudfiles.engine.job.connect.session import ConnectStart
-from airflow_cloudfiles.engine.job.files.put_aside import put_aside
 from airflow_cloudfiles.engine.job.ingest import ingest
 from airflow_cloudfiles.engine.job.replay import replay
 from airflow_cloudfiles.engine.job.session import SparkStart
@@ -75,7 +74,7 @@ def run(spec: JobSpec, python: ForkServer | None = None) -> dict[str, Any]:
             compacts = _carry_out(spec, spark, report, durations)
             report["outcome"] = "left" if "query" in report else "succeeded"
         except Exception as error:  # noqa: BLE001 - the report has it, whatever it was
-            ours = put_aside(spec, _as_ours(error, spark))
+            ours = _put_aside(spec, _as_ours(error, spark))
             trace = ours is not error and error
             _log.log(logging.ERROR, "%s: %s", type(ours).__name__, ours, exc_info=trace)
             report |= {"outcome": "failed", "error": errors.to_record(ours)}
@@ -176,6 +175,17 @@ def _as_ours(error: Exception, spark: SparkStart) -> CloudFilesError:
     first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     kind = type(error).__name__
     return RunFailedError(f"Spark failed: {kind}: {first[:500]}. See the log above.")
+
+
+def _put_aside(spec: JobSpec, failure: CloudFilesError) -> CloudFilesError:
+    """What a run fails with when it has quarantined the files that its error names, if any."""
+    if not getattr(failure, "blamed", ""):
+        return failure
+    from airflow_cloudfiles.engine.job.files.put_aside import (  # noqa: PLC0415 - few runs need it
+        put_aside,
+    )
+
+    return put_aside(spec, failure)
 
 
 def _infer(spec: JobSpec, spark: SparkStart) -> dict[str, Any]:
