@@ -36,7 +36,7 @@ from airflow_cloudfiles.commands import (
 from airflow_cloudfiles.commands.colors import Tone, Toned, colored
 from airflow_cloudfiles.commands.outcome import Outcome, printable
 from airflow_cloudfiles.commands.state import show as state
-from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
+from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, with_code
 
 COMMANDS = (
     clean,
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say("Interrupted. What is done is done; run the same again to go on.", INTERRUPTED)
     except CloudFilesError as failure:
         is_ours = not isinstance(failure, OptionError)
-        return _say(failure.message, NOT_DONE if is_ours else ASKED_WRONGLY)
+        return _say(with_code(failure), NOT_DONE if is_ours else ASKED_WRONGLY)
     except OSError as failure:
         return _say(str(failure), NOT_DONE)
     except Exception as failure:

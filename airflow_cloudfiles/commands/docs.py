@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from airflow_cloudfiles.commands.outcome import Outcome, add_command
+from airflow_cloudfiles.engine.error_sections import PAGE
 from airflow_cloudfiles.engine.errors import OptionError
 
 if TYPE_CHECKING:
@@ -20,14 +22,18 @@ if TYPE_CHECKING:
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 _INTERNAL: Final = "decisions"
 """Pages for those who change this package; they are not in the wheel."""
+_CODE: Final = re.compile(r"\[?(CF\d{3})\]?", re.IGNORECASE)
+"""The code of an error, as a message ends with it."""
 
 
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command."""
-    text = "show a page of the documentation, or list them"
+    text = "show a page of the documentation or the section of an error, or list the pages"
     found = add_command(commands, "docs", _run, help=text, parents=[shared])
     found.add_argument(
-        "page", nargs="?", help="its name, such as options or how-to/recover; none: list all"
+        "page",
+        nargs="?",
+        help="its name, such as options or how-to/recover, or CF302; none: list all",
     )
 
 
@@ -45,9 +51,26 @@ def _run(given: argparse.Namespace) -> Outcome:
     known = pages()
     if not given.page:
         return Outcome(sorted(known), "\n".join(sorted(known)))
+    if code := _CODE.fullmatch(given.page):
+        name, text = PAGE, _section(code[1].upper(), known[PAGE].read_text(encoding="utf-8"))
+        return Outcome({"page": name, "text": text}, text)
     name = _name(given.page, known)
     text = known[name].read_text(encoding="utf-8")
     return Outcome({"page": name, "text": text}, text)
+
+
+def _section(code: str, page: str) -> str:
+    """What the page about errors says under a code.
+
+    Raises:
+        OptionError: No error has this code.
+    """
+    found = re.search(rf"^### {code}\n.*?(?=^##|\Z)", page, re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise OptionError(
+            f"No error has the code {code}. `cloudfiles docs reference/errors` lists them."
+        )
+    return found[0].rstrip() + "\n"
 
 
 def _name(asked: str, known: dict[str, Path]) -> str:

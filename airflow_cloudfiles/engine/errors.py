@@ -2,66 +2,8 @@
 
 One tree. Every error is a `CloudFilesError` whose message says what happened, to which
 object, and what to do about it; `is_retryable` says whether running the same thing again can
-succeed without anybody changing anything.
-
-```
-CloudFilesError                              is_retryable = False
-├── OptionError (ValueError)                 an option's value is bad, or contradicts another
-│   ├── UnknownOptionError                   no such option; names the nearest valid ones
-│   └── UnsupportedOptionError               documented, but not in this version or on this platform
-├── SourceError                              the place the files are read from
-│   ├── SourceNotFoundError                  it does not exist, or is not a folder
-│   ├── NotificationServicesError            its queue cannot be set up, or removed
-│   ├── SourceAccessError                    this identity may not list it, or not so
-│   ├── ListingError                         it could not be listed                       retryable
-│   ├── QueueError                           its notifications could not be read          retryable
-│   ├── QueueAccessError                     their queue is not there, or not for us
-│   └── TableStreamError                     a Delta table that a stream cannot go on reading
-│       ├── TableRowsChangedError            its rows were deleted or updated
-│       └── VersionsGoneError                versions that were not read are gone from its log
-├── StateError                               the checkpoint location and its logs
-│   ├── StateUnreachableError                its storage does not answer                  retryable
-│   ├── StateLockedError                     another run holds it                         retryable
-│   ├── StateConflictError                   it belongs to another source
-│   ├── StateMovedError                      it is at another location now
-│   ├── IncompatibleStateError               written by a newer version
-│   ├── CorruptedStateError                  what is there cannot be read
-│   └── LedgerError                          the local index cannot be used               retryable
-│       └── LedgerAccessError                nor can any be made where it has to be
-├── ReadError                                one file's content
-│   ├── FileMissingError                     deleted between discovery and reading
-│   ├── FileUnreadableError                  permission, bad compression, I/O
-│   │   └── FileUnreachableError             its storage does not answer                retryable
-│   ├── FileChangedError                     overwritten while it was being read          retryable
-│   └── CorruptRecordError                   mode FAILFAST met a record that is not valid
-├── SchemaError                              the shape of the data
-│   ├── UnknownFieldException                a field the schema lacks      depends on the mode
-│   ├── SchemaInferenceError                 nothing to infer from
-│   │   └── SampleGoneError                  every file of the sample was deleted meanwhile
-│   ├── SchemaHintError                      a hint that cannot be parsed or applied
-│   └── IncompatibleSchemaError              a schema that cannot serve this stream
-│       ├── StaleSchemaError                 the log has a newer one by now               retryable
-│       ├── TableEvolvedError                the Delta table that is read has another     retryable
-│       └── BlockedSchemaChangeError         its change has to be allowed first
-├── SinkError                                the target table
-│   ├── TargetNotDeltaError                  something else is there already
-│   ├── TargetCorruptedError                 the table's log is damaged
-│   ├── UnsupportedTableError                the table has a feature that is not read
-│   ├── TargetUnreachableError               its storage does not answer                  retryable
-│   ├── TargetAccessError                    its storage refused us
-│   ├── TargetConflictError                  another writer came between              retryable
-│   ├── DataFileLostError                    a file vanished before its commit           retryable
-│   ├── TargetChangedError                   it changed while a batch was written        retryable
-│   ├── LostBatchesError                     it lacks batches that it had
-│   ├── SchemaMismatchError                  Delta's schema enforcement
-│   └── ExpectationError                     a batch is not as it was expected to be
-│       └── FilesQuarantinedError            its files are put aside; it goes on without  retryable
-└── RunError                                 starting and supervising Spark
-    ├── JavaNotFoundError                    no Java 17 or newer
-    ├── RunFailedError                       Spark ended without a report                 retryable
-    ├── SparkServerError                     a Spark Connect server refuses, or lacks what it needs
-    └── SparkUnreachableError                it does not answer, or was restarted         retryable
-```
+succeed without anybody changing anything, and `code` names its class and its section in the
+documentation (docs/how-to/troubleshooting.md). A new class takes the next code of its branch.
 
 Errors cross from an executor to the driver to the Airflow worker. Each is built from its message
 alone, so it can be pickled; a report has its `to_record`. Through the JVM only text passes: where
@@ -74,8 +16,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import cast
+from typing import ClassVar, cast
 
+from airflow_cloudfiles.engine.error_sections import section_of
 from airflow_cloudfiles.engine.shortened import few_members, more
 
 
@@ -89,172 +32,180 @@ class CloudFilesError(Exception):
     is_retryable: bool = False
     """Whether the same call can succeed when repeated unchanged."""
 
+    code: ClassVar[str] = "CF000"
+    """Names the class for good, and its section in the documentation; it is never given again."""
+
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+        self.add_note(f"[{self.code}] More: cloudfiles docs {self.code}")
+
+    def __init_subclass__(cls, *, code: str = "", **others: object) -> None:
+        super().__init_subclass__(**others)
+        cls.code = code or cls.code
 
 
-class OptionError(CloudFilesError, ValueError):
+class OptionError(CloudFilesError, ValueError, code="CF100"):
     """An option has a value that is not valid, or contradicts another option."""
 
 
-class UnknownOptionError(OptionError):
+class UnknownOptionError(OptionError, code="CF101"):
     """An option that does not exist; the message names the nearest that do."""
 
 
-class UnsupportedOptionError(OptionError):
+class UnsupportedOptionError(OptionError, code="CF102"):
     """An option that is documented, but that this version or platform does not offer."""
 
 
-class SourceError(CloudFilesError):
+class SourceError(CloudFilesError, code="CF200"):
     """The place the files are read from cannot serve."""
 
 
-class SourceNotFoundError(SourceError):
+class SourceNotFoundError(SourceError, code="CF201"):
     """The source does not exist or is not a folder."""
 
 
-class NotificationServicesError(SourceError):
+class NotificationServicesError(SourceError, code="CF202"):
     """What notifications need cannot be set up or removed, or belong to another stream."""
 
 
-class SourceAccessError(SourceError):
+class SourceAccessError(SourceError, code="CF203"):
     """The source is refused to this identity, or the request for it is not valid."""
 
 
-class ListingError(SourceError):
+class ListingError(SourceError, code="CF204"):
     """The source could not be listed completely; what was found before stays recorded."""
 
     is_retryable = True
 
 
-class QueueError(SourceError):
+class QueueError(SourceError, code="CF205"):
     """The queue of notifications did not answer; what was not recorded is still in it."""
 
     is_retryable = True
 
 
-class QueueAccessError(SourceError):
+class QueueAccessError(SourceError, code="CF206"):
     """The queue of notifications does not exist, or this identity may not read it."""
 
 
-class TableStreamError(SourceError):
+class TableStreamError(SourceError, code="CF207"):
     """A stream cannot go on reading its Delta table."""
 
 
-class TableRowsChangedError(TableStreamError):
+class TableRowsChangedError(TableStreamError, code="CF208"):
     """Rows of the Delta table that a stream reads were deleted or updated."""
 
 
-class VersionsGoneError(TableStreamError):
+class VersionsGoneError(TableStreamError, code="CF209"):
     """Versions that a stream has not read are gone from the log of its Delta table."""
 
 
-class StateError(CloudFilesError):
+class StateError(CloudFilesError, code="CF300"):
     """The checkpoint location, or a log below it, cannot serve."""
 
 
-class StateUnreachableError(StateError):
+class StateUnreachableError(StateError, code="CF301"):
     """The storage of the checkpoint location does not answer, or fails for the moment."""
 
     is_retryable = True
 
 
-class StateLockedError(StateError):
+class StateLockedError(StateError, code="CF302"):
     """Another run is working on the same checkpoint location now."""
 
     is_retryable = True
 
 
-class StateConflictError(StateError):
+class StateConflictError(StateError, code="CF303"):
     """The location belongs to another source, format or stream."""
 
 
-class StateMovedError(StateError):
+class StateMovedError(StateError, code="CF304"):
     """The state was moved to another location, or is not whole at this one yet."""
 
 
-class IncompatibleStateError(StateError):
+class IncompatibleStateError(StateError, code="CF305"):
     """The location was written by a newer version of this package."""
 
 
-class CorruptedStateError(StateError):
+class CorruptedStateError(StateError, code="CF306"):
     """Something below the location is not what this package writes."""
 
 
-class LedgerError(StateError):
+class LedgerError(StateError, code="CF307"):
     """The local index of the file log cannot be used; it is only a cache and gets rebuilt."""
 
     is_retryable = True
 
 
-class LedgerAccessError(LedgerError):
+class LedgerAccessError(LedgerError, code="CF308"):
     """No index can be made on this machine: its folder is not one that this user may write in."""
 
     is_retryable = False
 
 
-class ReadError(CloudFilesError):
+class ReadError(CloudFilesError, code="CF400"):
     """The content of one file cannot be read."""
 
 
-class FileMissingError(ReadError):
+class FileMissingError(ReadError, code="CF404"):
     """A discovered file was gone when it was to be read."""
 
 
-class FileUnreadableError(ReadError):
+class FileUnreadableError(ReadError, code="CF401"):
     """A discovered file is there but its bytes cannot be had."""
 
 
-class FileUnreachableError(FileUnreadableError):
+class FileUnreachableError(FileUnreadableError, code="CF402"):
     """The storage of a discovered file does not answer, or broke off."""
 
     is_retryable = True
 
 
-class FileChangedError(ReadError):
+class FileChangedError(ReadError, code="CF403"):
     """A file was overwritten or deleted while it was being read."""
 
     is_retryable = True
 
 
-class CorruptRecordError(ReadError):
+class CorruptRecordError(ReadError, code="CF405"):
     """A record is not valid in its format and the mode is `FAILFAST`."""
 
 
-class SchemaError(CloudFilesError):
+class SchemaError(CloudFilesError, code="CF500"):
     """The shape of the data cannot be resolved."""
 
 
-class SchemaInferenceError(SchemaError):
+class SchemaInferenceError(SchemaError, code="CF502"):
     """There is nothing to infer a schema from, or it cannot be inferred."""
 
 
-class SampleGoneError(SchemaInferenceError):
+class SampleGoneError(SchemaInferenceError, code="CF503"):
     """Every file of a sample was deleted since it was found."""
 
 
-class SchemaHintError(SchemaError):
+class SchemaHintError(SchemaError, code="CF504"):
     """A schema hint cannot be parsed or does not fit the schema."""
 
 
-class IncompatibleSchemaError(SchemaError):
+class IncompatibleSchemaError(SchemaError, code="CF505"):
     """A schema that this stream cannot be read with."""
 
 
-class StaleSchemaError(IncompatibleSchemaError):
+class StaleSchemaError(IncompatibleSchemaError, code="CF506"):
     """The schema log has got a newer version since the stream was defined."""
 
     is_retryable = True
 
 
-class TableEvolvedError(IncompatibleSchemaError):
+class TableEvolvedError(IncompatibleSchemaError, code="CF507"):
     """The Delta table that a stream reads has another schema; the next start reads with that."""
 
     is_retryable = True
 
 
-class BlockedSchemaChangeError(IncompatibleSchemaError):
+class BlockedSchemaChangeError(IncompatibleSchemaError, code="CF508"):
     """A column of the Delta table that a stream reads was renamed, dropped or retyped.
 
     Somebody has to decide how downstream gets it, and then to allow it.
@@ -264,7 +215,7 @@ class BlockedSchemaChangeError(IncompatibleSchemaError):
 UNKNOWN_FIELD_CLASS = "UNKNOWN_FIELD_EXCEPTION.NEW_FIELDS_IN_RECORD_WITH_FILE_PATH"
 
 
-class UnknownFieldException(SchemaError):  # noqa: N818 - Auto Loader's name, which users match on
+class UnknownFieldException(SchemaError, code="CF501"):  # noqa: N818 - Auto Loader's name
     """A record has fields that the schema of the stream does not have.
 
     In `addNewColumns` the schema log already holds the evolved schema when this is raised, so
@@ -317,45 +268,45 @@ class UnknownFieldException(SchemaError):  # noqa: N818 - Auto Loader's name, wh
         return found if isinstance(found, str) else None
 
 
-class SinkError(CloudFilesError):
+class SinkError(CloudFilesError, code="CF600"):
     """The target table cannot take the rows."""
 
 
-class TargetNotDeltaError(SinkError):
+class TargetNotDeltaError(SinkError, code="CF601"):
     """The target holds something that is not a Delta table."""
 
 
-class TargetCorruptedError(SinkError):
+class TargetCorruptedError(SinkError, code="CF602"):
     """The log of the target table is damaged, so what it holds is unknown."""
 
 
-class UnsupportedTableError(SinkError):
+class UnsupportedTableError(SinkError, code="CF603"):
     """The Delta table needs something of its readers that this version does not support."""
 
 
-class TargetUnreachableError(SinkError):
+class TargetUnreachableError(SinkError, code="CF604"):
     """The place of the table does not answer, or fails for the moment."""
 
     is_retryable = True
 
 
-class TargetAccessError(SinkError):
+class TargetAccessError(SinkError, code="CF605"):
     """The place of the table refuses this identity, or the request is not valid."""
 
 
-class TargetConflictError(SinkError):
+class TargetConflictError(SinkError, code="CF606"):
     """Another writer has committed to the table since an overwrite of it began."""
 
     is_retryable = True
 
 
-class DataFileLostError(SinkError):
+class DataFileLostError(SinkError, code="CF607"):
     """A data file vanished, or changed, between its writing and its commit."""
 
     is_retryable = True
 
 
-class TargetChangedError(SinkError):
+class TargetChangedError(SinkError, code="CF608"):
     """The table was replaced, or its columns or partitions changed, before a batch was committed.
 
     Its data files are for the table as it was; running again writes them anew.
@@ -364,46 +315,46 @@ class TargetChangedError(SinkError):
     is_retryable = True
 
 
-class LostBatchesError(SinkError):
+class LostBatchesError(SinkError, code="CF609"):
     """The table lacks micro-batches that were committed to it."""
 
 
-class SchemaMismatchError(SinkError):
+class SchemaMismatchError(SinkError, code="CF610"):
     """Delta's schema enforcement refuses the rows."""
 
 
-class ExpectationError(SinkError):
+class ExpectationError(SinkError, code="CF611"):
     """A micro-batch does not meet an expectation (`expect.*`), and was not committed."""
 
     blamed: str = ""
     """Which files of which batch are to be put aside for that (`intake.batch_files`)."""
 
 
-class FilesQuarantinedError(ExpectationError):
+class FilesQuarantinedError(ExpectationError, code="CF612"):
     """A micro-batch was not committed, and its files that are to blame are quarantined now."""
 
     is_retryable = True
 
 
-class RunError(CloudFilesError):
+class RunError(CloudFilesError, code="CF700"):
     """Spark could not be started, or did not finish."""
 
 
-class JavaNotFoundError(RunError):
+class JavaNotFoundError(RunError, code="CF701"):
     """No Java 17 or newer was found."""
 
 
-class RunFailedError(RunError):
+class RunFailedError(RunError, code="CF702"):
     """The Spark process ended without telling why in its report."""
 
     is_retryable = True
 
 
-class SparkServerError(RunError):
+class SparkServerError(RunError, code="CF703"):
     """A Spark Connect server cannot run jobs of this package as it is, or refuses this client."""
 
 
-class SparkUnreachableError(RunError):
+class SparkUnreachableError(RunError, code="CF704"):
     """A Spark Connect server does not answer, or has lost the session of the run."""
 
     is_retryable = True
@@ -430,11 +381,17 @@ def _tree(root: type[CloudFilesError]) -> dict[str, type[CloudFilesError]]:
     return found
 
 
+def with_code(error: CloudFilesError) -> str:
+    """What people see of an error: its message, its code, and where the section of that is."""
+    return f"{error.message} {section_of(error.code)}"
+
+
 def to_record(error: CloudFilesError) -> dict[str, object]:
-    """An error as plain values: `class`, `message`, `is_retryable`; `blamed` where it has that."""
+    """An error as plain values: `class`, `code`, `message`, `is_retryable`; `blamed` if it has that."""
     blamed = getattr(error, "blamed", "")
     return {
         "class": type(error).__name__,
+        "code": error.code,
         "message": error.message,
         "is_retryable": error.is_retryable,
         **({"blamed": blamed} if blamed else {}),

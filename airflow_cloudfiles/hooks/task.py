@@ -15,6 +15,7 @@ from airflow_cloudfiles.engine.errors import (
     FilesQuarantinedError,
     TableEvolvedError,
     UnknownFieldException,
+    with_code,
 )
 
 if TYPE_CHECKING:
@@ -75,8 +76,13 @@ def healing_arguments(
 
 
 @contextmanager
-def task_errors() -> Iterator[None]:
+def task_errors(*, ends_retries: bool = True) -> Iterator[None]:
     """Let an error fail the task with or without retries, as the error itself says.
+
+    What is raised says its code, too, and where that has its section.
+
+    Args:
+        ends_retries: `False` raises an error that a retry cannot help as itself.
 
     Raises:
         AirflowFailException: In place of an error that a retry cannot help, with its message.
@@ -84,9 +90,12 @@ def task_errors() -> Iterator[None]:
     try:
         yield
     except CloudFilesError as error:
-        if error.is_retryable:
-            raise
-        raise AirflowFailException(error.message) from error
+        text = with_code(error)
+        if ends_retries and not error.is_retryable:
+            raise AirflowFailException(text) from error
+        error.args = (text,)  # Airflow's pages show the text of an error, and none of its notes
+        error.__dict__.pop("__notes__", None)
+        raise
 
 
 def run_id_of(context: Mapping[str, Any], *, try_number: int | None = None) -> str:

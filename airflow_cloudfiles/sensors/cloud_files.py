@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -101,7 +100,7 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
         """Discover once; done when anything is outstanding."""
         # soft_fail makes Airflow skip what fails for good; ours skips quiet times, never an error
         hook, stream = CloudFilesHook(self.conn_id), self.stream_arguments()
-        with nullcontext() if self.soft_fail else task_errors():
+        with task_errors(ends_retries=not self.soft_fail):
             batch, waits = hook.look(stream)
         if waits:
             _emit_waiting(hook, stream, context, waits)

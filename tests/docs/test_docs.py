@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import airflow_cloudfiles
-from airflow_cloudfiles.engine import crashpoints, errors
+from airflow_cloudfiles.engine import crashpoints
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.cloud_files import GROUPS
@@ -216,17 +216,6 @@ def test_every_crash_point_has_its_row_and_its_test() -> None:
         assert f'"{point}' in killed, f"no test is killed at {point}"
     draining = ROOT / "tests/emulated/discovery/test_notifications_killed.py"
     assert "zip(NOTIFICATION_POINTS," in draining.read_text(encoding="utf-8")
-
-
-def test_every_error_has_its_row_with_whether_a_retry_helps() -> None:
-    said = {
-        cells[0].strip("`"): cells[1]
-        for cells in table_rows(ROOT / "docs/reference/errors.md")
-        if cells[0].startswith("`")
-    }
-    classes = errors._tree(errors.CloudFilesError)
-    expected = {name: "yes" if kind.is_retryable else "no" for name, kind in classes.items()}
-    assert said == {**expected, "UnknownFieldException": "depends"}
 
 
 def test_the_log_entries_of_the_protocol_are_whole() -> None:

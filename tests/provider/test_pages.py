@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_cloudfiles import SchemaHistory
-from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.errors import OptionError, UnknownFieldException, to_record
 from airflow_cloudfiles.engine.overview.runs import RunSummary
 from airflow_cloudfiles.engine.schema.log_entry import SchemaEntry, append_entry, open_log
 from airflow_cloudfiles.engine.state.run_history import encode_report
@@ -72,7 +72,7 @@ def test_the_plugin_is_found_and_its_views_lead_to_its_pages() -> None:
 
 def test_a_page_shows_the_stream_its_runs_and_their_errors(written: WrittenState) -> None:
     written.discover("a.json", "b.json")
-    error = {"class": "UnknownFieldException", "message": "Encountered unknown fields: price"}
+    error = to_record(UnknownFieldException("Encountered unknown fields: price"))
     report = {"run_id": "r1", "kind": "ingest", "outcome": "failed", "error": error}
     report |= {"started": "2026-11-23T08:00:00+00:00", "rows": 12345}
     written.state.put("_reports/r1.json", encode_report(report))
@@ -80,7 +80,8 @@ def test_a_page_shows_the_stream_its_runs_and_their_errors(written: WrittenState
     text = _page("stream.html", views.stream_view(task), task)
     for part in ("s3://lake/orders", "s3://lake/table", "<b>2", "files outstanding", "12,345"):
         assert part in text
-    assert "UnknownFieldException</span>: Encountered unknown fields: price" in text
+    shown = "Encountered unknown fields: price [CF501] More: cloudfiles docs CF501"
+    assert f"UnknownFieldException</span>: {shown}" in text
     assert text.count("<figure>") == 4
 
 
@@ -99,7 +100,10 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_shown(written: WrittenState
 def test_every_value_is_escaped(written: WrittenState) -> None:
     written.discover(f"{HOSTILE}.json")
     report = {"run_id": HOSTILE, "kind": HOSTILE, "outcome": HOSTILE, "warnings": [HOSTILE]}
-    report |= {"started": "2026-11-23T08:00:00Z", "error": {"class": HOSTILE, "message": HOSTILE}}
+    report |= {
+        "started": "2026-11-23T08:00:00Z",
+        "error": dict.fromkeys(("class", "code", "message"), HOSTILE),
+    }
     written.state.put("_reports/r1.json", encode_report(report))
     _version(written, 0, "a")
     _version(written, 1, "a", HOSTILE, change=HOSTILE, by=HOSTILE, brought={HOSTILE: []})

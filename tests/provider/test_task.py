@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import traceback
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -12,9 +14,11 @@ from airflow.sdk import DAG
 
 import airflow_cloudfiles
 from airflow_cloudfiles.engine.errors import (
+    CloudFilesError,
     ListingError,
     SourceNotFoundError,
     UnknownFieldException,
+    with_code,
 )
 from airflow_cloudfiles.hooks.task import (
     FALLBACK_RETRY_DELAY,
@@ -112,6 +116,10 @@ def test_an_error_that_a_retry_heals_keeps_its_class() -> None:
     with pytest.raises(airflow_cloudfiles.UnknownFieldException) as raised, task_errors():
         raise healed
     assert raised.value is healed
+    shown = traceback.format_exception(raised.value)
+    assert shown[-1].endswith("[CF501] More: cloudfiles docs CF501\n"), "Airflow shows no notes"
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (again.message, again.fields) == (healed.message, {"b": 1})
 
 
 @pytest.mark.parametrize(
@@ -121,11 +129,21 @@ def test_an_error_that_a_retry_heals_keeps_its_class() -> None:
         UnknownFieldException.of({"b": 1}, file="/in/b.json", retry=False),  # failOnNewColumns
     ],
 )
-def test_an_error_that_no_retry_heals_fails_for_good_with_its_message(error: Exception) -> None:
+def test_an_error_that_no_retry_heals_fails_for_good_with_its_message(
+    error: CloudFilesError,
+) -> None:
     with pytest.raises(AirflowFailException) as raised, task_errors():
         raise error
-    assert str(raised.value) == str(error)
+    assert str(raised.value) == with_code(error)
     assert raised.value.__cause__ is error
+
+
+def test_where_a_retry_is_nobodys_business_every_error_keeps_its_class_and_says_its_code() -> None:
+    error = SourceNotFoundError("There is no folder /in. Create it.")
+    with pytest.raises(SourceNotFoundError) as raised, task_errors(ends_retries=False):
+        raise error
+    assert str(raised.value) == with_code(error)
+    assert error.message == "There is no folder /in. Create it."
 
 
 def test_each_try_of_each_task_instance_has_a_name_of_its_own() -> None:

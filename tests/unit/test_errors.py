@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pickle
 import re
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from airflow_cloudfiles.engine import errors
+from airflow_cloudfiles.engine import error_sections, errors
 from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
 from airflow_cloudfiles.engine.spark.error_marks import marking_errors
 
@@ -122,9 +123,115 @@ def test_a_method_that_spark_calls_marks_its_errors_once_and_leaves_the_message(
         Reader()._own()
 
 
-def test_every_class_of_the_tree_is_drawn_in_the_docstring() -> None:
-    drawn = errors.__doc__ or ""
-    assert [kind.__name__ for kind in _all() if kind.__name__ not in drawn] == []
+CODES = {
+    "CF000": "CloudFilesError",
+    "CF100": "OptionError",
+    "CF101": "UnknownOptionError",
+    "CF102": "UnsupportedOptionError",
+    "CF200": "SourceError",
+    "CF201": "SourceNotFoundError",
+    "CF202": "NotificationServicesError",
+    "CF203": "SourceAccessError",
+    "CF204": "ListingError",
+    "CF205": "QueueError",
+    "CF206": "QueueAccessError",
+    "CF207": "TableStreamError",
+    "CF208": "TableRowsChangedError",
+    "CF209": "VersionsGoneError",
+    "CF300": "StateError",
+    "CF301": "StateUnreachableError",
+    "CF302": "StateLockedError",
+    "CF303": "StateConflictError",
+    "CF304": "StateMovedError",
+    "CF305": "IncompatibleStateError",
+    "CF306": "CorruptedStateError",
+    "CF307": "LedgerError",
+    "CF308": "LedgerAccessError",
+    "CF400": "ReadError",
+    "CF401": "FileUnreadableError",
+    "CF402": "FileUnreachableError",
+    "CF403": "FileChangedError",
+    "CF404": "FileMissingError",
+    "CF405": "CorruptRecordError",
+    "CF500": "SchemaError",
+    "CF501": "UnknownFieldException",
+    "CF502": "SchemaInferenceError",
+    "CF503": "SampleGoneError",
+    "CF504": "SchemaHintError",
+    "CF505": "IncompatibleSchemaError",
+    "CF506": "StaleSchemaError",
+    "CF507": "TableEvolvedError",
+    "CF508": "BlockedSchemaChangeError",
+    "CF600": "SinkError",
+    "CF601": "TargetNotDeltaError",
+    "CF602": "TargetCorruptedError",
+    "CF603": "UnsupportedTableError",
+    "CF604": "TargetUnreachableError",
+    "CF605": "TargetAccessError",
+    "CF606": "TargetConflictError",
+    "CF607": "DataFileLostError",
+    "CF608": "TargetChangedError",
+    "CF609": "LostBatchesError",
+    "CF610": "SchemaMismatchError",
+    "CF611": "ExpectationError",
+    "CF700": "RunError",
+    "CF701": "JavaNotFoundError",
+    "CF702": "RunFailedError",
+    "CF703": "SparkServerError",
+    "CF704": "SparkUnreachableError",
+}
+"""Never changed, and no code is ever given to another class: messages in the field have them."""
+
+
+def test_every_error_has_a_code_of_its_own_for_good() -> None:
+    assert {kind.code: kind.__name__ for kind in _all()} == CODES
+    assert len(_all()) == len(CODES), "each once"
+    for kind in _all()[1:]:
+        assert re.fullmatch(r"CF\d{3}", kind.code)
+        branch = next((each for each in kind.__mro__ if each.__base__ is CloudFilesError), kind)
+        assert branch.code[:3] == kind.code[:3], f"{kind.__name__} is of another branch"
+
+
+def test_a_code_is_in_a_record_in_a_traceback_and_at_the_end_of_what_a_person_is_told() -> None:
+    error = errors.StateLockedError("Another run is at work. Wait.")
+    assert errors.to_record(error)["code"] == "CF302"
+    told = errors.with_code(error)
+    assert told.startswith("Another run is at work. Wait. [CF302] More: cloudfiles docs CF302")
+    assert (error.message, str(error)) == ("Another run is at work. Wait.",) * 2
+    for each in (error, pickle.loads(pickle.dumps(error)), errors.from_text(_trace(error))):
+        assert each is not None
+        lines = traceback.format_exception(each)
+        assert lines[-1] == "[CF302] More: cloudfiles docs CF302\n"
+        assert "".join(lines).count("CF302") == 2
+
+
+def test_the_section_of_a_code_is_beside_the_documentation() -> None:
+    told = error_sections.beside("https://code.example/acme/blob/HEAD/docs/index.md")
+    assert told == "https://code.example/acme/blob/HEAD/docs/how-to/troubleshooting.md"
+    site = error_sections.beside("https://docs.example/index.html")
+    assert site == "https://docs.example/how-to/troubleshooting.html"
+    assert error_sections.beside("") == ""
+
+
+def test_an_address_in_the_metadata_is_told_behind_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "airflow_provider_cloudfiles-9.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(
+        "Metadata-Version: 2.4\nName: airflow-provider-cloudfiles\nVersion: 9\n"
+        "Project-URL: Source, https://code.example\n"
+        "Project-URL: Documentation, https://code.example/docs/index.md\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    error_sections._address.cache_clear()
+    try:
+        assert error_sections.section_of("CF302") == (
+            "[CF302] More: cloudfiles docs CF302, "
+            "https://code.example/docs/how-to/troubleshooting.md#cf302"
+        )
+    finally:
+        error_sections._address.cache_clear()
 
 
 @pytest.mark.parametrize("retry", [True, False])
@@ -154,13 +261,3 @@ def test_a_worker_that_died_is_explained():
     assert isinstance(found, errors.RunFailedError)
     assert "ORC" in str(found)
     assert found.is_retryable
-
-
-def test_the_reference_says_of_every_error_whether_a_retry_helps(repository: Path) -> None:
-    page = (repository / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| (yes|no|depends) \| (.+?) \| (.*?) ?\|$", page, re.MULTILINE)
-    told = {name: word for name, word, *_ in rows}
-    real = {kind.__name__: "yes" if kind.is_retryable else "no" for kind in _all()}
-    real["UnknownFieldException"] = "depends"
-    assert told == real
-    assert len(rows) == len(told), "each once"

@@ -55,7 +55,8 @@ def _table(shown: Sequence[RunSummary], found: Runs) -> Iterator[str | Toned]:
         line = _line(cells, widths)
         yield Toned(line, "problem") if run.error else line
         if run.error:
-            yield f"    {printable(run.error)}: {printable(run.message)}"
+            why = f"{run.message} {run.section}".rstrip()
+            yield f"    {printable(run.error)}: {printable(why)}"
         for warning in run.warnings:
             yield Toned(f"    {printable(warning)}", "caution")
     yield f"{len(rows):,} of {found.kept:,} {'run' if found.kept == 1 else 'runs'}"

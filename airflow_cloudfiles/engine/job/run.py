@@ -76,7 +76,9 @@ def run(spec: JobSpec, python: ForkServer | None = None) -> dict[str, Any]:
         except Exception as error:  # noqa: BLE001 - the report has it, whatever it was
             ours = _put_aside(spec, _as_ours(error, spark))
             trace = ours is not error and error
-            _log.log(logging.ERROR, "%s: %s", type(ours).__name__, ours, exc_info=trace)
+            _log.log(
+                logging.ERROR, "%s: %s", type(ours).__name__, errors.with_code(ours), exc_info=trace
+            )
             report |= {"outcome": "failed", "error": errors.to_record(ours)}
         began = datetime.fromisoformat(report.pop("started", started.isoformat()))
         before = max(0.0, (started - began).total_seconds())  # of a run that came back

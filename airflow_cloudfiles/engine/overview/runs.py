@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow_cloudfiles.engine.error_sections import section_of
 from airflow_cloudfiles.engine.errors import IncompatibleStateError
 from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, decode_report
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
@@ -43,6 +44,7 @@ class RunSummary:
         target_version: The newest version of the table then; `None` where there was none.
         seconds: How long it took; `None` where it does not say.
         error: The class of what it failed for; empty where it did not.
+        code: Of that class, which has its section in the documentation; empty as that.
         message: What it failed for, in words that say what to do.
         warnings: For people.
     """
@@ -60,8 +62,14 @@ class RunSummary:
     target_version: int | None = None
     seconds: float | None = None
     error: str = ""
+    code: str = ""
     message: str = ""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def section(self) -> str:
+        """The code of the error and where its section is; empty where the report has no code."""
+        return section_of(self.code) if self.code else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +132,7 @@ def _summary(report: Mapping[str, Any]) -> RunSummary:
         target_version=_number(report.get("target_version")),
         seconds=None if seconds is None else float(seconds),
         error=str(error.get("class", "")),
+        code=str(error.get("code", "")),
         message=str(error.get("message", "")),
         warnings=tuple(str(each) for each in report.get("warnings") or ()),
         **counts,

@@ -11,13 +11,17 @@ from airflow_cloudfiles import cli
 from airflow_cloudfiles.engine.state.run_history import encode_report
 from tests.support.written_state import WrittenState
 
-FAILED = {"class": "UnknownFieldException", "message": "New fields: \x1b[31mprice."}
+FAILED = {
+    "class": "UnknownFieldException",
+    "code": "CF501\x1b",
+    "message": "New fields: \x1b[31mprice.",
+}
 LISTED = """\
 started              outcome           files    rows  rescued  schema  table  seconds  run
 2026-11-23 08:03:00  ingest succeeded      0       0        1       -      -        -  r3
     1 files were gone.
 2026-11-23 08:02:00  ingest failed         0       0        0       -      -      4.2  r2
-    UnknownFieldException: New fields: \\x1b[31mprice.
+    UnknownFieldException: New fields: \\x1b[31mprice. [CF501\\x1b] More: cloudfiles docs CF501\\x1b
 2026-11-23 08:01:00  ingest succeeded  1,200  34,567        0       0      1      4.2  r1
 3 of 3 runs
 """

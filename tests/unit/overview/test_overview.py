@@ -78,6 +78,7 @@ def test_runs_come_newest_first_with_what_they_did(written: WrittenState) -> Non
     assert runs.kept == 3
     failed = runs.newest[1]
     assert (failed.error, failed.message, failed.warnings) == (*error.values(), ("look",))
+    assert (failed.code, failed.section) == ("", ""), "a report from before there were codes"
     first = newest_runs(written.state).newest[2]
     assert (first.files, first.rows, first.rescued_rows, first.seconds) == (2, 20, 3, 1.5)
     assert (first.schema_version, first.target_version) == (0, None)
