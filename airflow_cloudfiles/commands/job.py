@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 
 from airflow_cloudfiles.commands.outcome import Outcome, as_text
-from airflow_cloudfiles.engine.errors import CloudFilesError
+from airflow_cloudfiles.engine.errors import CloudFilesError, with_code
 from airflow_cloudfiles.engine.job.launch import LocalPython, launch
 from airflow_cloudfiles.engine.job.spark_command import How
 from airflow_cloudfiles.engine.job.spec import JobSpec
@@ -36,7 +36,7 @@ def run_job(spec: JobSpec, shown: Sequence[str], how: How | None = None) -> Outc
     try:
         report = run.wait()
     except CloudFilesError as failure:
-        lines.end(failure.message)
+        lines.end(with_code(failure))
         raise
     lines.end()
     return Outcome(report, as_text({name: report[name] for name in shown if name in report}))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cloudfiles import cli
+from airflow_cloudfiles.engine.error_sections import section_of
 
 
 @pytest.fixture
@@ -48,3 +49,13 @@ def test_source_and_format_are_those_of_the_state(state, capsys):
     assert cli.main([*discover, "--format", "json", "--quiet"]) == 0
     capsys.readouterr()
     assert infer(capsys, state)["schema"] == "a STRING, _rescued_data STRING"
+
+
+@pytest.mark.slow
+def test_what_a_job_fails_for_is_said_once_with_its_code(state, capsys):
+    nowhere = ("--source", str(state.parent / "nowhere"), "--format", "json")
+    assert cli.main(["infer", "--checkpoint-location", str(state), *nowhere]) == 1
+    said = capsys.readouterr().err
+    assert said.count("does not exist") == 1
+    assert said.endswith(f"Create it, or correct the path. {section_of('CF201')}\n")
+    assert said.count("[CF201]") == 1
