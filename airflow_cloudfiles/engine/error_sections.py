@@ -1,7 +1,7 @@
 """Where does the documentation say more of an error?
 
 Every error has a section under its code in docs/how-to/troubleshooting.md. The page is in the wheel
-(`cloudfiles docs <code>`), and online where the metadata of this package says where it is.
+(`cloudfiles docs` with the code), and online where the metadata of this package says where it is.
 """
 
 from __future__ import annotations
