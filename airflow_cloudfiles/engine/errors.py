@@ -350,6 +350,18 @@ class RunFailedError(RunError, code="CF702"):
     is_retryable = True
 
 
+class TransformError(RunError, code="CF705"):
+    """The function that transforms micro-batches cannot be loaded, has failed, or gave no rows.
+
+    What it raised itself may be different the next time (`is_retryable` is true); what it is, or
+    what it returned, is not.
+    """
+
+    def __init__(self, message: str, *, retry: bool = False) -> None:
+        super().__init__(message)
+        self.is_retryable = retry
+
+
 class SparkServerError(RunError, code="CF703"):
     """A Spark Connect server cannot run jobs of this package as it is, or refuses this client."""
 

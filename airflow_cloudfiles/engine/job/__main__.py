@@ -13,6 +13,7 @@ import os
 import sys
 
 _ARGUMENTS = 3
+_TRANSFORMS = "CLOUDFILES_TRANSFORMS"  # as in `spec`, which is imported after pandas is hidden
 
 
 def main(arguments: list[str]) -> int:
@@ -27,7 +28,7 @@ def main(arguments: list[str]) -> int:
     from airflow_cloudfiles.engine.spark.preload import hide_pandas  # noqa: PLC0415
 
     is_local = os.environ.get(LAUNCHED) == "local"
-    if is_local:
+    if is_local and _TRANSFORMS not in os.environ:
         hide_pandas()
     gc.disable()  # of what is imported nothing is garbage
     from airflow_cloudfiles.engine import crashpoints  # noqa: PLC0415

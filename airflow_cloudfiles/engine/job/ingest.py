@@ -33,7 +33,7 @@ from airflow_cloudfiles.engine.job.connect.coming_back import Leaving, come_back
 from airflow_cloudfiles.engine.job.connect.left_runs import LeftRun
 from airflow_cloudfiles.engine.job.connect.query import run_on_server, start_on_server
 from airflow_cloudfiles.engine.job.counts import add_counts, written_schema
-from airflow_cloudfiles.engine.job.query import follow, start_query
+from airflow_cloudfiles.engine.job.query import ReadAs, follow, start_query
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.job.target import check_before_run, check_target, record_committed
@@ -182,8 +182,11 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
         "evolved_ahead": bool(has_evolved),
     }
     report |= of_schema
+    if spec.transform is not None:
+        found = replace(found, read_as=_read_as(resolved, options, report))
     zone = zone_warning(columns, options, spec.spark_conf.get(SESSION_ZONE))
-    check_target(spec, to_arrow(columns))
+    if spec.transform is None:  # else the function says which columns there are, and the writer
+        check_target(spec, to_arrow(columns))
     opened.end_reads()
     known = {**of_schema, "warnings": [*filter(None, (*resolved.warnings, zone))]}
     run = replace(earlier or _as_run(spec, found, begun.batch), report=known)
@@ -191,6 +194,17 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     _run_query(spark, found, leaving, opened, report=report, durations=durations)
     if options.cleaning.is_on and found.has_work and leaving.query is None:
         clean_after_run(spec, options, before, report, durations)
+
+
+def _read_as(resolved: ResolvedSchema, options: CloudFilesOptions, report: dict[str, Any]) -> ReadAs:
+    """How the files are read for a function; the report has the schema of what that returns."""
+    report.pop("schema", None)
+    return ReadAs(
+        schema=resolved.full_schema(options),
+        version=resolved.version,
+        rescued=options.rescued_data_column,
+        on_written=lambda columns: report.update(written_schema(columns)),
+    )
 
 
 def _as_run(spec: JobSpec, found: _Found, before: int) -> LeftRun:
@@ -241,6 +255,7 @@ class _Found:
         has_work: Whether there is anything to ingest, or a planned batch to finish.
         one_batch: What there is, if it is little enough for one micro-batch.
         discovered: What its discovery did (`Discovered.to_json`); `None` where it made none.
+        read_as: How the files are read, where a function is given their rows.
     """
 
     before: int
@@ -248,6 +263,7 @@ class _Found:
     has_work: bool
     one_batch: Backlog | None
     discovered: dict[str, Any] | None = None
+    read_as: ReadAs | None = None
 
 
 def _opened(spec: JobSpec, options: CloudFilesOptions) -> Intake:
@@ -323,7 +339,10 @@ def _query(
                 before,
             )
         else:
-            _follow(start(session, spec, after_batch=before, opened=opened), spec, one_batch)
+            query = start(
+                session, spec, after_batch=before, opened=opened, read_as=found.read_as
+            )
+            _follow(query, spec, one_batch)
     except BaseException:
         leaving.query = None
         raise
@@ -348,9 +367,14 @@ def _free_run_lock(state: ObjectStore) -> None:
 
 
 def start(
-    spark: SparkSession, spec: JobSpec, *, after_batch: int = -1, opened: Opened | None = None
+    spark: SparkSession,
+    spec: JobSpec,
+    *,
+    after_batch: int = -1,
+    opened: Opened | None = None,
+    read_as: ReadAs | None = None,
 ) -> StreamingQuery:
-    """Start the available-now query of a run; its rows never enter the JVM.
+    """Start the available-now query of a run; without a function, no row enters the JVM.
 
     Spark keeps its checkpoint of the query in an empty folder of this process, which is removed at
     its end: the state has all that is in it.
@@ -360,6 +384,7 @@ def start(
         spec: The run.
         after_batch: The last committed batch of the stream; -1 for none.
         opened: The state; the planning process gets what was read of it.
+        read_as: How the files are read, where a function is given their rows.
     """
     # A cluster's configuration may name a class that writes to its object store only.
     spark.conf.unset(_CHECKPOINT_FILES)
@@ -379,6 +404,7 @@ def start(
             STATE: normalize_uri(spec.checkpoint_location),
             FIRST_BATCH: str(after_batch + 1),
         },
+        read_as=read_as,
     )
 
 

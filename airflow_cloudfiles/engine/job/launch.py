@@ -23,6 +23,7 @@ from airflow_cloudfiles.engine.errors import (
     OptionError,
     RunError,
     RunFailedError,
+    UnsupportedOptionError,
     from_record,
 )
 from airflow_cloudfiles.engine.job.connect.server import SparkConnect
@@ -33,7 +34,8 @@ from airflow_cloudfiles.engine.job.spark_command import (
     LocalSpark,
     SparkSubmit,
 )
-from airflow_cloudfiles.engine.job.spec import BESIDE, REPORT, SPEC, JobSpec
+from airflow_cloudfiles.engine.job.spec import BESIDE, REPORT, SPEC, TRANSFORMS, JobSpec
+from airflow_cloudfiles.engine.job.transform.function import python_path
 from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.storage import (
@@ -200,10 +202,14 @@ def launch(
     """
     if spec.leave_after_seconds is not None and not isinstance(how, SparkConnect):
         raise OptionError("Only a run on a Spark Connect server can leave its query there.")
+    if spec.transform is not None:
+        _check_transform(how)
     store = open_store(spec.checkpoint_location, access)
     command = how.command(normalize_uri(spec.checkpoint_location), spec.run_id)
     environment = {**os.environ, **how.environment(), "PYTHONUNBUFFERED": "1"}
     environment.pop(_SPARK_REMOTE, None)
+    if spec.transform is not None:
+        environment |= {TRANSFORMS: "1", "PYTHONPATH": python_path()}
     if access is not None:
         environment |= to_environment(access)
     with reaching_state(store):
@@ -220,6 +226,24 @@ def launch(
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return Run(spec, driver, on_log, store, folder)
+
+
+def _check_transform(how: How) -> None:
+    """Refuse a function where the driver is not on this machine: it is never in the state.
+
+    Raises:
+        UnsupportedOptionError: It is not.
+    """
+    if isinstance(how, SparkConnect):
+        raise UnsupportedOptionError(
+            "A function over micro-batches (transform) does not work over Spark Connect in this "
+            "version: use a local Spark, or spark-submit with deploy_mode client."
+        )
+    if isinstance(how, SparkSubmit) and how.deploy_mode == "cluster":
+        raise UnsupportedOptionError(
+            "A function over micro-batches (transform) does not reach a driver on another machine, "
+            "since code is never put into the state: use deploy_mode client, or a local Spark."
+        )
 
 
 def _hand_over(spec: JobSpec) -> str:
@@ -250,6 +274,9 @@ def _warm(
 ) -> _Driver | None:
     """A driver that a warm Spark has forked; `None` where the run is to have a Spark of its own."""
     if not isinstance(how, LocalSpark) or how.keep_warm is None or spec.kind != "ingest":
+        return None
+    if spec.transform is not None:  # what it imports would stay in the Spark of all
+        on_log("A run with a function over micro-batches has a Spark of its own (keep_warm)")
         return None
     from airflow_cloudfiles.engine.job.warm import client  # noqa: PLC0415 - few runs need it
 

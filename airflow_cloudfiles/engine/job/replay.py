@@ -207,13 +207,14 @@ class _Replay:
             if record is not None:
                 check_plan(self.plans, batch, record.plan)
         if not self.spec.replay.get("as_read"):
-            mine = [batch for batch, each in records.items() if each and each.read_by == "query"]
+            mine = [batch for batch, each in records.items() if each and each.read_by != "sink"]
             if mine:
                 raise OptionError(
-                    f"Batches {_short(mine)} were written by a query of your own, whose "
-                    "transformations are not known here. If it has none, confirm that with "
-                    "--as-read; otherwise ingest their files with it into the table yourself, and "
-                    "then use --accept-loss."
+                    f"Batches {_short(mine)} were written by a query of your own, or by a "
+                    "run with a function over micro-batches (transform): what that makes of their "
+                    "rows is not known here. If it changes nothing, confirm that with --as-read; "
+                    "otherwise ingest their files with it into the table yourself, and then use "
+                    "--accept-loss."
                 )
         return BatchReader(self.spec, self.state, self.files, self.plans)
 

@@ -68,6 +68,8 @@ def run(spec: JobSpec, python: ForkServer | None = None) -> dict[str, Any]:
     durations: dict[str, float] = {}
     compacts = False
     report: dict[str, Any] = {"run_id": spec.run_id, "kind": spec.kind}
+    if spec.transform is not None:
+        report["transform"] = str(spec.transform.get("name"))
     with closing(_spark_of(spec, python)) as spark:
         try:
             spark.check()

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 BESIDE = "CLOUDFILES_RUN_FOLDER"
 """Environment variable of a driver: the folder in which whoever started it hands it the
 specification, and gets the report."""
+TRANSFORMS = "CLOUDFILES_TRANSFORMS"
+"""Environment variable of a driver: the run has a function over micro-batches, which may import
+what a driver otherwise hides (`spark.preload`)."""
 SPEC, REPORT = "spec.json", "report.json"
 MOST_DDL = 20_000
 """Characters of a schema in the report of an ingestion, which each run leaves, and in XCom."""
@@ -79,6 +82,8 @@ class JobSpec:
         infer_again: Of `infer`: also where there is a schema; what differs is a new version.
         leave_after_seconds: Of `ingest`, on a Spark Connect server: a query that lasts longer is
             left there, and a run of the same `run_id` comes back to it (`connect.coming_back`).
+        transform: Of `ingest`: the function that makes of each micro-batch what is written
+            (`transform.function.BatchFunction`). The state gets its name only.
     """
 
     kind: Literal["ingest", "infer", "promote", "replay", "clean"]
@@ -96,6 +101,7 @@ class JobSpec:
     clean: Mapping[str, Any] = field(default_factory=dict)
     infer_again: bool = False
     leave_after_seconds: float | None = None
+    transform: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if not _RUN_ID.fullmatch(self.run_id):
@@ -127,7 +133,7 @@ class JobSpec:
 
     def to_json(self) -> str:
         """As it is stored."""
-        return json.dumps({FIELD: SPEC_VERSION, **asdict(self)}, indent=1, ensure_ascii=True)
+        return json.dumps({FIELD: SPEC_VERSION, **self._fields()}, indent=1, ensure_ascii=True)
 
     @classmethod
     def from_json(cls, text: str | bytes, name: str = "The specification of a run") -> JobSpec:
@@ -143,8 +149,18 @@ class JobSpec:
         return cls(**read_note(text, name=name, understood=SPEC_VERSION, what_to_do=_SAME))
 
     def sealed(self) -> bytes:
-        """As it is stored in the state."""
-        return seal({FIELD: SPEC_VERSION, **asdict(self)})
+        """As it is stored in the state: without the code of a function."""
+        fields = self._fields()
+        if self.transform is not None:
+            fields["transform"] = {"name": self.transform.get("name")}
+        return seal({FIELD: SPEC_VERSION, **fields})
+
+    def _fields(self) -> dict[str, Any]:
+        """All fields; a version of this package that knows no functions reads what has none."""
+        fields = asdict(self)
+        if self.transform is None:
+            del fields["transform"]
+        return fields
 
     @classmethod
     def stored(cls, state: ObjectStore, run_id: str) -> JobSpec:

@@ -33,7 +33,7 @@ PREFIX = "_source/sink"
 DECISIONS = "_source/replays"
 FORMAT_VERSION = 1
 
-RowsFrom = Literal["sink", "query"]
+RowsFrom = Literal["sink", "query", "function"]
 DecisionKind = Literal["replay", "acceptLoss"]
 
 
@@ -50,7 +50,7 @@ class SinkRecord:
             was accepted; what the table had at `version` it must have nevertheless.
         plan: Id of its plan; empty where there is none.
         read_by: Who read its files: the tasks of the `sink`, whose rows are those of the files, or
-            a `query`, which may have changed them.
+            a `query`, which may have changed them; or, in a job, a `function`, which has.
         end: Where it ends in the file log; `None` where that is not known. The record of a job's
             batch is what says that the batch is committed (`position`).
         run_id: The run of a job that committed it; `None` where no job did.
@@ -291,7 +291,7 @@ def newest_of_a_job(state: ObjectStore) -> SinkRecord | None:
     batch, epoch = newest
     log = _log_of(state, epoch)
     record = _record(log, log.read(batch))
-    return record if record.read_by == "sink" else None
+    return None if record.read_by == "query" else record
 
 
 def newest_batch(state: ObjectStore) -> int:

@@ -21,12 +21,13 @@ from airflow_cloudfiles.engine.delta.stream.backlog import Backlog, backlog
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SparkServerError
 from airflow_cloudfiles.engine.job.query import follow
 from airflow_cloudfiles.engine.job.target import check_before_run, newest_version, sink_format
+from airflow_cloudfiles.engine.job.transform.batches import TransformedBatches, as_callback
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.options.table_stream import table_options
 from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.spark.source import LOCK_PATIENCE_SECONDS
 from airflow_cloudfiles.engine.spark.tables.stream_reader import COUNTS
-from airflow_cloudfiles.engine.spark.tables.stream_writer import NOTES
+from airflow_cloudfiles.engine.spark.tables.stream_writer import NOTES, STATE
 from airflow_cloudfiles.engine.state import progress
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 
@@ -115,9 +116,13 @@ def start(spark: SparkSession, spec: JobSpec, counts: str) -> StreamingQuery:
     checkpoint = normalize_uri(spec.checkpoint_location)
     source = table_options(spec.options, checkpoint, spec.schema_location)
     reader = spark.readStream.format("deltalake").options(**source, **{COUNTS: counts})
-    writer = reader.load(spec.source).writeStream.format(sink_format(str(spec.target)))
-    writer = writer.options(**spec.sink_options(), **{NOTES: "true"})
+    writer = reader.load(spec.source).writeStream
     writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    sink = {**spec.sink_options(), NOTES: "true"}
+    if spec.transform is not None:
+        batches = TransformedBatches(spec, {**sink, STATE: checkpoint})
+        return writer.foreachBatch(as_callback(batches)).start()
+    writer = writer.format(sink_format(str(spec.target))).options(**sink)
     return writer.start(str(spec.target))
 
 

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
+import pyarrow.types as pa_types
 
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import ExpectationError, OptionError
@@ -75,6 +76,28 @@ class Observer:
         self._names_corrupt = options is not None and options.max_corrupt_share is not None
         self._blames = options is not None and options.on_violation == "quarantine"
         self.observed = Observed()
+        self.rescued_rows = 0
+        """How many of the rows that `made` has passed on have rescued data."""
+
+    def made(self, batches: Iterable[pa.RecordBatch], rescues: str | None) -> Iterator[pa.RecordBatch]:
+        """Pass on rows that a function has made of those of files.
+
+        Args:
+            batches: The rows.
+            rescues: The rescued data column of the stream; the rows may have none.
+        """
+        for batch in batches:
+            places = {name.lower(): place for place, name in enumerate(batch.schema.names)}
+            for name in self._required:
+                if (place := places.get(name.lower())) is not None:
+                    self.observed.values[name] += len(batch) - batch.column(place).null_count
+            if rescues is not None and (place := places.get(rescues.lower())) is not None:
+                rescued = batch.column(place).drop_null()
+                self.rescued_rows += len(rescued)
+                if self._names_rescued and pa_types.is_string(rescued.type):
+                    self.observed.rescued.update(_files_of(rescued))
+            yield batch
+        self.observed.rescued = _most(self.observed.rescued)
 
     def reader(self, split: Split) -> TaskReader:
         """What reads a split so that its rows can be looked at."""

@@ -24,6 +24,7 @@ from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.reading.splits import Split
 from airflow_cloudfiles.engine.spark.error_marks import marking_errors
 from airflow_cloudfiles.engine.spark.tables.expectations import Observer
+from airflow_cloudfiles.engine.spark.tables.one_batch import BATCH, OneBatchWriter
 from airflow_cloudfiles.engine.spark.tables.sink import refuse_misspelt
 from airflow_cloudfiles.engine.spark.tables.stream_writer import (
     TableStreamWriter,
@@ -77,6 +78,19 @@ class IcebergDataSource(DataSource):
         refuse_misspelt(options, SinkOptions, self.name())
         import_with_extra(f"{_ENGINE}.commit", "iceberg", needed_for=target)
         return IcebergStreamWriter(target, options, schema)
+
+
+    def writer(self, schema: StructType, overwrite: bool) -> OneBatchWriter:  # noqa: FBT001
+        """The writer of a micro-batch that a function has made, in a job.
+
+        Raises:
+            OptionError: It is a DataFrame of somebody else.
+        """
+        options = {key.lower(): value for key, value in dict(self.options).items()}
+        batch = options.get(BATCH.lower())
+        if batch is None:
+            raise OptionError("The pyiceberg sink is for streams: use writeStream.")
+        return OneBatchWriter(self.streamWriter(schema, overwrite), int(batch))
 
 
 class IcebergStreamWriter(TableStreamWriter):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader
 from pyspark.sql.types import StructType  # noqa: TC002 - Spark reads the annotations of none
 
 from airflow_cloudfiles.engine.delta.read.files import TableColumns
@@ -26,6 +26,7 @@ from airflow_cloudfiles.engine.options.sink import (
 from airflow_cloudfiles.engine.spark.error_marks import marking_errors
 from airflow_cloudfiles.engine.spark.tables.batch_writer import DeltaBatchWriter
 from airflow_cloudfiles.engine.spark.tables.delta_writer import DeltaStreamWriter
+from airflow_cloudfiles.engine.spark.tables.one_batch import BATCH, OneBatchWriter
 from airflow_cloudfiles.engine.spark.tables.source import DeltaTableReader, version_to_read
 from airflow_cloudfiles.engine.spark.tables.stream_reader import (
     DeltaTableStreamReader,
@@ -98,14 +99,16 @@ class DeltaLakeDataSource(DataSource):
         refuse_misspelt(options, SinkOptions, self.name())
         return DeltaStreamWriter(target, options, schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DeltaBatchWriter:  # noqa: FBT001
-        """The writer of one DataFrame.
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001
+        """The writer of one DataFrame; of a micro-batch that a function has made, in a job.
 
         Raises:
             OptionError: No path, or an option that is not valid or does not go with the mode.
         """
         options = {key.lower(): value for key, value in dict(self.options).items()}
         target = self._path()
+        if (batch := options.get(BATCH.lower())) is not None:
+            return OneBatchWriter(DeltaStreamWriter(target, options, schema), int(batch))
         refuse_misspelt(options, BatchWriteOptions, self.name())
         return DeltaBatchWriter(target, options, schema, overwrite=overwrite)
 

@@ -60,6 +60,13 @@ checkpoint of Spark's, so Spark counts the batches of the run, and this makes th
 stream."""
 NOTES = "cloudFiles.internal.notes"
 """Option of the sink: a job runs the query, so what each batch did is noted in the state."""
+FUNCTION = "cloudFiles.internal.function"
+"""Option of the sink: the function that a job has made of the micro-batches of files what is
+written; its rows are no splits, and its batches are those of the plan log."""
+SCHEMA_VERSION = "cloudFiles.internal.schemaVersion"
+"""Option of the sink, with `FUNCTION`: the version of the schema that the files are read with."""
+RESCUED = "cloudFiles.internal.rescuedColumn"
+"""Option of the sink, with `FUNCTION`: the name of the rescued data column, where there is one."""
 RUN = "cloudFiles.internal.runId"
 """Option of the sink: the run of a job, for the notes on its batches."""
 _log = logging.getLogger(__name__)
@@ -112,21 +119,25 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         self._run_id = options.get(RUN.lower())
         self._split_token = _split_token(options, schema)
         self._reads_splits = self._split_token is not None
-        if self._options.has_expectations and not self._reads_splits:
+        self._is_transformed = FUNCTION.lower() in options
+        self._schema_version = int(options.get(SCHEMA_VERSION.lower(), -1))
+        self._rescued = options.get(RESCUED.lower())
+        # Its micro-batches are those of the plan log, and only the state says how far it is.
+        self._is_of_files = self._reads_splits or self._is_transformed
+        if self._options.has_expectations and not self._is_of_files:
             raise UnsupportedOptionError(
                 "expect.* is for runs that ingest files (CloudFilesIngestOperator, cloudfiles "
                 "ingest): in other queries Spark has the rows, and nobody counts what was rescued. "
                 "Remove it."
             )
-        self._is_of_job = self._reads_splits or options.get(NOTES.lower()) == "true"
+        self._is_of_job = self._is_of_files or options.get(NOTES.lower()) == "true"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
         """Write this task's rows to data files nobody sees yet."""
         if self._split_token is None:
             schema = to_arrow(self._schema)
-            return self._write_rows(
-                pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in iterator
-            )
+            rows = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in iterator)
+            return self._write_transformed(rows) if self._is_transformed else self._write_rows(rows)
         log_to_stderr()
         return self._write_splits(
             [
@@ -135,6 +146,16 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
                 for row in batch.column(0)
             ]
         )
+
+    def _write_transformed(self, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
+        """Write the rows that a function has made of others, and look at them."""
+        log_to_stderr()
+        observer = expectations.Observer(self._options)
+        written = self._write_rows(observer.made(rows, self._rescued))
+        written.observed = observer.observed
+        written.counts = {**written.counts, "rescued_rows": observer.rescued_rows}
+        written.schema_version = self._schema_version
+        return written
 
     @abstractmethod
     def _write_rows(self, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
@@ -190,10 +211,11 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         """Commit what the tasks have written, record it in the state, and note what it was."""
         app_id = self._application()
         log = None if self._state is None else SinkLog(open_store(self._state))
-        plan, end = self._plan(batch)
+        plan, end, planned = self._plan(batch)
         schema_version = written[0].schema_version if written else None
         observed = [message.observed for message in written]
-        counts = expectations.counts_of(self._options, _total(written), observed)
+        total = {**planned, **_total(written)}
+        counts = expectations.counts_of(self._options, total, observed)
         of_batch = BatchId(app_id, batch, plan, schema_version=schema_version, counts=counts)
         self._check_expected(of_batch, written)
         committed = self._make_visible(
@@ -213,7 +235,6 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         )
         _log.info("%s", done.line())
         if log is not None and self._state is not None:
-            read_by: RowsFrom = "sink" if self._reads_splits else "query"
             record = partial(
                 sink_state.note,
                 log,
@@ -221,7 +242,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
                 batch,
                 committed,
                 plan=plan,
-                read_by=read_by,
+                read_by=self._read_by(),
                 end=end,
                 done=done if self._is_of_job else None,
             )
@@ -295,24 +316,33 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         keys = {f"{log}/{number:020}" for log, numbers in numbered.items() for number in numbers}
         return fetched_ahead(self._state, keys=(METADATA, *sorted(keys)))
 
-    def _plan(self, batch: int) -> tuple[str | None, Offset | None]:
+    def _read_by(self) -> RowsFrom:
+        """Whose rows these are (`sink_log.SinkRecord`)."""
+        if self._is_transformed:
+            return "function"
+        return "sink" if self._reads_splits else "query"
+
+    def _plan(self, batch: int) -> tuple[str | None, Offset | None, dict[str, int]]:
         """Which plan the batch is: its id tells it from one of another life of the state.
 
         Returns:
-            Its id; and where the batch ends, if the batches of the query are those of the plan log.
+            Its id; where the batch ends, if the batches of the query are those of the plan log; and
+            its files and bytes, where those who write do not count them.
 
         Raises:
             CorruptedStateError: The batch of a job has no plan.
         """
         if self._state is None:
-            return None, None
+            return None, None, {}
         state = open_store(self._state)
         plans = NumberedLog(state, PLANS, is_packed=True)
-        if not self._reads_splits:
+        if not self._is_of_files:
             plan = plans.find_recent(batch) or (plans.find(batch) if has_packs(state) else None)
-            return (None if plan is None else plan.id), None
+            return (None if plan is None else plan.id), None, {}
         found = plans.read(batch)
-        return found.id, Offset.from_json(found.header["end"])
+        names = ("files", "bytes") if self._is_transformed else ()
+        planned = {name: int(found.header[name]) for name in names}
+        return found.id, Offset.from_json(found.header["end"]), planned
 
     def _application(self) -> str:
         """Which stream writes."""
