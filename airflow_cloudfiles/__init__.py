@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
     from airflow_cloudfiles.task_groups.cloud_files import CloudFilesTaskGroup
+    from airflow_cloudfiles.task_groups.streams import dags_from_file, streams_from_file
     from airflow_cloudfiles.triggers.cloud_files import CloudFilesTrigger
 
 __version__ = "0.1.0"
@@ -57,6 +58,7 @@ __all__ = [
     "UnknownFieldException",
     "cloud_files_metrics",
     "cloud_files_state",
+    "dags_from_file",
     "export_state",
     "import_state",
     "merge_into",
@@ -64,6 +66,7 @@ __all__ = [
     "operate_on_files",
     "register",
     "relocate_source",
+    "streams_from_file",
 ]
 
 _HOMES = {
@@ -84,6 +87,7 @@ _HOMES = {
     "UnknownFieldException": "airflow_cloudfiles.engine.errors",
     "cloud_files_metrics": "airflow_cloudfiles.engine.intake.metrics",
     "cloud_files_state": "airflow_cloudfiles.engine.intake.cloud_files_state",
+    "dags_from_file": "airflow_cloudfiles.task_groups.streams",
     "export_state": "airflow_cloudfiles.engine.transfer.archived",
     "import_state": "airflow_cloudfiles.engine.transfer.archived",
     "merge_into": "airflow_cloudfiles.engine.spark.tables.merge_into",
@@ -91,6 +95,7 @@ _HOMES = {
     "operate_on_files": "airflow_cloudfiles.engine.job.files.operate",
     "register": "airflow_cloudfiles.engine.spark.register",
     "relocate_source": "airflow_cloudfiles.engine.transfer.relocate",
+    "streams_from_file": "airflow_cloudfiles.task_groups.streams",
 }
 
 

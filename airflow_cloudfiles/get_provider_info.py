@@ -63,6 +63,12 @@ def get_provider_info() -> dict[str, object]:
                 ],
             }
         ],
+        "task-decorators": [
+            {
+                "class-name": "airflow_cloudfiles.decorators.cloud_files.cloud_files_task",
+                "name": "cloud_files",
+            }
+        ],
         "extra-links": [
             f"airflow_cloudfiles.hooks.observability.links.{name}"
             for name in ("StreamLink", "ReportLink", "TableLink")

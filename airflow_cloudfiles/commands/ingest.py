@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import uuid
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.commands.job import run_job
@@ -18,6 +21,7 @@ from airflow_cloudfiles.commands.outcome import (
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.job.launch import LocalSpark, SparkConnect
 from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.job.transform.function import BatchFunction
 from airflow_cloudfiles.engine.options import values
 from airflow_cloudfiles.engine.options.table_stream import is_table
 
@@ -53,6 +57,12 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     help_text = "ingest what has arrived into a Delta table, each file once, with Spark"
     found = add_command(commands, "ingest", _ingest, help=help_text, parents=[shared])
     add_stream(found)
+    found.add_argument(
+        "--transform",
+        metavar="MODULE:FUNCTION",
+        help="a function from the DataFrame of each micro-batch to the one that is written; it is "
+        "imported from the current folder too",
+    )
     where = found.add_mutually_exclusive_group()
     where.add_argument(
         "--master", metavar="LOCAL", help="a Spark of this command's own: local[*] or local[n]"
@@ -104,8 +114,19 @@ def ingestion(given: argparse.Namespace, run_id: str) -> JobSpec:
     )
 
 
+def _transform(reference: str | None) -> dict[str, object] | None:
+    """The function that the driver imports; as `python -m`, from where the command is run."""
+    if reference is None:
+        return None
+    found = BatchFunction.of(reference).to_json()
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+    return found
+
+
 def _ingest(given: argparse.Namespace) -> Outcome:
     spec = ingestion(given, f"ingest-{uuid.uuid4().hex}")
+    spec = replace(spec, transform=_transform(given.transform))
     return run_job(spec, _SHOWN_OF_TABLE if is_table(given.format) else _SHOWN, _how(given))
 
 

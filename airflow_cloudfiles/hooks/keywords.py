@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Required, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Required, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -40,13 +40,18 @@ Callback: TypeAlias = "Callable[[Context], Any]"
 """What Airflow calls about a task, such as a notifier."""
 
 
+class TaskId(TypedDict):
+    """The argument of an operator that a decorated function gives by its name."""
+
+    task_id: Required[str]
+
+
 class AirflowArguments(TypedDict, total=False):
-    """Airflow's own arguments of an operator, but for `retries`, of which we have a default.
+    """Airflow's own arguments of an operator, but for `task_id`, and `retries` with its default.
 
     Those of Airflow 3.1 to 3.3; `retry_policy` and `render_template_as_native_obj` are 3.3's.
     """
 
-    task_id: Required[str]
     owner: str
     email: str | Sequence[str] | None
     email_on_retry: bool
@@ -102,8 +107,8 @@ class AirflowArguments(TypedDict, total=False):
     render_template_as_native_obj: bool | None
 
 
-class StreamKeywords(AirflowArguments, total=False):
-    """The arguments of `StreamTask`, but for `target`, which some tasks require."""
+class StreamOnly(AirflowArguments, total=False):
+    """The arguments of `StreamTask`, but for `target` and `task_id`."""
 
     source: AssetLocation
     format: str
@@ -112,6 +117,10 @@ class StreamKeywords(AirflowArguments, total=False):
     options: Options | None
     conn_id: str | None
     retries: int
+
+
+class StreamKeywords(StreamOnly, TaskId):
+    """The arguments of `StreamTask`, but for `target`, which some tasks require."""
 
 
 class TargetKeyword(TypedDict, total=False):
@@ -137,8 +146,8 @@ class SensorKeywords(StreamKeywords, TargetKeyword, total=False):
     never_fail: bool
 
 
-class SparkKeywords(StreamKeywords, total=False):
-    """The arguments of `CloudFilesSparkJobOperator`, but for `target`."""
+class SparkOnly(StreamOnly, total=False):
+    """The arguments of `CloudFilesSparkJobOperator`, but for `target` and `task_id`."""
 
     master: str | None
     deploy_mode: str | None
@@ -152,15 +161,39 @@ class SparkKeywords(StreamKeywords, total=False):
     py_files: Sequence[str]
 
 
+class SparkKeywords(SparkOnly, TaskId):
+    """The arguments of `CloudFilesSparkJobOperator`, but for `target`."""
+
+
 class InferKeywords(SparkKeywords, TargetKeyword):
     """The arguments of `CloudFilesSparkJobOperator`."""
 
 
-class DeferrableKeywords(SparkKeywords, total=False):
-    """The arguments of `DeferrableSparkJobOperator`, but for `target`."""
+class DeferrableOnly(SparkOnly, total=False):
+    """The arguments of `DeferrableSparkJobOperator`, but for `target` and `task_id`."""
 
     deferrable: bool | None
     poke_interval: float
+
+
+class DeferrableKeywords(DeferrableOnly, TaskId):
+    """The arguments of `DeferrableSparkJobOperator`, but for `target`."""
+
+
+class IngestKeywords(DeferrableOnly, total=False):
+    """The arguments of `CloudFilesIngestOperator`, of which a decorated function is one."""
+
+    task_id: str
+    target: AssetLocation
+    batch: object
+    write: Literal["append", "merge"]
+    keys: Sequence[str]
+    order_by: str | None
+    delete_when: str | None
+    partition_by: Sequence[str]
+    metadata_columns: Sequence[str] | Mapping[str, str]
+    on_schema_change: Callback | Collection[Callback] | None
+    on_rescued: Callback | Collection[Callback] | None
 
 
 class StreamFields(TypedDict, total=False):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import OptionError, UnknownFieldException
 from airflow_cloudfiles.engine.job.spec import MOST_DDL
+from airflow_cloudfiles.engine.job.transform.function import BatchFunction
 from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
 from airflow_cloudfiles.hooks.arguments import merge_options, metadata_options
 from airflow_cloudfiles.hooks.assets import describe_events, with_asset
@@ -29,7 +30,7 @@ from airflow_cloudfiles.operators.deferrable import DeferrableSparkJobOperator
 from airflow_cloudfiles.operators.spark_job import CloudFilesSparkJobOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import timedelta
     from typing import Unpack
 
@@ -149,6 +150,12 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
             of Spark's `_metadata` (`["file_path"]`, or `["_metadata"]` for the struct of all), or a
             mapping from columns to fields (`{"source_file": "file_path"}`). The option
             `cloudFiles.metadataColumns` is the same.
+        transform: What makes of each micro-batch the rows that are written: a function that is
+            given the rows of the micro-batch as a Spark DataFrame and returns a DataFrame, or where
+            one is imported from, `"package.module:function"`. Of a function, the driver has the
+            source only: it imports inside what it needs. (`@task.cloud_files` is the same.)
+        transform_kwargs: What `transform` is called with besides the batch, by name: values of
+            JSON. (templated)
         on_schema_change: What is called once for each change of the schema, when the state has it:
             a callable, a notifier, or a list of these. It gets the context with `schema_change`.
             One that fails is an error in the log, and fails no task.
@@ -170,8 +177,16 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
     """
 
     reads_tables = True
-    template_fields: Sequence[str] = (*CloudFilesSparkJobOperator.template_fields, "batch")
-    template_fields_renderers = {"options": "json", "batch": "json"}  # noqa: RUF012 - as Airflow
+    template_fields: Sequence[str] = (
+        *CloudFilesSparkJobOperator.template_fields,
+        "batch",
+        "transform_kwargs",
+    )
+    template_fields_renderers = {  # noqa: RUF012 - as Airflow
+        "options": "json",
+        "batch": "json",
+        "transform_kwargs": "json",
+    }
 
     def __init__(  # noqa: PLR0913 - a task's arguments are its interface
         self,
@@ -184,6 +199,8 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
         delete_when: str | None = None,
         partition_by: Sequence[str] = (),
         metadata_columns: Sequence[str] | Mapping[str, str] = (),
+        transform: str | Callable[..., Any] | None = None,
+        transform_kwargs: Mapping[str, Any] | None = None,
         on_schema_change: Callback | Collection[Callback] | None = None,
         on_rescued: Callback | Collection[Callback] | None = None,
         on_lost_files: Callback | Collection[Callback] | None = None,
@@ -194,6 +211,8 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
         # A mistake fails when the DAG is parsed.
         merge_options(write, keys, order_by, delete_when)
         metadata_options(metadata_columns, str(kwargs.get("format")), kwargs.get("options"))
+        if transform is not None:
+            BatchFunction.of(transform)
         super().__init__(target=target, **kwargs)
         self.inlets = with_asset(self.inlets, kwargs.get("source"))
         self.outlets = with_asset(self.outlets, target)
@@ -204,6 +223,8 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
         self.delete_when = delete_when
         self.partition_by = partition_by
         self.metadata_columns = metadata_columns
+        self.transform = transform
+        self.transform_kwargs = transform_kwargs
         self.on_schema_change = callbacks_of("on_schema_change", on_schema_change)
         self.on_rescued = callbacks_of("on_rescued", on_rescued)
         self.on_lost_files = callbacks_of("on_lost_files", on_lost_files)
@@ -230,7 +251,8 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
     def run_or_come_back(self, context: Context) -> dict[str, Any]:
         """Ingest, unless the task defers, and return the report."""
         try:
-            report = self.run_or_defer(context, "ingest", batch=self.batch)
+            more = self._transform()
+            report = self.run_or_defer(context, "ingest", batch=self.batch, **more)
         except Exception as failure:
             self._notify(context, self.run_report or {}, failure)
             raise
@@ -265,6 +287,18 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
             report["target_version"],
         )
         return report
+
+    def transform_arguments(self) -> Mapping[str, Any]:
+        """What `transform` is called with besides the batch, rendered."""
+        return self.transform_kwargs or {}
+
+    def _transform(self) -> dict[str, Any]:
+        """The field of the `JobSpec` that has the function; none without one."""
+        if self.transform is None:
+            return {}
+        with task_errors():
+            function = BatchFunction.of(self.transform, self.transform_arguments())
+        return {"transform": function.to_json()}
 
     def lineage(self, stream: StreamArguments, report: Mapping[str, Any] | None) -> Lineage:
         """It reads the source and writes the table."""

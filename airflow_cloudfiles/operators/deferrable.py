@@ -75,9 +75,9 @@ class DeferrableSparkJobOperator(CloudFilesSparkJobOperator):
         return self.run_or_come_back(context)
 
     def run_or_defer(
-        self, context: Context, kind: Literal["ingest"], *, batch: object = None
+        self, context: Context, kind: Literal["ingest"], *, batch: object = None, **fields: Any
     ) -> dict[str, Any]:
-        """Run a job to its end, or leave it and defer.
+        """Run a job to its end, or leave it and defer; `fields` are further ones of the `JobSpec`.
 
         Returns:
             The report of the job.
@@ -86,7 +86,7 @@ class DeferrableSparkJobOperator(CloudFilesSparkJobOperator):
             TaskDeferred: The query goes on.
         """
         more = {"leave_after_seconds": self.leave_after_seconds} if self._defers() else {}
-        report = self.run_job(context, kind, batch=batch, **more)
+        report = self.run_job(context, kind, batch=batch, **more, **fields)
         if report["outcome"] == "left":
             self._leave(context, report)
         return report

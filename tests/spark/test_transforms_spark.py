@@ -92,3 +92,114 @@ def test_rows_are_those_that_the_function_returns_each_once(stream: Stream, spar
     assert report["schema_version"] == 0
     assert (second["files"], second["rows"], second["batches"]) == (1, 1, 1)
     assert (third["files"], third["batches"]) == (0, 0)
+
+
+def test_errors_name_the_function_and_commit_nothing(stream: Stream, spark: SparkSession):
+    stream.lands("1.json", {"id": 1, "name": "a", "price": 1})
+
+    def nothing(batch):
+        batch.count()
+
+    def number(batch):
+        return batch.count()
+
+    def broken(batch):
+        raise ValueError("no such day")
+
+    def late(batch):
+        from pyspark.sql import functions as F
+
+        @F.udf("long")
+        def half(price):
+            raise ArithmeticError(f"{price} is odd")
+
+        return batch.withColumn("half", half("price"))
+
+    def misspelt(batch):
+        return batch.select("prise")
+
+    for function, says, retries in (
+        (nothing, "nothing returned None: it must return a DataFrame", False),
+        (number, "number returned int", False),
+        (broken, "broken failed on a micro-batch, .* it raised: ValueError: no such day", True),
+        (late, "late failed on a micro-batch, .* 1 is odd", True),
+        (misspelt, "misspelt failed on a micro-batch, .*`prise`", False),
+        ("no_such_module_here:clean", "no_such_module_here:clean cannot be loaded", False),
+    ):
+        with pytest.raises(TransformError, match=f"(?s)function {says}") as failure:
+            stream.run(function)
+        assert failure.value.is_retryable is retries
+    assert not Path(stream.target).exists()
+
+    assert stream.run(keep)["rows"] == 1
+    assert [row["id"] for row in stream.rows(spark)] == [1]
+
+
+def keep(batch):
+    return batch
+
+
+def none_of_them(batch):
+    return batch.limit(0)
+
+
+def without_duplicates(batch):
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    newest = Window.partitionBy("id").orderBy(F.desc("price"))
+    numbered = batch.withColumn("n", F.row_number().over(newest))
+    return numbered.where("n = 1").drop("n", "_rescued_data")
+
+
+def test_the_schema_of_the_stream_evolves_and_the_table_follows_the_function(
+    stream: Stream, spark: SparkSession
+):
+    stream.lands("1.json", {"id": 1, "name": "a", "price": 1}, {"id": 1, "name": "b", "price": 2})
+    assert stream.run(without_duplicates)["rows"] == 1
+    stream.lands("2.json", {"id": 2, "name": "c", "price": 3, "paid": True})
+    with pytest.raises(UnknownFieldException) as failure:
+        stream.run(without_duplicates)
+    assert failure.value.is_retryable
+    report = stream.run(without_duplicates)
+
+    assert report["schema_version"] == 1
+    assert stream.rows(spark) == [
+        {"id": 1, "name": "b", "price": 2, "paid": None},
+        {"id": 2, "name": "c", "price": 3, "paid": True},
+    ]
+    stream.lands("3.json", {"id": 4, "name": "d", "price": 3, "paid": False})
+    empty = stream.run(none_of_them)
+    assert (empty["files"], empty["rows"], empty["batches"]) == (1, 0, 1)
+    assert len(stream.rows(spark)) == 2
+    assert stream.run(without_duplicates)["batches"] == 0, "a committed batch is read again"
+
+
+def test_expectations_are_of_what_the_function_returns(tmp_path: Path, spark: SparkSession):
+    stream = Stream(tmp_path, **{"expect.requiredColumns": "price", "expect.minRows": "1"})
+    stream.lands("1.json", {"id": 1, "name": "a", "price": 1})
+    with pytest.raises(ExpectationError, match="expect.minRows=1, but it has 0 rows"):
+        stream.run(none_of_them)
+
+    def forgets(batch):
+        from pyspark.sql import functions as F
+
+        return batch.withColumn("price", F.lit(None).cast("long"))
+
+    with pytest.raises(ExpectationError, match="no row has a value in price"):
+        stream.run(forgets)
+    assert stream.run(keep)["rows"] == 1
+    stream.options |= {"expect.maxCorruptShare": "0.1"}
+    with pytest.raises(OptionError, match="expect.maxCorruptShare"):
+        stream.run(keep)
+
+
+def test_rows_are_merged(tmp_path: Path, spark: SparkSession):
+    stream = Stream(tmp_path, mergeKeys="id")
+    stream.lands("1.json", {"id": 1, "name": "a", "price": 1}, {"id": 2, "name": "b", "price": 2})
+    stream.run(without_duplicates)
+    stream.lands("2.json", {"id": 2, "name": "B", "price": 3})
+    report = stream.run(without_duplicates)
+
+    assert report["updated_rows"] == 1
+    assert [row["name"] for row in stream.rows(spark)] == ["a", "B"]

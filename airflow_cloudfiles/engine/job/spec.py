@@ -115,10 +115,22 @@ class JobSpec:
             raise OptionError(f"target is required to {self.kind}: the folder of a Delta table.")
         if self.kind not in {"ingest", "clean"} and self.target:
             refuse_iceberg(self.target)
+        if self.transform is not None:
+            self._check_transform()
         if is_table(self.format) and self.kind != "ingest":
             raise OptionError(
                 f"A source of format {self.format} can be ingested only: to {self.kind} is for "
                 "streams of files."
+            )
+
+    def _check_transform(self) -> None:
+        """Refuse what a run with a function cannot do."""
+        if self.kind != "ingest":
+            raise OptionError(f"transform is to ingest; it means nothing to {self.kind}.")
+        if "expect.maxcorruptshare" in _lower(self.options):
+            raise OptionError(
+                "expect.maxCorruptShare does not go with transform: the rows that a function "
+                "returns do not say how many records were corrupt. Remove it."
             )
 
     @property

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 
 from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError, TransformError
@@ -122,7 +122,7 @@ class TransformedBatches:
         return TransformError(
             f"The function {self._name} failed on a micro-batch, of which nothing was committed: "
             f"{what}: {type(error).__name__}: {text[:_MOST_CHARACTERS]}",
-            retry=True,
+            retry=not isinstance(error, AnalysisException),
         )
 
 

@@ -167,7 +167,7 @@ def _check_arguments(arguments: Mapping[str, Any]) -> None:
 
 def _described(function: Callable[..., Any]) -> dict[str, Any]:
     """The fields that name a function and hold its source."""
-    name = getattr(function, "__qualname__", repr(function))
+    name = getattr(function, "__name__", repr(function))
     if not inspect.isfunction(function) or function.__name__ == "<lambda>":
         raise OptionError(f"transform must be a function that was written with def, got {name}.")
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
@@ -195,6 +195,11 @@ def _described(function: Callable[..., Any]) -> dict[str, Any]:
 
 def _globals_in(source: str, function: Callable[..., Any]) -> Iterator[str]:
     """Names of the function's module that its body uses."""
+    written = _function_in(ast.parse(source)).args
+    for default in filter(None, (*written.defaults, *written.kw_defaults)):
+        for part in ast.walk(default):
+            if isinstance(part, ast.Name) and not hasattr(builtins, part.id):
+                yield part.id
     tables = [symtable.symtable(source, "<transform>", "exec")]
     while tables:
         table = tables.pop()
