@@ -69,8 +69,6 @@ class CloudFilesDecoratedOperator(DecoratedOperator, CloudFilesIngestOperator):
 
 def cloud_files_task(
     python_callable: Callable[..., Any] | None = None,
-    *,
-    multiple_outputs: bool | None = None,
     **kwargs: Unpack[IngestKeywords],
 ) -> TaskDecorator:
     """Make an ingestion of a function that says what is written of each micro-batch.
@@ -79,13 +77,11 @@ def cloud_files_task(
 
     Args:
         python_callable: The function, from the DataFrame of a micro-batch to the one to write.
-        multiple_outputs: As of every task: whether each value of the report is an XCom of its own.
         kwargs: The arguments of `CloudFilesIngestOperator` but for `transform`; `task_id` is the
             name of the function unless it is given.
     """
     return task_decorator_factory(
         python_callable=python_callable,
-        multiple_outputs=multiple_outputs,
         decorated_operator_class=CloudFilesDecoratedOperator,
         **kwargs,
     )

@@ -92,7 +92,7 @@ def read_streams(
 
 def _document(text: str, mistakes: _Mistakes) -> Any:
     """The nodes of a YAML text; nothing is made of them that is no plain value."""
-    import yaml  # noqa: PLC0415 - comes with Airflow; a plain PySpark has no use for it
+    import yaml  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with Airflow
 
     loader = yaml.SafeLoader(text)
     try:
@@ -187,7 +187,9 @@ class _Reader:
                 self._add(here, f"infer_schema must be true or false, got {each!r}.")
         return all(isinstance(value.get(key) or {}, dict) for key in MAPPINGS)
 
-    def _keys(self, value: Mapping[Any, Any], path: tuple[str, ...], known: Collection[str]) -> None:
+    def _keys(
+        self, value: Mapping[Any, Any], path: tuple[str, ...], known: Collection[str]
+    ) -> None:
         for key in value:
             if key not in known:
                 near = difflib.get_close_matches(str(key), known, n=1)

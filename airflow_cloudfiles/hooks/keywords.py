@@ -41,7 +41,7 @@ Callback: TypeAlias = "Callable[[Context], Any]"
 
 
 class TaskId(TypedDict):
-    """The argument of an operator that a decorated function gives by its name."""
+    """The argument that every operator requires; a decorated function has its name instead."""
 
     task_id: Required[str]
 
@@ -105,6 +105,10 @@ class AirflowArguments(TypedDict, total=False):
     logger_name: str | None
     allow_nested_operators: bool
     render_template_as_native_obj: bool | None
+
+
+class OperatorKeywords(AirflowArguments, TaskId):
+    """Airflow's own arguments of an operator, but for `retries`, of which we have a default."""
 
 
 class StreamOnly(AirflowArguments, total=False):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
 
     from airflow_cloudfiles.engine.state.operations import Action
-    from airflow_cloudfiles.hooks.keywords import AirflowArguments, Location
+    from airflow_cloudfiles.hooks.keywords import Location, OperatorKeywords
 
 _SHOWN: Final = 20
 """Files that the report of a task names; its log names all."""
@@ -85,7 +85,7 @@ class CloudFilesFileOperator(BaseOperator):
         is_dry_run: bool = False,
         conn_id: str | None = None,
         retries: int = DEFAULT_RETRIES,
-        **kwargs: Unpack[AirflowArguments],
+        **kwargs: Unpack[OperatorKeywords],
     ) -> None:
         super().__init__(retries=retries, **kwargs)
         self.action = action

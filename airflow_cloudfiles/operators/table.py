@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_cloudfiles.hooks.keywords import AirflowArguments
+    from airflow_cloudfiles.hooks.keywords import OperatorKeywords
 
 _SHOWN: Final = 20
 """Files that the log of a task names."""
@@ -61,7 +61,7 @@ class CloudFilesOptimizeTableOperator(BaseOperator):
         target_size: str | None = None,
         conn_id: str | None = None,
         retries: int = DEFAULT_RETRIES,
-        **kwargs: Unpack[AirflowArguments],
+        **kwargs: Unpack[OperatorKeywords],
     ) -> None:
         super().__init__(retries=retries, **kwargs)
         self.target = target
@@ -129,7 +129,7 @@ class CloudFilesVacuumTableOperator(BaseOperator):
         allow_short_retention: bool = False,
         conn_id: str | None = None,
         retries: int = DEFAULT_RETRIES,
-        **kwargs: Unpack[AirflowArguments],
+        **kwargs: Unpack[OperatorKeywords],
     ) -> None:
         super().__init__(retries=retries, **kwargs)
         self.target = target

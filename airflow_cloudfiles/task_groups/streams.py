@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import DAG
@@ -65,6 +66,9 @@ def dags_from_file(
         dag_id = f"{dag_id_prefix}{name}"
         if only not in {None, dag_id}:
             continue
+        for key in ("start_date", "end_date"):
+            if isinstance(day := arguments.get(key), date) and not isinstance(day, datetime):
+                arguments[key] = datetime(day.year, day.month, day.day, tzinfo=UTC)
         with DAG(dag_id, **arguments) as dag:
             CloudFilesTaskGroup(name, **stream, prefix_group_id=False)
         dags[name] = dag

@@ -217,7 +217,16 @@ def _reconciled() -> dict[str, Any]:
 def test_many_streams_are_as_many_dags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     streams = tmp_path / "streams.yaml"
     monkeypatch.setenv("CLOUDFILES_STREAMS", str(streams))
-    streams.write_text(json.dumps({"streams": {"a": {}, "b": {"schedule": "@daily"}, "c": {}}}))
+    given = {
+        name: {
+            "source": f"/in/{name}",
+            "format": "json",
+            "checkpoint_location": f"/state/{name}",
+            "target": f"/table/{name}",
+        }
+        for name in "abc"
+    }
+    streams.write_text(json.dumps({"streams": given}))
     made = _dags(MANY)
     assert sorted(made) == ["example_stream_a", "example_stream_b", "example_stream_c"]
     states = {task.checkpoint_location for dag in made.values() for task in dag.tasks}

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import os
+import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, Asset, task
-from airflow.utils.state import DagRunState
+from airflow.sdk import DAG
 
 from airflow_cloudfiles import dags_from_file, streams_from_file
 from airflow_cloudfiles.decorators.cloud_files import cloud_files_task
 from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.streams_file import KEYS
 from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
 from airflow_cloudfiles.task_groups.cloud_files import CloudFilesTaskGroup
 
@@ -36,6 +39,40 @@ streams:
     target: %(folder)s/table
     sensor: {poke_interval: 1}
     dag: {schedule: "@daily"}
+"""
+DAG_FILE = """
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+from airflow.sdk import DAG, task
+
+from airflow_cloudfiles import dags_from_file
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+FOLDER = os.environ["FOLDER"]
+dags = dags_from_file(Path(__file__).with_name("streams.yaml"))
+with DAG("decorated", schedule=None, start_date=START) as decorated:
+
+    @task.cloud_files(
+        source=f"{FOLDER}/in",
+        format="json",
+        checkpoint_location=f"{FOLDER}/state",
+        target=f"{FOLDER}/table",
+        options={"cloudFiles.inferColumnTypes": True},
+        master="local[2]",
+    )
+    def clean(batch, least: int):
+        from pyspark.sql import functions as F
+
+        return batch.where(F.col("price") >= least)
+
+    clean(least=5)
+
+if __name__ == "__main__":
+    for dag in (dags["orders"], decorated):
+        run = dag.test(logical_date=START)
+        assert run.state == "success", run
 """
 
 
@@ -87,36 +124,34 @@ def test_arguments_of_the_tasks_and_of_the_dag_are_known(
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_dag_of_a_file_runs_its_function(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dags_run_their_functions(tmp_path: Path) -> None:
+    """A function of a module, in a DAG of a file; and one that is decorated."""
     code = tmp_path / "dags"
     code.mkdir()
-    (code / "shop_functions.py").write_text("def cheap(batch):\n    return batch.where('price < 5')")
-    monkeypatch.setattr(sys, "path", [*sys.path, str(code)])
-    _land(tmp_path)
-    run = dags_from_file(file)["orders"].test(logical_date=START)
-    assert run.state == DagRunState.SUCCESS
-    assert _prices(tmp_path) == [1]
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-def test_a_decorated_function_is_an_ingestion(tmp_path: Path) -> None:
-    _land(tmp_path)
-    with DAG("decorated", schedule=None, start_date=START) as dag:
-
-        @task.cloud_files(**_stream(tmp_path), master="local[2]")
-        def clean(batch: Any, least: int) -> Any:
-            """Drop what is cheap."""
-            from pyspark.sql import functions as F
-
-            return batch.where(F.col("price") >= least)
-
-        clean(least=5)
-    run = dag.test(logical_date=START)
-    assert run.state == DagRunState.SUCCESS
-    assert _prices(tmp_path) == [9]
+    (code / "shop_functions.py").write_text(
+        "from shop_numbers import MOST\n\n"
+        "def cheap(batch):\n    return batch.where(f'price < {MOST}')\n"
+    )
+    (code / "shop_numbers.py").write_text("MOST = 5\n")
+    for name in ("imported", "decorated"):
+        (tmp_path / name).mkdir()
+        _land(tmp_path / name)
+    (code / "streams.yaml").write_text(YAML % {"folder": tmp_path / "imported"})
+    (code / "shop.py").write_text(DAG_FILE)
+    env = {
+        **os.environ,
+        "AIRFLOW_HOME": str(tmp_path / "airflow"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGS_FOLDER": str(code),
+        "FOLDER": str(tmp_path / "decorated"),
+    }
+    for command in (["-m", "airflow", "db", "migrate"], [str(code / "shop.py")]):
+        done = subprocess.run(
+            [sys.executable, *command], env=env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr[-6000:]}"
+    assert _prices(tmp_path / "imported") == [1]
+    assert _prices(tmp_path / "decorated") == [9]
 
 
 def test_a_decorated_function_has_the_arguments_of_an_ingestion(tmp_path: Path) -> None:
@@ -133,7 +168,6 @@ def test_a_decorated_function_has_the_arguments_of_an_ingestion(tmp_path: Path) 
     assert (made.task_id, made.retries, made.keys) == ("clean", 7, ["id"])
     assert made.op_kwargs == {"least": 5}
     assert made.doc_md == "Drop what is cheap."
-    assert [each.uri for each in made.outlets if isinstance(each, Asset)]
     found = made._transform()["transform"]
     assert found["name"] == "clean"
     assert found["arguments"] == {"least": 5}
@@ -180,3 +214,8 @@ def _prices(folder: Path) -> list[int]:
     assert table is not None
     found: list[int] = table.to_pyarrow_table().column("price").to_pylist()
     return sorted(found)
+
+
+def test_the_keys_of_a_file_are_the_arguments_of_a_task_group() -> None:
+    arguments = set(inspect.signature(CloudFilesTaskGroup).parameters)
+    assert set(KEYS) - {"dag", "tooltip"} == arguments - {"group_id", "kwargs"}

@@ -65,13 +65,13 @@ def stream(tmp_path: Path) -> Stream:
 
 
 def dear(batch, least=2):
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as fn
 
-    @F.udf("string")
+    @fn.udf("string")
     def shout(text):
         return text.upper()
 
-    kept = batch.where(F.col("price") >= least)
+    kept = batch.where(fn.col("price") >= least)
     return kept.withColumn("loud", shout("name")).drop("_rescued_data")
 
 
@@ -107,9 +107,9 @@ def test_errors_name_the_function_and_commit_nothing(stream: Stream, spark: Spar
         raise ValueError("no such day")
 
     def late(batch):
-        from pyspark.sql import functions as F
+        from pyspark.sql import functions as fn
 
-        @F.udf("long")
+        @fn.udf("long")
         def half(price):
             raise ArithmeticError(f"{price} is odd")
 
@@ -145,10 +145,10 @@ def none_of_them(batch):
 
 def without_duplicates(batch):
     from pyspark.sql import Window
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as fn
 
-    newest = Window.partitionBy("id").orderBy(F.desc("price"))
-    numbered = batch.withColumn("n", F.row_number().over(newest))
+    newest = Window.partitionBy("id").orderBy(fn.desc("price"))
+    numbered = batch.withColumn("n", fn.row_number().over(newest))
     return numbered.where("n = 1").drop("n", "_rescued_data")
 
 
@@ -178,19 +178,19 @@ def test_the_schema_of_the_stream_evolves_and_the_table_follows_the_function(
 def test_expectations_are_of_what_the_function_returns(tmp_path: Path, spark: SparkSession):
     stream = Stream(tmp_path, **{"expect.requiredColumns": "price", "expect.minRows": "1"})
     stream.lands("1.json", {"id": 1, "name": "a", "price": 1})
-    with pytest.raises(ExpectationError, match="expect.minRows=1, but it has 0 rows"):
+    with pytest.raises(ExpectationError, match=r"expect.minRows=1, but it has 0 rows"):
         stream.run(none_of_them)
 
     def forgets(batch):
-        from pyspark.sql import functions as F
+        from pyspark.sql import functions as fn
 
-        return batch.withColumn("price", F.lit(None).cast("long"))
+        return batch.withColumn("price", fn.lit(None).cast("long"))
 
     with pytest.raises(ExpectationError, match="no row has a value in price"):
         stream.run(forgets)
     assert stream.run(keep)["rows"] == 1
     stream.options |= {"expect.maxCorruptShare": "0.1"}
-    with pytest.raises(OptionError, match="expect.maxCorruptShare"):
+    with pytest.raises(OptionError, match=r"expect.maxCorruptShare"):
         stream.run(keep)
 
 

@@ -196,7 +196,9 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
         clean_after_run(spec, options, before, report, durations)
 
 
-def _read_as(resolved: ResolvedSchema, options: CloudFilesOptions, report: dict[str, Any]) -> ReadAs:
+def _read_as(
+    resolved: ResolvedSchema, options: CloudFilesOptions, report: dict[str, Any]
+) -> ReadAs:
     """How the files are read for a function; the report has the schema of what that returns."""
     report.pop("schema", None)
     return ReadAs(
@@ -339,9 +341,7 @@ def _query(
                 before,
             )
         else:
-            query = start(
-                session, spec, after_batch=before, opened=opened, read_as=found.read_as
-            )
+            query = start(session, spec, after_batch=before, opened=opened, read_as=found.read_as)
             _follow(query, spec, one_batch)
     except BaseException:
         leaving.query = None

@@ -54,7 +54,7 @@ class ReadAs:
     on_written: Callable[[StructType], None]
 
 
-def start_query(
+def start_query(  # noqa: PLR0913 - the parts of a query
     spark: SparkSession,
     spec: JobSpec,
     checkpoint: str,

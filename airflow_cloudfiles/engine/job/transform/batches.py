@@ -13,7 +13,7 @@ With `foreachBatch`, in the driver:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException, PySparkException
 
@@ -127,7 +127,7 @@ class TransformedBatches:
 
 
 def as_callback(batches: TransformedBatches) -> Callable[[DataFrame, int], None]:
-    """The function for `foreachBatch`, whose errors keep what they are on their way through Spark."""
+    """The function for `foreachBatch`, whose errors stay what they are on their way."""
     return marking(batches.of)
 
 

@@ -9,7 +9,6 @@ Importing this module imports no Spark.
 """
 
 from __future__ import annotations
-
 import __future__
 
 import ast

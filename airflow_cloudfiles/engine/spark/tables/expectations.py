@@ -79,7 +79,9 @@ class Observer:
         self.rescued_rows = 0
         """How many of the rows that `made` has passed on have rescued data."""
 
-    def made(self, batches: Iterable[pa.RecordBatch], rescues: str | None) -> Iterator[pa.RecordBatch]:
+    def made(
+        self, batches: Iterable[pa.RecordBatch], rescues: str | None
+    ) -> Iterator[pa.RecordBatch]:
         """Pass on rows that a function has made of those of files.
 
         Args:

@@ -79,7 +79,6 @@ class IcebergDataSource(DataSource):
         import_with_extra(f"{_ENGINE}.commit", "iceberg", needed_for=target)
         return IcebergStreamWriter(target, options, schema)
 
-
     def writer(self, schema: StructType, overwrite: bool) -> OneBatchWriter:  # noqa: FBT001
         """The writer of a micro-batch that a function has made, in a job.
 
