@@ -198,7 +198,7 @@ class _Reader:
                 self._add((*path, str(key)), f"{where} {key!r}.{hint}")
 
     def _options(self, stream: Mapping[str, Any], path: tuple[str, ...]) -> None:
-        """Check the options of a stream, each at its line; what is a template is left to its run."""
+        """Check the options of a stream, each at its line, but for those that are templates."""
         plain = {
             str(name): value
             for name, value in (stream.get("options") or {}).items()

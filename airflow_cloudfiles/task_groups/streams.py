@@ -69,7 +69,7 @@ def dags_from_file(
         for key in ("start_date", "end_date"):
             if isinstance(day := arguments.get(key), date) and not isinstance(day, datetime):
                 arguments[key] = datetime(day.year, day.month, day.day, tzinfo=UTC)
-        with DAG(dag_id, **arguments) as dag:
+        with DAG(dag_id, **arguments) as dag:  # noqa: AIR002 - it is among them
             CloudFilesTaskGroup(name, **stream, prefix_group_id=False)
         dags[name] = dag
     return dags

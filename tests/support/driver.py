@@ -53,8 +53,13 @@ class Driver:
         """Start a run without waiting for it."""
         spec = self.spec()
         open_store(str(self.state)).put(spec.spec_key, spec.sealed())
-        how = LocalSpark(master="local[2]")
-        env = {**os.environ, **how.environment()}
+        return self.begun(LocalSpark(master="local[2]"), {}, crash_at)
+
+    def begun(
+        self, how: LocalSpark, more: dict[str, str], crash_at: str | None
+    ) -> subprocess.Popen[str]:
+        """Start the driver of a run whose specification it finds."""
+        env = {**os.environ, **how.environment(), **more}
         env.pop(CRASH_AT, None)
         if crash_at:
             env[CRASH_AT] = crash_at

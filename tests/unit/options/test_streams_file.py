@@ -68,7 +68,7 @@ def test_anchors_are_yaml(tmp_path: Path) -> None:
         ("  orders:", "  or/ders:", 5, "The name of a stream must be letters"),
         ("  orders:", "  1:", 5, "in quotes"),
         ("target: /table", "target: !!python/name:os.system", 8, "no plain YAML"),
-        ("target: /table", "target: [", 9, "no plain YAML"),
+        ("target: /table", "target: [", 10, "no plain YAML"),
         ("target: /table", "target: /t\n    ingest: {kees: 1}", 9, "Did you mean keys?"),
     ],
 )

@@ -199,17 +199,14 @@ def _globals_in(source: str, function: Callable[..., Any]) -> Iterator[str]:
         for part in ast.walk(default):
             if isinstance(part, ast.Name) and not hasattr(builtins, part.id):
                 yield part.id
-    tables = [symtable.symtable(source, "<transform>", "exec")]
+    known = {*vars(builtins), function.__name__}
+    tables = symtable.symtable(source, "<transform>", "exec").get_children()
     while tables:
         table = tables.pop()
         tables += table.get_children()
-        if table.get_type() == "module":
-            continue
         for symbol in table.get_symbols():
-            used = symbol.is_global() and symbol.is_referenced()
-            if used and not hasattr(builtins, symbol.get_name()):
-                if symbol.get_name() != function.__name__:
-                    yield symbol.get_name()
+            if symbol.is_global() and symbol.is_referenced() and symbol.get_name() not in known:
+                yield symbol.get_name()
 
 
 def _function_in(tree: ast.Module) -> ast.FunctionDef:

@@ -1,0 +1,70 @@
+"""A run with a function over micro-batches is killed between its steps: each row is there once."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_cloudfiles.engine.delta.opening import open_table
+from airflow_cloudfiles.engine.job.launch import LocalSpark
+from airflow_cloudfiles.engine.job.spec import BESIDE, SPEC, TRANSFORMS
+from airflow_cloudfiles.engine.job.transform.function import BatchFunction
+from airflow_cloudfiles.engine.storage import open_store
+from tests.support.driver import Driver
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+class TransformingDriver(Driver):
+    """A driver with a function, which it is handed in a folder of this user."""
+
+    function: Any = None
+
+    def start(self, crash_at: str | None = None) -> subprocess.Popen[str]:
+        spec = self.spec(transform=BatchFunction.of(self.function).to_json())
+        folder = Path(tempfile.mkdtemp(dir=self.state.parent))
+        (folder / SPEC).write_text(spec.to_json())
+        open_store(str(self.state)).put(spec.spec_key, spec.sealed())
+        how = LocalSpark(master="local[2]")
+        env = {BESIDE: str(folder), TRANSFORMS: "1"}
+        return self.begun(how, env, crash_at)
+
+
+def doubled(batch):
+    """Each row twice, with what differs from run to run: a second commit would be seen."""
+    from pyspark.sql import functions as fn
+
+    both = batch.union(batch)
+    return both.withColumn("made", fn.uuid())
+
+
+@pytest.mark.parametrize(
+    "point", ["after-data-files", "before-sink-commit", "after-sink-commit", "after-sink-record"]
+)
+def test_rows_of_a_killed_run_are_there_once(tmp_path: Path, point: str) -> None:
+    driver = TransformingDriver(tmp_path)
+    driver.function = doubled
+    (driver.source / "1.json").write_text('{"id": 1}\n{"id": 2}\n')
+    driver.killed_at(point)
+    committed = _made(driver) if point.startswith("after-sink") else None
+    (driver.source / "2.json").write_text('{"id": 3}\n')
+    code, report = driver.run()
+
+    assert code == 0, driver.log[-3000:]
+    assert report is not None
+    table = open_table(str(driver.target))
+    assert table is not None
+    ids = sorted(table.to_pyarrow_table().column("id").to_pylist())
+    assert ids == ["1", "1", "2", "2", "3", "3"]
+    if committed is not None:
+        assert committed < _made(driver), "the rows of a committed batch were made anew"
+
+
+def _made(driver: Driver) -> set[str]:
+    table = open_table(str(driver.target))
+    assert table is not None
+    return set(table.to_pyarrow_table().column("made").to_pylist())
