@@ -20,6 +20,7 @@ from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.table_stream import check_names, is_table
+from airflow_cloudfiles.engine.storage.extras import import_with_extra
 
 REQUIRED: Final = ("source", "format", "checkpoint_location", "target")
 KEYS: Final = (
@@ -92,7 +93,7 @@ def read_streams(
 
 def _document(text: str, mistakes: _Mistakes) -> Any:
     """The nodes of a YAML text; nothing is made of them that is no plain value."""
-    import yaml  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with Airflow
+    yaml = import_with_extra("yaml", "airflow", needed_for=mistakes.file)
 
     loader = yaml.SafeLoader(text)
     try:

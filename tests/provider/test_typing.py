@@ -13,6 +13,7 @@ from airflow.sdk import BaseOperator, BaseSensorOperator
 
 from airflow_cloudfiles.hooks import keywords
 from airflow_cloudfiles.hooks.stream_task import StreamTask
+from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
 from airflow_cloudfiles.operators.deferrable import DeferrableSparkJobOperator
 from airflow_cloudfiles.operators.spark_job import CloudFilesSparkJobOperator
 
@@ -28,6 +29,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG, Asset, AssetWatcher, task
 
+from airflow_cloudfiles.decorators.cloud_files import cloud_files_task
 from airflow_cloudfiles.operators.clean import CloudFilesCleanOperator
 from airflow_cloudfiles.operators.cloud_files import (
     CloudFilesInferSchemaOperator,
@@ -68,6 +70,13 @@ AssetWatcher(
     name="w",
     trigger=CloudFilesTrigger(source="/in", format="json", checkpoint_location="/state"),
 )
+@cloud_files_task(source="/in", format="json", checkpoint_location="/s", target="/t", keys=["id"])
+def clean(batch: object) -> object:
+    return batch
+
+
+clean()
+cloud_files_task(sorce="/in", format="json")  # E: Unexpected keyword argument "sorce"
 CloudFilesSensor(task_id="1", sorce="/in")  # E: Unexpected keyword argument "sorce"
 CloudFilesInferSchemaOperator(task_id="2", sorce="/in")  # E: Unexpected keyword argument "sorce"
 CloudFilesIngestOperator(task_id="3", sorce="/in")  # E: Unexpected keyword argument "sorce"
@@ -142,14 +151,20 @@ def test_what_is_declared_is_what_the_classes_take(bases: list[Any], declaration
     if declaration is keywords.DeferrableKeywords:
         own.pop("target")  # the operator requires it
     own.pop("retry_policy", None)  # Airflow's
-    airflow = _declared(keywords.AirflowArguments)
+    airflow = _declared(keywords.OperatorKeywords)
     declared = _declared(declaration)
     assert {name: kind for name, kind in declared.items() if name not in airflow} == own
 
 
+def test_a_decorated_function_takes_what_the_operator_takes_but_the_function() -> None:
+    own = {*_named(CloudFilesIngestOperator)} - {"transform", "transform_kwargs"}
+    shared = {*keywords.DeferrableKeywords.__annotations__}
+    assert {*keywords.IngestKeywords.__annotations__} == own | shared
+
+
 def test_every_argument_of_airflow_is_declared() -> None:
     operator = _named(BaseOperator)
-    declared = {*keywords.AirflowArguments.__annotations__, "retries"}
+    declared = {*keywords.OperatorKeywords.__annotations__, "retries"}
     assert set(operator) <= declared
     sensor = {*keywords.SensorKeywords.__annotations__, "retries"}
     assert set(_named(BaseSensorOperator)) <= sensor

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from airflow_cloudfiles import operate_on_files
 from airflow_cloudfiles.engine.errors import (
     ExpectationError,
     OptionError,
     TransformError,
     UnknownFieldException,
 )
-from airflow_cloudfiles.engine.job.launch import LocalSpark, launch
+from airflow_cloudfiles.engine.job.launch import LocalPython, LocalSpark, launch
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.job.transform.function import BatchFunction
+from tests.support.iceberg_tables import LocalCatalog
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -31,6 +34,7 @@ class Stream:
         self.source, self.state, self.target = (str(folder / n) for n in ("in", "state", "table"))
         Path(self.source).mkdir()
         self.options = {**TYPED, **options}
+        self.format = "json"
         self.runs = 0
         self.lines: list[str] = []
 
@@ -38,20 +42,22 @@ class Stream:
         text = "".join(f"{json.dumps(each)}\n" for each in records)
         Path(self.source, name).write_text(text)
 
-    def run(self, function: Any, arguments: dict[str, Any] | None = None, **more: Any) -> Any:
-        self.runs += 1
-        self.lines.clear()
-        spec = JobSpec(
+    def spec(self) -> JobSpec:
+        return JobSpec(
             kind="ingest",
             source=self.source,
-            format="json",
+            format=self.format,
             checkpoint_location=self.state,
             target=self.target,
             run_id=f"run-{self.runs}",
             options=self.options,
-            transform=BatchFunction.of(function, arguments).to_json(),
-            **more,
         )
+
+    def run(self, function: Any, arguments: dict[str, Any] | None = None, **more: Any) -> Any:
+        self.runs += 1
+        self.lines.clear()
+        transform = BatchFunction.of(function, arguments).to_json()
+        spec = replace(self.spec(), transform=transform, **more)
         return launch(spec, LocalSpark(master="local[2]"), on_log=self.lines.append).wait()
 
     def rows(self, spark: SparkSession) -> list[dict[str, Any]]:
@@ -203,3 +209,60 @@ def test_rows_are_merged(tmp_path: Path, spark: SparkSession):
 
     assert report["updated_rows"] == 1
     assert [row["name"] for row in stream.rows(spark)] == ["a", "B"]
+
+
+def in_big_letters(batch):
+    from pyspark.sql import functions as fn
+
+    return batch.withColumn("name", fn.upper("name"))
+
+
+def test_a_file_that_is_replayed_replaces_what_the_function_made_of_it(
+    tmp_path: Path, spark: SparkSession
+):
+    stream = Stream(tmp_path, **{"cloudFiles.metadataColumns": "file_path"})
+    stream.lands("1.json", {"id": 1, "name": "a", "price": 1})
+    stream.lands("2.json", {"id": 2, "name": "b", "price": 1})
+    stream.run(in_big_letters)
+    stream.lands("1.json", {"id": 1, "name": "other", "price": 1})
+    operate_on_files(stream.state, "replay", ["1.json"], target=stream.target)
+    stream.run(in_big_letters)
+
+    assert [row["name"] for row in stream.rows(spark)] == ["OTHER", "B"]
+    Path(stream.target, "_delta_log").rename(tmp_path / "gone")
+    spec = replace(
+        stream.spec(), kind="replay", replay={"from_batch": 0}, transform=None, run_id="replay"
+    )
+    with pytest.raises(OptionError, match="or by a run with a function over micro-batches"):
+        launch(spec, LocalPython(), on_log=stream.lines.append).wait()
+
+
+def test_an_iceberg_table_is_written(tmp_path: Path):
+    catalog = LocalCatalog(tmp_path)
+    try:
+        stream = Stream(tmp_path)
+        stream.target = catalog.uri("loud")
+        stream.lands("1.json", {"id": 1, "name": "a", "price": 1})
+        report = stream.run(in_big_letters)
+        stream.run(in_big_letters)
+        assert (report["rows"], report["batches"]) == (1, 1)
+        assert [row["name"] for row in catalog.rows("loud")] == ["A"]
+    finally:
+        catalog.close()
+
+
+def test_the_rows_of_a_delta_table_are_transformed(tmp_path: Path, spark: SparkSession):
+    bronze = Stream(tmp_path)
+    bronze.lands("1.json", {"id": 1, "name": "a", "price": 1}, {"id": 1, "name": "b", "price": 2})
+    bronze.run(keep)
+    (tmp_path / "silver").mkdir()
+    silver = Stream(tmp_path / "silver")
+    silver.source, silver.format, silver.options = bronze.target, "delta", {}
+    first = silver.run(without_duplicates)
+    bronze.lands("2.json", {"id": 2, "name": "c", "price": 3})
+    bronze.run(keep)
+    silver.run(without_duplicates)
+    silver.run(without_duplicates)
+
+    assert first["rows"] == 1
+    assert [row["name"] for row in silver.rows(spark)] == ["b", "c"]
