@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from airflow.providers.common.compat.sdk import DecoratedOperator, task_decorator_factory
 
@@ -12,11 +12,14 @@ from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
-    from typing import Unpack
+    from typing import Concatenate, Unpack
 
-    from airflow.providers.common.compat.sdk import TaskDecorator
+    from airflow.sdk.bases.decorator import Task
 
     from airflow_cloudfiles.hooks.keywords import IngestKeywords
+
+Called = ParamSpec("Called")
+"""What a decorated function takes besides the batch."""
 
 
 class CloudFilesDecoratedOperator(DecoratedOperator, CloudFilesIngestOperator):
@@ -70,7 +73,7 @@ class CloudFilesDecoratedOperator(DecoratedOperator, CloudFilesIngestOperator):
 def cloud_files_task(
     python_callable: Callable[..., Any] | None = None,
     **kwargs: Unpack[IngestKeywords],
-) -> TaskDecorator:
+) -> Callable[[Callable[Concatenate[Any, Called], Any]], Task[Called, Any]]:
     """Make an ingestion of a function that says what is written of each micro-batch.
 
     The same as `@task.cloud_files`, with arguments that a type checker knows.
@@ -80,8 +83,9 @@ def cloud_files_task(
         kwargs: The arguments of `CloudFilesIngestOperator` but for `transform`; `task_id` is the
             name of the function unless it is given.
     """
-    return task_decorator_factory(
+    made: Any = task_decorator_factory(
         python_callable=python_callable,
         decorated_operator_class=CloudFilesDecoratedOperator,
         **kwargs,
     )
+    return made  # type: ignore[no-any-return]

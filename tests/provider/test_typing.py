@@ -71,11 +71,12 @@ AssetWatcher(
     trigger=CloudFilesTrigger(source="/in", format="json", checkpoint_location="/state"),
 )
 @cloud_files_task(source="/in", format="json", checkpoint_location="/s", target="/t", keys=["id"])
-def clean(batch: object) -> object:
+def clean(batch: object, least: int = 1) -> object:
     return batch
 
 
-clean()
+clean(least=2)
+clean(leest=2)  # E: Unexpected keyword argument "leest"
 cloud_files_task(sorce="/in", format="json")  # E: Unexpected keyword argument "sorce"
 CloudFilesSensor(task_id="1", sorce="/in")  # E: Unexpected keyword argument "sorce"
 CloudFilesInferSchemaOperator(task_id="2", sorce="/in")  # E: Unexpected keyword argument "sorce"
