@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import linecache
 import re
 from contextlib import closing
 from itertools import groupby
@@ -61,7 +62,10 @@ def _run(block: Block, names: dict[str, Any], tmp_path: Path) -> None:
         return re.sub(r"/(tmp|data)(?=/)", lambda found: f"{tmp_path}{found[0]}", text)
 
     printed = io.StringIO()
-    code = compile(here(block.code), block.name, "exec")
+    text = here(block.code)
+    code = compile(text, block.name, "exec")
+    # As of a file: the source of a function is looked up.
+    linecache.cache[block.name] = (len(text), None, text.splitlines(keepends=True), block.name)
     with contextlib.redirect_stdout(printed):
         exec(code, names)
     if block.prints is not None:

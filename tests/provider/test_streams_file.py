@@ -107,8 +107,8 @@ def test_each_stream_is_a_dag(file: Path) -> None:
     ("where", "key", "says"),
     [
         ("sensor", "poke_intervall", "Did you mean poke_interval"),
-        ("ingest", "transfrom", "Did you mean transform"),
-        ("dag", "schedul", "Did you mean schedule"),
+        ("ingest", "transforms", "Did you mean transform"),
+        ("dag", "schedules", "Did you mean schedule"),
         ("ingest", "task_id", "has no key 'task_id'"),
     ],
 )
