@@ -189,6 +189,14 @@ class SchemaHintError(SchemaError, code="CF504"):
     """A schema hint cannot be parsed or does not fit the schema."""
 
 
+class SchemaProposedError(SchemaError, code="CF509"):
+    """A change of the schema waits for somebody to accept it, rescue its fields or refuse it."""
+
+
+class SchemaRefusedError(SchemaError, code="CF510"):
+    """Files ask for a change of the schema that somebody has refused."""
+
+
 class IncompatibleSchemaError(SchemaError, code="CF505"):
     """A schema that this stream cannot be read with."""
 

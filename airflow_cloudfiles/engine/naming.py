@@ -12,6 +12,7 @@ from typing import Final
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FIRST: Final = re.compile(r"`((?:[^`]|``)*)`|[^.]*")
+_PART: Final = re.compile(r"`((?:[^`]|``)*)`|([^.`]+)")
 
 
 def quoted(name: str) -> str:
@@ -30,3 +31,9 @@ def column_of(path: str) -> str:
     if found is None or found[1] is None:
         return path.partition(".")[0]
     return found[1].replace("``", "`")
+
+
+def parts_of(path: str) -> tuple[str, ...]:
+    """The names on a path that `dotted` has written."""
+    found = _PART.finditer(path)
+    return tuple(each[2] or each[1].replace("``", "`") for each in found)

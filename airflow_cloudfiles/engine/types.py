@@ -9,6 +9,7 @@ case-sensitive), and columns stay in the order of their first appearance (Spark 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Final
 
 import pyarrow as pa
@@ -37,7 +38,7 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
-from airflow_cloudfiles.engine.naming import quoted
+from airflow_cloudfiles.engine.naming import parts_of, quoted
 from airflow_cloudfiles.engine.shortened import cut
 
 MAX_DECIMAL_PRECISION: Final = 38
@@ -323,3 +324,36 @@ def _ddl_type(kind: DataType) -> str:
     if isinstance(kind, MapType):
         return f"MAP<{_ddl_type(kind.keyType)}, {_ddl_type(kind.valueType)}>"
     return kind.simpleString().upper()
+
+
+def missing_fields(
+    paths: Iterable[str], schema: StructType, matcher: NameMatcher
+) -> frozenset[tuple[str, ...]]:
+    """Which of some fields a schema lacks, as readers of records meet them.
+
+    Args:
+        paths: As differences of schemas name them: `a`, `a.b`, `a.element.b`, `a.value.b`.
+        schema: Columns of the records.
+        matcher: How names are compared.
+
+    Returns:
+        The keys of the names on each path; elements of arrays and values of maps have none.
+    """
+    found = (_keys_on(path, schema, matcher) for path in paths)
+    return frozenset(keys for keys, is_there in found if not is_there)
+
+
+def _keys_on(path: str, schema: StructType, matcher: NameMatcher) -> tuple[tuple[str, ...], bool]:
+    """The keys of the names on a path, and whether the schema has all of it."""
+    kind: DataType | None = schema
+    keys: list[str] = []
+    for part in parts_of(path):
+        if isinstance(kind, ArrayType) and part == "element":
+            kind = kind.elementType
+        elif isinstance(kind, MapType) and part in {"key", "value"}:
+            kind = kind.keyType if part == "key" else kind.valueType
+        else:
+            keys.append(matcher.key(part))
+            known = matcher.find(kind, part) if isinstance(kind, StructType) else None
+            kind = None if known is None else known.dataType
+    return tuple(keys), kind is not None

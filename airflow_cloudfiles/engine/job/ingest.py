@@ -54,7 +54,7 @@ from airflow_cloudfiles.engine.state.position import position_of_a_job
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.fetched_ahead import is_near
 from airflow_cloudfiles.engine.storage.outage import reaching_state
-from airflow_cloudfiles.engine.stream import definition, evolve_ahead
+from airflow_cloudfiles.engine.stream import approval, definition, evolve_ahead
 from airflow_cloudfiles.engine.stream.own_locations import check_cleaning, own_locations
 from airflow_cloudfiles.engine.types import to_arrow
 
@@ -166,6 +166,9 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
         intake.check()
         before = record_committed(spec, intake.plans, begun)
         intake.begin_at(before)
+        if options.require_approval:
+            resolved = resolved or definition.resolve_schema(options, workers=workers)
+            _refuse_undecided(intake, options, resolved)
         found = _look(intake, options, spark, before.batch)
         resolved = resolved or definition.resolve_schema(options, workers=workers)
         evolved = None
@@ -300,6 +303,16 @@ def _look(intake: Intake, options: CloudFilesOptions, spark: SparkStart, before:
     has_work = has_work or (head > known and intake.has_work(up_to=head))
     one_batch = _one_batch(intake, options, head) if has_work else None
     return _Found(before, head.entry - 1, has_work, one_batch, found)
+
+
+def _refuse_undecided(intake: Intake, options: CloudFilesOptions, resolved: ResolvedSchema) -> None:
+    """End the run while a change of the schema waits for a decision, after it has discovered."""
+    waits = approval.undecided(options, resolved)
+    if waits is None:
+        return
+    if options.up_to_entry is None:  # messages of a queue do not wait for ever
+        progress.note_discovery(intake.state, intake.discover().to_json())
+    raise waits
 
 
 def _one_batch(intake: Intake, options: CloudFilesOptions, end: Offset) -> Backlog | None:

@@ -36,6 +36,7 @@ from airflow_cloudfiles.engine.options.upkeep import UpkeepOptions
 from airflow_cloudfiles.engine.options.values import (
     GIB,
     Kind,
+    at_least_zero,
     boolean,
     choice,
     internal_number,
@@ -123,6 +124,12 @@ class CloudFilesOptions(OptionGroup):
     evolve_ahead: bool = option("cloudFiles.evolveAhead", boolean, default=False)
     """Whether a run reads its files for new fields first, and evolves the schema once for all of
     them, so that it need not fail first. Ours, not Auto Loader's."""
+    require_approval: bool = option("cloudFiles.requireApproval", boolean, default=False)
+    """Whether a change of the schema waits, in the modes that add columns, until somebody accepts it,
+    rescues its fields or refuses it. Ours, not Auto Loader's."""
+    approval_samples: int = option("cloudFiles.approvalSamples", at_least_zero, default=3)
+    """How many values of each new field are kept with such a change, for who decides; 0 keeps none.
+    Ours, not Auto Loader's."""
     rescue_inexact_numbers: InexactNumbers = option(
         "cloudFiles.rescueInexactNumbers",
         choice(INEXACT_NUMBERS),
@@ -235,6 +242,9 @@ class CloudFilesOptions(OptionGroup):
     (B16)."""
     path_columns: tuple[str, ...] = ()
     """Columns that the paths fill; a field of such a name is rescued."""
+    stay_rescued: tuple[str, ...] = ()
+    """Paths that somebody has decided to leave in the rescued data: fields that become no columns,
+    and columns that do not get wider types."""
     exclude: tuple[str, ...] = option("cloudFiles.internal.exclude", lines, default=())
     """Locations below the source that are not sources (the target)."""
 

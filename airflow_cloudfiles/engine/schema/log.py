@@ -43,6 +43,7 @@ class SchemaVersion:
         pin: What a new field does while the stream is to stay at this version; `None` when the
             schema may evolve.
         options: The options that the columns were inferred with; `None` when it does not say.
+        stay_rescued: Paths of fields that stay in the rescued data.
     """
 
     version: int
@@ -51,6 +52,7 @@ class SchemaVersion:
     reason: Mapping[str, Any]
     pin: NewFields | None = None
     options: Mapping[str, Any] | None = None
+    stay_rescued: tuple[str, ...] = ()
 
 
 class SchemaLog:
@@ -114,7 +116,13 @@ class SchemaLog:
             )
             raise StateConflictError(msg)
         return SchemaVersion(
-            version, data_schema, partition_schema, entry.reason, entry.pin, entry.options
+            version,
+            data_schema,
+            partition_schema,
+            entry.reason,
+            entry.pin,
+            entry.options,
+            entry.stay_rescued or (),
         )
 
     def append(

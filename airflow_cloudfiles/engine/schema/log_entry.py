@@ -7,6 +7,8 @@ stream, `history` shows them to people. An entry's body is JSON:
 - `reason`: why the version was written, for people: `change`, `by`, and what belongs to the change;
 - `pin`: there when the stream is to stay at this version; `newFields` says what a field does that
   it lacks (`rescue` or `fail`);
+- `stayRescued`: there when somebody has decided that some fields stay in the rescued data: their
+  paths;
 - `options`: the options that it was inferred with, to be compared with those of a later start;
 - `dataSchemaJson` and `partitionSchemaJson`: the columns, in Spark's schema JSON.
 """
@@ -51,6 +53,8 @@ class SchemaEntry:
         partition_schema: Columns found in the paths, in Spark's schema JSON.
         options: The options that the columns were inferred with; `None` when it does not say, and
             before it is written: `append_entry` takes those of the version before then.
+        stay_rescued: Paths of fields that stay in the rescued data; `None`, before it is written,
+            for those of the version before.
     """
 
     version: int
@@ -61,12 +65,15 @@ class SchemaEntry:
     data_schema: Mapping[str, Any]
     partition_schema: Mapping[str, Any]
     options: Mapping[str, Any] | None = None
+    stay_rescued: tuple[str, ...] | None = None
 
     def to_body(self) -> bytes:
         """The body of the log's entry."""
         body = {"source": self.source, "reason": dict(self.reason)}
         if self.pin is not None:
             body["pin"] = {"newFields": self.pin}
+        if self.stay_rescued:
+            body["stayRescued"] = list(self.stay_rescued)
         if self.options is not None:
             body["options"] = dict(self.options)
         body |= {"dataSchemaJson": self.data_schema, "partitionSchemaJson": self.partition_schema}
@@ -100,6 +107,7 @@ def read_entry(log: NumberedLog, version: int) -> SchemaEntry:
             _struct(body["dataSchemaJson"]),
             _struct(body["partitionSchemaJson"]),
             _of(dict, body["options"]) if "options" in body else None,
+            tuple(_of(str, each) for each in _of(list, body.get("stayRescued", []))),
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as failure:
         raise not_a_version(log.name(version), failure) from failure
@@ -128,6 +136,8 @@ def append_entry(log: NumberedLog, entry: SchemaEntry) -> bool:
         before = read_entry(log, entry.version - 1)
         if entry.options is None:
             entry = dataclasses.replace(entry, options=before.options)
+        if entry.stay_rescued is None:
+            entry = dataclasses.replace(entry, stay_rescued=before.stay_rescued)
         if before.pin is not None:
             raise StateConflictError(
                 f"The schema is pinned ({log.name(before.version)}), so no version is added to it. "

@@ -15,7 +15,8 @@ Only in `addNewColumnsWithTypeWidening`, and only by this matrix, which is Auto 
 A byte, short or int counts as `decimal(10,0)`, a long as `decimal(20,0)`, so `int` and
 `decimal(5,2)` give `decimal(12,2)` (B59). Whatever else meets stays as it is, and the value is
 rescued: text (B60), long and double in either direction (B61), decimals beyond 38 digits. What a
-hint names keeps the hinted type.
+hint names keeps the hinted type, and so does a column whose wider values somebody has decided to
+leave in the rescued data.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
+from airflow_cloudfiles.engine.naming import parts_of
 from airflow_cloudfiles.engine.schema.ddl import parse_columns
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION
 
@@ -138,7 +140,8 @@ class _Rule:
         self._is_parquet = options.format == "parquet"
         self._matcher = options.matcher
         self._key = options.matcher.key
-        self._hinted = _hinted(options.schema_hints or "", options.matcher)
+        stay = (tuple(map(self._key, parts_of(path))) for path in options.stay_rescued)
+        self._kept = _hinted(options.schema_hints or "", options.matcher).union(stay)
 
     def struct(self, current: StructType, observed: StructType, at: Path) -> StructType:
         """Widen the fields that both have."""
@@ -154,7 +157,7 @@ class _Rule:
         return StructType(fields)
 
     def _type(self, current: DataType, observed: DataType, at: Path) -> DataType:
-        if at in self._hinted:
+        if at in self._kept:
             return current
         if isinstance(current, StructType) and isinstance(observed, StructType):
             return self.struct(current, observed, at)
@@ -169,7 +172,7 @@ class _Rule:
 
     def can_widen(self, kind: DataType, at: Path) -> bool:
         """Whether a column, or something inside it, has a wider type."""
-        if at in self._hinted:
+        if at in self._kept:
             return False
         if isinstance(kind, StructType):
             return any(

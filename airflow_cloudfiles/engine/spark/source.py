@@ -121,6 +121,11 @@ class CloudFilesDataSource(DataSource):
             check_cleaning(options)
         self._resolved = definition.resolve_schema(options, workers=workers, writes=is_stream)
         definition.check_readable(self._resolved, options)
+        if options.require_approval and is_stream:
+            from airflow_cloudfiles.engine.stream import approval  # noqa: PLC0415
+
+            if waits := approval.undecided(options, self._resolved):
+                raise waits
         if options.evolve_ahead and is_stream:
             from airflow_cloudfiles.engine.stream import evolve_ahead  # noqa: PLC0415
 

@@ -81,6 +81,7 @@ class ResolvedSchema:
         hints: What each hint has changed, in words, when the schema was inferred now.
         changes: How it differs from the version before, in words, when it was inferred again.
         pin: What new fields do while the schema is pinned; `None` when it may evolve.
+        stay_rescued: Paths of fields that stay in the rescued data.
         warnings: Options that have no effect, and what would have.
         column_order: Names of all columns of a given schema, in its order.
         is_read_only: Whether what is not in the schema log was left unwritten.
@@ -96,6 +97,7 @@ class ResolvedSchema:
     hints: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     pin: NewFields | None = None
+    stay_rescued: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     column_order: tuple[str, ...] = ()
     is_read_only: bool = False
@@ -238,6 +240,7 @@ def _as_logged(latest: SchemaVersion, uri: str) -> ResolvedSchema:
         data_schema=latest.data_schema,
         partition_schema=latest.partition_schema,
         pin=latest.pin,
+        stay_rescued=latest.stay_rescued,
     )
 
 
@@ -442,7 +445,7 @@ def batch_context(  # noqa: PLR0913 - what a batch is read with
         partition_schema=resolved.partition_schema.json(),
         start=start,
         end=end,
-        options=obeying_pin(options, resolved),
+        options=replace(obeying_pin(options, resolved), stay_rescued=resolved.stay_rescued),
         column_order=resolved.column_order,
     )
 

@@ -23,6 +23,7 @@ from airflow_cloudfiles.engine.schema.log import SchemaLog
 from airflow_cloudfiles.engine.schema.log_entry import author
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.stream import approval
 from airflow_cloudfiles.engine.stream.definition import ResolvedSchema, batch_context
 from airflow_cloudfiles.engine.stream.new_fields import detect_new_fields
 from airflow_cloudfiles.engine.stream.own_locations import own_locations
@@ -51,6 +52,8 @@ def evolve_ahead(
         The schema to read with; `None` when that is `resolved`.
 
     Raises:
+        SchemaProposedError: Somebody has to decide first.
+        SchemaRefusedError: Somebody has refused what the files ask for.
         SchemaHintError: A hint does not fit what is new.
         CorruptedStateError: Checkpoint and file log do not belong together.
     """
@@ -63,11 +66,12 @@ def evolve_ahead(
     _log.info(
         "Detecting new fields in the files of this run, beyond schema version %s", resolved.version
     )
-    findings = detect_new_fields(
-        _context(options, intake, resolved), intake.files.slice(start, end), workers
-    )
+    context = _context(options, intake, resolved)
+    findings = detect_new_fields(context, intake.files.slice(start, end), workers)
     if not findings:
         return None
+    if options.require_approval:
+        raise approval.ask(context, findings, intake.files.slice(start, end), ahead=True)
     crash_point("before-schema-append")
     log = SchemaLog(open_store(resolved.schema_uri), intake.name, options.matcher)
     written = log.append(

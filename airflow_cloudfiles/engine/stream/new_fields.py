@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import ReadError
 from airflow_cloudfiles.engine.formats.base import Inference, OpenedFile
@@ -30,8 +30,10 @@ from airflow_cloudfiles.engine.schema.provenance import Provenance
 from airflow_cloudfiles.engine.schema.widening import can_widen, widen
 from airflow_cloudfiles.engine.schema.wider_types import WiderTypes
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.types import missing_fields
 
 if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.casing import NameMatcher
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.storage import ObjectStore
@@ -102,6 +104,8 @@ def detect_new_fields(
     matcher = options.matcher
     in_paths = matcher.keys(StructType.fromJson(json.loads(context.partition_schema)).names)
     learned = StructType([each for each in learned if matcher.key(each.name) not in in_paths])
+    if options.stay_rescued:
+        learned = _without(learned, missing_fields(options.stay_rescued, current, matcher), matcher)
     paths = [file.path for file in sample]
     evolved = current
     # A hint for a whole type hides what is new inside of it.
@@ -112,6 +116,31 @@ def detect_new_fields(
         widened_by = _widen_by_types if options.format in TYPED else _widen_by_values
         evolved = widened_by(context, sample, evolved, noted)
     return NewFields(current, evolved, noted)
+
+
+def _without(
+    learned: StructType, left_out: frozenset[tuple[str, ...]], matcher: NameMatcher
+) -> StructType:
+    """What was learned, without fields that stay in the rescued data."""
+
+    def inside(kind: DataType, at: tuple[str, ...]) -> DataType:
+        if isinstance(kind, ArrayType):
+            return ArrayType(inside(kind.elementType, at), kind.containsNull)
+        if isinstance(kind, MapType):
+            return MapType(kind.keyType, inside(kind.valueType, at), kind.valueContainsNull)
+        if not isinstance(kind, StructType):
+            return kind
+        paths = [(each, (*at, matcher.key(each.name))) for each in kind.fields]
+        return StructType(
+            [
+                StructField(each.name, inside(each.dataType, path), each.nullable, each.metadata)
+                for each, path in paths
+                if path not in left_out
+            ]
+        )
+
+    kept = inside(learned, ())
+    return kept if isinstance(kept, StructType) else learned
 
 
 def _whole(options: CloudFilesOptions) -> CloudFilesOptions:
@@ -164,14 +193,17 @@ def _widen_by_values(
 ) -> StructType:
     """Widen to the types of the values that the reader would rescue."""
     wider = WiderTypes(schema, context.options)
-    for strings in _rescued(context, sample):
+    for strings in rescued_of(context, sample):
         wider.add(strings)
     noted.files.update(wider.files)
     return wider.schema
 
 
-def _rescued(context: BatchContext, sample: Sequence[FileEntry]) -> Iterator[list[str | None]]:
-    """What the reader rescues of files, read as in mode `rescue`: nothing fails, or is written."""
+def rescued_of(context: BatchContext, sample: Sequence[FileEntry]) -> Iterator[list[str]]:
+    """Give what the reader rescues of files, read as in mode `rescue`.
+
+    Nothing fails, or is written.
+    """
     lenient = dataclasses.replace(
         context.options,
         schema_evolution_mode="rescue",
@@ -186,7 +218,7 @@ def _rescued(context: BatchContext, sample: Sequence[FileEntry]) -> Iterator[lis
         for batch in SplitReader(Split(reading, tuple(map(FileRange, sample)))).read():
             yield batch.column(batch.num_columns - 1).drop_null().to_pylist()
     except ReadError as error:
-        _log.warning("Stopped searching for wider types: %s", error)
+        _log.warning("Stopped reading rescued data: %s", error)
 
 
 def described(changes: NewFields) -> dict[str, str]:

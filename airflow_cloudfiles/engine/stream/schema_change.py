@@ -6,6 +6,9 @@
    `addNewColumnsWithTypeWidening`, and appends that to the schema log as the next version. Tasks
    that meet a change at the same moment race on a put-if-absent: one version is written (B45, B47).
 3. It fails with `UnknownFieldException`, which says whether running again helps.
+
+With `cloudFiles.requireApproval` it proposes the version instead, and fails with the error of
+that (`approval`).
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from airflow_cloudfiles.engine.shortened import few_members, more
 from airflow_cloudfiles.engine.state import refused
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.stream import approval
 from airflow_cloudfiles.engine.stream.new_fields import (
     TYPED,
     WIDENING_MODE,
@@ -58,9 +62,13 @@ def react(context: BatchContext, fields: dict[str, object], file_uri: str) -> Cl
         return _refused(context, fields, file_uri, _remedy(context))
     latest = _newer(context)
     if latest is None:
+        if waits := _proposed(context):
+            return waits
         findings = _detect(context, file_uri)
         if not findings:
             return _refused(context, fields, file_uri, _NO_COLUMN)
+        if context.options.require_approval:
+            return approval.ask(context, findings, _asked(context, file_uri), file_uri)
         latest = _append(context, findings, file_uri)
         _log.warning("Schema version %s has the new fields %s", latest.version, sorted(fields))
     return UnknownFieldException.of(fields, file=file_uri, retry=True)
@@ -99,13 +107,21 @@ def widened(
         return None
     latest = _newer(context)
     if latest is not None:
-        wider = NewFields(schema, latest.data_schema)
-    else:
-        wider = _detect(context, asking)
-        if not wider:
-            return None
-        latest = _append(context, wider, asking)
-        _log.warning("Schema version %s has wider types: %s", latest.version, described(wider))
+        return _widened_error(NewFields(schema, latest.data_schema), asking)
+    return _widen(context, asking)
+
+
+def _widen(context: BatchContext, asking: str) -> CloudFilesError | None:
+    """Widen the schema as the files of the micro-batch ask, or propose that."""
+    if waits := _proposed(context):
+        return waits
+    wider = _detect(context, asking)
+    if not wider:
+        return None
+    if context.options.require_approval:
+        return approval.ask(context, wider, _asked(context, asking), asking)
+    latest = _append(context, wider, asking)
+    _log.warning("Schema version %s has wider types: %s", latest.version, described(wider))
     return _widened_error(wider, asking)
 
 
@@ -141,6 +157,17 @@ def _newer(context: BatchContext) -> SchemaVersion | None:
     """The newest version of the log, when it is not the one this micro-batch is read with."""
     latest = _log_of(context).latest()
     return None if latest is None or latest.version == context.schema_version else latest
+
+
+def _proposed(context: BatchContext) -> CloudFilesError | None:
+    """The error of a change that waits for somebody to decide."""
+    return approval.known_proposal(context) if context.options.require_approval else None
+
+
+def _asked(context: BatchContext, file_uri: str) -> list[FileEntry]:
+    """The files of the micro-batch, and the one that was met."""
+    files = _files(context)
+    return [*files, *(file for file in _named(context, file_uri) if file not in files)]
 
 
 def _log_of(context: BatchContext) -> SchemaLog:

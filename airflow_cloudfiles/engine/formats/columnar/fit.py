@@ -63,12 +63,14 @@ class Matching:
         rescues_unknown_fields: Whether fields without a column are rescued, rather than not read.
         reserved: Keys of top-level names that are never columns.
         matcher: How names of columns are compared.
+        left_out: Fields that are never new, at any depth: the keys of the names to each.
     """
 
     case_sensitive: bool
     rescues_unknown_fields: bool
     reserved: frozenset[str]
     matcher: NameMatcher = CASE_INSENSITIVE
+    left_out: frozenset[tuple[str, ...]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,6 +366,8 @@ class _Compiler:
         for unknown in unknown_fields:
             each = source.field(unknown)
             if matcher.key(each.name) in known or not is_column_name(each.name):
+                continue
+            if tuple(map(matcher.key, (*names, each.name))) in self.matching.left_out:
                 continue
             if column_type(each.type, matcher, len(steps)) is not None:
                 self.new.append(NewField((*names, each.name), (*steps, unknown)))

@@ -54,7 +54,7 @@ from airflow_cloudfiles.engine.formats.record_policy import (
 from airflow_cloudfiles.engine.formats.rescued_json import path_end, quote
 from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
 from airflow_cloudfiles.engine.shortened import cut
-from airflow_cloudfiles.engine.types import to_arrow
+from airflow_cloudfiles.engine.types import missing_fields, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,6 +128,7 @@ class ColumnarReader(ABC):
             rescues_unknown_fields=options.rescued_data_column is not None,
             reserved=reserved - matcher.keys(data_schema.names),
             matcher=matcher,
+            left_out=missing_fields(options.stay_rescued, data_schema, matcher),
         )
         self._last: tuple[pa.Schema, FilePlan] | None = None
 

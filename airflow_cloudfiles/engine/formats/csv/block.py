@@ -47,6 +47,7 @@ class CsvParsing:
     Attributes:
         policy: What becomes of bad records.
         watches: Whether new columns are reported.
+        left_out: Keys of names that are not, all the same.
         null_value: The text that stands for null.
         casts: Of the parsed columns, in their order.
         plain: Reads plain records.
@@ -56,6 +57,7 @@ class CsvParsing:
 
     policy: RecordPolicy
     watches: bool
+    left_out: frozenset[str]
     null_value: str
     casts: tuple[Cast, ...]
     plain: PlainReader
@@ -199,8 +201,12 @@ class CsvBlock:
 
     def _has_new_columns(self, row: _OddRow) -> bool:
         """Whether a record has more values than the columns there are, and that must be known."""
-        is_wider = len(row.values or []) > len(self._columns.names)
-        return self._parsing.watches and self._columns.is_open and is_wider
+        return self._parsing.watches and self._columns.is_open and bool(self._unnamed(row))
+
+    def _unnamed(self, row: _OddRow) -> list[int]:
+        """The values of a record that could be new columns of a file without names."""
+        behind = range(len(self._columns.names), len(row.values or []))
+        return [place for place in behind if f"_c{place}" not in self._parsing.left_out]
 
     def _odd_row(self, index: int) -> tuple[_OddRow, str | None]:
         """One record, and why it is not valid."""
@@ -238,9 +244,11 @@ class CsvBlock:
             values = self._first_values(rows)
             for place in self._columns.new:
                 new[self._columns.names[place]] = _sample(values, place)
+            for name in self._parsing.left_out:
+                new.pop(name, None)  # one of a file without names
         if self._columns.is_open:
             for row in rows.odd.values():
-                for place in range(len(self._columns.names), len(row.values or [])):
+                for place in self._unnamed(row):
                     new.setdefault(f"_c{place}", _sample(row.values or [], place))
         if new:
             raise UnknownFields(new, self._file_uri)

@@ -22,7 +22,7 @@ from airflow_cloudfiles.engine.formats.csv.tokens import Tokenizer
 from airflow_cloudfiles.engine.formats.record_policy import RecordOutcomes, RecordPolicy
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
-from airflow_cloudfiles.engine.types import to_arrow
+from airflow_cloudfiles.engine.types import missing_fields, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,9 +70,11 @@ class CsvReader:
         self.counts = ReadCounts()
         self.bad_records: list[BadRecord] = []
         self._options, self._own = options, own
+        left_out = missing_fields(options.stay_rescued, policy.parsed, options.matcher)
         self._parsing = CsvParsing(
             policy=policy,
             watches=options.schema_evolution_mode in WATCHING_MODES,
+            left_out=frozenset(name for name, *_ in left_out),
             null_value=own.null_value,
             casts=tuple(
                 Cast(field.type, convert, converters.times, numbers)
@@ -86,7 +88,7 @@ class CsvReader:
             policy.parsed,
             case_sensitive=options.reader_case_sensitive,
             by_position=options.has_schema,
-            reserved=options.reserved_columns,
+            reserved=(*options.reserved_columns, *self._parsing.left_out),
             matcher=options.matcher,
         )
 

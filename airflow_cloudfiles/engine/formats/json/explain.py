@@ -95,6 +95,7 @@ class JsonExplainer:
             with more than its record, or with bytes that are not UTF-8, what can be read.
         matcher: How names of columns are compared.
         reserved: Keys of top-level names that are never new columns, whatever the mode.
+        left_out: Fields that are none either, at any depth: the keys of the names to each.
         new_fields: What `explain` met, by top-level name, with a sample; only grows.
         unknown_fields: Top-level names that are rescued whatever their value; only grows.
         spelled: How columns were spelled last, by position, where it is not as in the schema.
@@ -108,6 +109,7 @@ class JsonExplainer:
     as_spark: bool = False
     matcher: NameMatcher = CASE_INSENSITIVE
     reserved: frozenset[str] = frozenset()
+    left_out: frozenset[tuple[str, ...]] = frozenset()
     new_fields: dict[str, object] = field(default_factory=dict)
     unknown_fields: set[str] = field(default_factory=set)
     spelled: dict[int, str] = field(default_factory=dict)
@@ -294,6 +296,7 @@ class JsonExplainer:
             and is_column_name(name)
             and key not in shape.folded
             and (path or key not in self.reserved)
+            and not (self.left_out and (*map(self.matcher.key, path), key) in self.left_out)
         )
         if not may_be_new:
             if not path:

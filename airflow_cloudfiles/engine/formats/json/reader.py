@@ -27,6 +27,7 @@ from airflow_cloudfiles.engine.formats.json.unknown_fields import UnknownFieldCo
 from airflow_cloudfiles.engine.formats.record_policy import RecordOutcomes, RecordPolicy
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
+from airflow_cloudfiles.engine.types import missing_fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,6 +87,7 @@ class JsonReader:
         self._unknown_fields = UnknownFieldColumns(shape, drops_nulls=own.drop_field_if_all_null)
         self._shape = shape
         self._reserved = options.matcher.keys((*reserved, *options.reserved_columns))
+        self._left_out = missing_fields(options.stay_rescued, data_schema, options.matcher)
 
     def read(self, pieces: Sequence[LinePiece]) -> pa.RecordBatch:
         """Read lines of one or many files into one batch, rows in the order of the lines.
@@ -122,6 +124,7 @@ class JsonReader:
             as_spark=not self._policy.rescues,
             matcher=self._options.matcher,
             reserved=self._reserved,
+            left_out=self._left_out,
         )
         outcomes = RecordOutcomes(self._policy)
         block = JsonBlock(outcomes, self.decoder, explainer, self._unknown_fields, lines, aside)

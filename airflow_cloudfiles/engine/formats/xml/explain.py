@@ -67,6 +67,7 @@ class XmlExplainer:
         case_sensitive: Whether `Foo` is another field than `foo`.
         collects_new: Whether unknown fields are new columns to be reported, rather than rescued.
         reserved: Keys of top-level names that are never new columns, whatever the mode.
+        left_out: Fields that are none either, at any depth: the keys of the names to each.
         new_fields: What `explain` met, by top-level name, with a sample; only grows.
     """
 
@@ -75,6 +76,7 @@ class XmlExplainer:
     case_sensitive: bool
     collects_new: bool
     reserved: frozenset[str] = frozenset()
+    left_out: frozenset[tuple[str, ...]] = frozenset()
     new_fields: dict[str, object] = field(default_factory=dict)
     _misfits: int = 0
 
@@ -198,6 +200,7 @@ class XmlExplainer:
             self.collects_new
             and key not in shape.folded
             and (path or key not in self.reserved)
+            and not (self.left_out and (*map(shape.matcher.key, path), key) in self.left_out)
             and len(path) + max(map(_depth, plain)) < MAX_COLUMN_DEPTH
         )
         if not may_be_new:

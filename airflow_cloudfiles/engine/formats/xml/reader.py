@@ -29,6 +29,7 @@ from airflow_cloudfiles.engine.formats.xml.shape import compile_struct
 from airflow_cloudfiles.engine.formats.xml.validate import RowValidator
 from airflow_cloudfiles.engine.formats.xml.variant import VariantExplainer, check_column
 from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
+from airflow_cloudfiles.engine.types import missing_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,6 +106,7 @@ class XmlReader:
         path = own.row_validation_xsd_path
         self._validator = None if path is None else RowValidator(path)
         self._reserved = options.matcher.keys(options.reserved_columns)
+        self._left_out = missing_fields(options.stay_rescued, data_schema, options.matcher)
 
     def read_file(
         self, file: OpenedFile, start: int = 0, end: int | None = None
@@ -149,4 +151,5 @@ class XmlReader:
             case_sensitive=self._options.reader_case_sensitive,
             collects_new=self._options.schema_evolution_mode in WATCHING_MODES,
             reserved=self._reserved,
+            left_out=self._left_out,
         )
