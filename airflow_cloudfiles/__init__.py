@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.intake.cloud_files_state import cloud_files_state
     from airflow_cloudfiles.engine.intake.metrics import cloud_files_metrics
     from airflow_cloudfiles.engine.job.files.operate import operate_on_files
+    from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
     from airflow_cloudfiles.engine.schema.history import SchemaHistory
     from airflow_cloudfiles.engine.spark.register import register
     from airflow_cloudfiles.engine.spark.tables.merge_into import merge_into
@@ -55,6 +56,7 @@ __all__ = [
     "CloudFilesTrigger",
     "CloudFilesVacuumTableOperator",
     "SchemaHistory",
+    "SchemaProposals",
     "UnknownFieldException",
     "cloud_files_metrics",
     "cloud_files_state",
@@ -84,6 +86,7 @@ _HOMES = {
     "CloudFilesTrigger": "airflow_cloudfiles.triggers.cloud_files",
     "CloudFilesVacuumTableOperator": "airflow_cloudfiles.operators.table",
     "SchemaHistory": "airflow_cloudfiles.engine.schema.history",
+    "SchemaProposals": "airflow_cloudfiles.engine.schema.decisions",
     "UnknownFieldException": "airflow_cloudfiles.engine.errors",
     "cloud_files_metrics": "airflow_cloudfiles.engine.intake.metrics",
     "cloud_files_state": "airflow_cloudfiles.engine.intake.cloud_files_state",

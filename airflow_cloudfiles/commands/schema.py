@@ -6,16 +6,17 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands.outcome import Outcome, add_command
+from airflow_cloudfiles.commands.outcome import Outcome, add_command, printable
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.naming import quoted
+from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
 from airflow_cloudfiles.engine.schema.diff import paths_of, type_text
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
 from airflow_cloudfiles.engine.schema.log_entry import NEW_FIELDS, SchemaEntry
 from airflow_cloudfiles.engine.shortened import few
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow_cloudfiles.commands.outcome import Commands
 
@@ -120,6 +121,55 @@ def _unpin(given: argparse.Namespace) -> Outcome:
     return _appended(SchemaHistory(given.location).unpin(note=given.note))
 
 
+def _proposed(given: argparse.Namespace) -> Outcome:
+    found = SchemaProposals(given.location).waiting()
+    if found is None:
+        return Outcome(None, "no change of the schema waits")
+    value = {
+        "proposal": found.number,
+        "created": found.created,
+        "by": found.by,
+        "source": found.source,
+        "changes": [asdict(each) for each in found.changes],
+        "refused": None
+        if found.refused_by is None
+        else {"by": found.refused_by, "at": found.refused_at, "note": found.note},
+    }
+    lines = [f"proposal {found.number}, {found.created}, by {found.by}"]
+    if found.refused_by is not None:
+        note = f": {found.note}" if found.note else ""
+        lines.append(f"refused by {found.refused_by}, {found.refused_at}{note}")
+    for each in found.changes:
+        lines.append(f"  {each.in_words()}")
+        lines += [f"    in {each.file}"] if each.file else []
+        lines += [f"    such as {', '.join(each.samples)}"] if each.samples else []
+    return Outcome(value, printable("\n".join(lines), but="\n"))
+
+
+def _accept(given: argparse.Namespace) -> Outcome:
+    found = SchemaProposals(given.location)
+    return _decided(found.accept(given.hints, proposal=given.proposal, note=given.note))
+
+
+def _rescue(given: argparse.Namespace) -> Outcome:
+    found = SchemaProposals(given.location)
+    return _decided(found.rescue(proposal=given.proposal, note=given.note))
+
+
+def _refuse(given: argparse.Namespace) -> Outcome:
+    found = SchemaProposals(given.location)
+    return _decided(found.refuse(proposal=given.proposal, note=given.note))
+
+
+def _decided(entry: SchemaEntry) -> Outcome:
+    reason = entry.reason
+    text = (
+        f"Version {entry.version} is written: proposal {reason['proposal']} is {reason['change']}. "
+        "The next start of the stream goes on with that."
+    )
+    return Outcome(_as_json(entry), text)
+
+
 def _appended(entry: SchemaEntry) -> Outcome:
     text = (
         f"Version {entry.version} is written ({entry.reason['change']}, columns of version "
@@ -157,9 +207,16 @@ def _what(entry: SchemaEntry) -> str:
         parts.append("from ? files" if files is None else f"from {counted(files, 'file')}")
     if differences := reason.get("differences"):
         parts.append(few(differences))
+    parts += _of_proposal(reason)
     if reason.get("note"):
         parts.append(str(reason["note"]))
     return "; ".join(parts)
+
+
+def _of_proposal(reason: Mapping[str, Any]) -> list[str]:
+    """What was decided of a proposal."""
+    parts = ["stay rescued: " + few(reason["rescued"])] if "rescued" in reason else []
+    return parts + ([f"proposal {reason['proposal']}"] if "proposal" in reason else [])
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
@@ -205,6 +262,20 @@ def _pins(found: argparse.ArgumentParser) -> None:
     _noted(found)
 
 
+def _decides(found: argparse.ArgumentParser) -> None:
+    found.add_argument(
+        "--proposal", type=int, metavar="N", help="the one that was looked at; whichever waits"
+    )
+    _noted(found)
+
+
+def _accepts(found: argparse.ArgumentParser) -> None:
+    found.add_argument(
+        "--hints", metavar="DDL", help="other types for what is new, as in cloudFiles.schemaHints"
+    )
+    _decides(found)
+
+
 def _nothing(_: argparse.ArgumentParser) -> None:
     """No arguments of its own."""
 
@@ -218,4 +289,8 @@ _ACTIONS = (
     ("rollback", _rollback, "go on with the columns of an older version", _rolls_back),
     ("pin", _pin, "stay at a version: new fields no longer become columns", _pins),
     ("unpin", _unpin, "let the schema evolve again", _noted),
+    ("proposed", _proposed, "show the change that waits for somebody to decide", _nothing),
+    ("accept", _accept, "let the change become the next version", _accepts),
+    ("rescue", _rescue, "leave its fields in the rescued data from now on", _decides),
+    ("refuse", _refuse, "let the stream fail until its files are corrected or removed", _decides),
 )

@@ -11,8 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_cloudfiles import SchemaHistory, UnknownFieldException
-from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
+from airflow_cloudfiles import SchemaHistory, SchemaProposals, UnknownFieldException
+from airflow_cloudfiles.engine.errors import (
+    IncompatibleSchemaError,
+    SchemaProposedError,
+    SchemaRefusedError,
+)
 from airflow_cloudfiles.engine.schema.diff import paths_of
 from tests.support.landing import drop, rows, run, stream
 
@@ -168,3 +172,48 @@ def test_a_case_sensitive_session_has_three_columns(
         assert sorted(found) == [("1", "2", None), ("3", None, "4")]
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
+
+
+def test_a_change_waits_is_decided_and_every_row_is_there_once(
+    spark: SparkSession, folders: tuple[Path, Path, Path]
+) -> None:
+    source, state, target = folders
+    asks = {"cloudFiles.requireApproval": "true"}
+
+    def ingest() -> None:
+        run(stream(spark, source, state, **asks), state, target)
+
+    drop(source, "1.json", [{"id": 1}])
+    ingest()
+    drop(source, "2.json", [{"id": 2, "accepted": "x"}])
+    with pytest.raises(SchemaProposedError):
+        ingest()
+    with pytest.raises(SchemaProposedError):  # where the stream is defined
+        stream(spark, source, state, **asks)
+    drop(source, "3.json", [{"id": 3}])
+    assert len(rows(target)) == 1
+    SchemaProposals(str(state)).accept()
+    ingest()
+    drop(source, "4.json", [{"id": 4, "rescued": "y"}])
+    with pytest.raises(SchemaProposedError):
+        ingest()
+    SchemaProposals(str(state)).rescue()
+    ingest()
+    drop(source, "5.json", [{"id": 5, "rescued": "again"}])
+    ingest()
+    bad = drop(source, "6.json", [{"id": 6, "refused": "z"}])
+    with pytest.raises(SchemaProposedError):
+        ingest()
+    SchemaProposals(str(state)).refuse(by="ann")
+    with pytest.raises(SchemaRefusedError, match="ann has refused"):
+        ingest()
+    bad.unlink()
+    drop(source, "7.json", [{"id": 7}])
+    ingest()
+    found = by_id(target)
+    assert sorted(found) == [1, 2, 3, 4, 5, 7]
+    assert len(rows(target)) == 6
+    assert found[2]["accepted"] == "x"
+    assert json.loads(str(found[4]["_rescued_data"]))["rescued"] == "y"
+    assert json.loads(str(found[5]["_rescued_data"]))["rescued"] == "again"
+    assert types(state) == {"id": "string", "accepted": "string"}

@@ -125,8 +125,8 @@ class CloudFilesOptions(OptionGroup):
     """Whether a run reads its files for new fields first, and evolves the schema once for all of
     them, so that it need not fail first. Ours, not Auto Loader's."""
     require_approval: bool = option("cloudFiles.requireApproval", boolean, default=False)
-    """Whether a change of the schema waits, in the modes that add columns, until somebody accepts it,
-    rescues its fields or refuses it. Ours, not Auto Loader's."""
+    """Whether a change of the schema waits, in the modes that add columns, until somebody accepts
+    it, rescues its fields or refuses it. Ours, not Auto Loader's."""
     approval_samples: int = option("cloudFiles.approvalSamples", at_least_zero, default=3)
     """How many values of each new field are kept with such a change, for who decides; 0 keeps none.
     Ours, not Auto Loader's."""

@@ -121,6 +121,8 @@ def _follows(options: CloudFilesOptions) -> Iterator[str]:
         if ahead
         else _NEW_FIELD[mode]
     )
+    if options.require_approval and mode.startswith("addNewColumns"):
+        yield "A change of the schema waits until somebody accepts it, or decides otherwise."
     column = options.rescued_data_column
     yield (
         f"What does not fit its column, or has none, is in {column}."

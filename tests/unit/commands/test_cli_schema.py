@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from airflow_cloudfiles import cli
-from airflow_cloudfiles.engine.schema.log_entry import SchemaEntry, append_entry, open_log
+from airflow_cloudfiles.engine.schema.diff import paths_of
+from airflow_cloudfiles.engine.schema.log_entry import (
+    SchemaEntry,
+    append_entry,
+    open_log,
+    read_entry,
+)
+from airflow_cloudfiles.engine.schema.proposals import Proposal, ProposedChange, propose
 from airflow_cloudfiles.engine.storage import open_store
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "schema_log_v1"
@@ -149,3 +156,62 @@ def test_a_name_with_a_dot_cannot_be_taken_for_a_path(tmp_path, capsys):
     blamed = {each["path"]: each["file"] for each in json.loads(capsys.readouterr().out)}
     assert blamed["`c.1`"] == "file:///in/1.json"
     assert "`a``b`.`c.0`" in blamed
+
+
+@pytest.fixture
+def proposed(location) -> Path:
+    """The same log, with a change that waits."""
+    store = open_store(str(location))
+    entry = read_entry(open_log(store), 1)
+    fields = [*entry.data_schema["fields"], {**entry.data_schema["fields"][0], "name": "new"}]
+    change = ProposedChange("added", "new", None, "string", "file:///x/\x1b.json", ('"v"',))
+    propose(
+        store,
+        Proposal(
+            1,
+            "",
+            entry.source,
+            "somebody",
+            (change,),
+            {"change": "addNewColumns", "fields": ["new"]},
+            {"type": "struct", "fields": fields},
+            entry.partition_schema,
+        ),
+    )
+    return location
+
+
+def test_a_change_that_waits_is_shown_with_its_file_and_values(proposed, capsys):
+    assert schema("proposed", proposed) == 0
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first.startswith("proposal 1, 20")
+    assert rest == ["  new string added", r"    in file:///x/\x1b.json", '    such as "v"']
+    assert schema("proposed", proposed, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["proposal"], told["refused"], told["changes"][0]["samples"]) == (1, None, ['"v"'])
+
+
+def test_a_change_is_accepted_with_other_types(proposed, capsys):
+    assert schema("accept", proposed, "--hints", "new INT", "--proposal", "1") == 0
+    assert "Version 2 is written: proposal 1 is accepted." in capsys.readouterr().out
+    entry = read_entry(open_log(open_store(str(proposed))), 2)
+    assert paths_of(entry.data_schema)["new"] == "int"
+    assert schema("list", proposed) == 0
+    assert "new: new; proposal 1" in capsys.readouterr().out.splitlines()[-1]
+    assert schema("proposed", proposed) == 0
+    assert capsys.readouterr().out == "no change of the schema waits\n"
+    assert schema("refuse", proposed, "--proposal", "1") == 1
+    assert "was decided meanwhile: schema version 2" in capsys.readouterr().err
+
+
+def test_a_change_is_refused_and_rescued_after_all(proposed, capsys):
+    assert schema("refuse", proposed, "--note", "a typo") == 0
+    assert schema("proposed", proposed) == 0
+    refused = capsys.readouterr().out.splitlines()[2]
+    assert refused.startswith("refused by ")
+    assert refused.endswith(": a typo")
+    assert schema("rescue", proposed) == 0
+    assert "proposal 1 is rescued" in capsys.readouterr().out
+    assert schema("list", proposed) == 0
+    assert "stay rescued: new; proposal 1" in capsys.readouterr().out.splitlines()[-1]
+    assert read_entry(open_log(open_store(str(proposed))), 3).stay_rescued == ("new",)

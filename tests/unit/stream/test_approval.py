@@ -285,7 +285,7 @@ def test_values_are_cut_made_printable_or_left_out(landing: Landing) -> None:
     again = proposals(landing).waiting()
     assert again is not None
     assert again.changes[0].samples == ()
-    assert b"hush" not in (landing.state / "_schemas" / "proposed" / "2").read_bytes()
+    assert b"hush" not in (landing.state / "_schemas" / "proposed" / "1").read_bytes()
 
 
 @pytest.mark.parametrize("landing", ["json"], indirect=True)
@@ -344,30 +344,28 @@ def test_tasks_at_once_write_one_proposal(landing: Landing) -> None:
     assert [path.name for path in (landing.state / "_schemas" / "proposed").iterdir()] == ["0"]
     found = proposals(landing).waiting()
     assert found is not None
-    assert found.paths == [f"new{number}" for number in range(1, 9)]
+    assert sorted(found.paths) == [f"new{number}" for number in range(1, 9)]
 
 
 @pytest.mark.parametrize("landing", ["json"], indirect=True)
 def test_of_two_people_who_decide_at_once_one_does(landing: Landing) -> None:
-    stream = proposed(landing)
+    proposed(landing)
     gate = threading.Barrier(6)
 
     def decide(number: int) -> str:
         found = proposals(landing)
         gate.wait(30)
-        decides = (found.accept, found.rescue, found.refuse)[number % 3]
+        decides = found.rescue if number % 2 else found.accept
         try:
-            return str(decides(proposal=0, by=f"user {number}").reason["change"])
+            return str(decides(proposal=0, by=f"user {number}").reason["by"])
         except StateConflictError as error:
-            return "second" if "meanwhile" in error.message else error.message
+            return error.message[:46]
 
     with ThreadPoolExecutor(6) as pool:
-        said = list(pool.map(decide, range(6)))
-    [decided] = [entry for entry in SchemaHistory(str(landing.state)).versions() if entry.version]
-    # Who comes after a refusal may accept or rescue after all; nobody did so meanwhile here.
-    assert decided.version == 1
-    assert decided.reason["change"] in said
-    assert isinstance(stream, Stream)
+        said = set(pool.map(decide, range(6)))
+    [winner] = said - {"This was decided meanwhile: schema version 1 is"[:46]}
+    entry = SchemaHistory(str(landing.state)).show()
+    assert (entry.version, entry.reason["by"]) == (1, winner)
 
 
 @pytest.mark.parametrize("landing", ["json"], indirect=True)
@@ -382,7 +380,7 @@ def test_a_decision_is_about_the_proposal_that_was_looked_at(landing: Landing) -
         stream.run()
     with pytest.raises(StateConflictError):
         proposals(landing).accept(proposal=0)
-    with pytest.raises(StateError, match="No proposal 7 waits for a decision in .*; proposal 1"):
+    with pytest.raises(StateError, match=r"No proposal 7 waits for a decision in .*; proposal 1"):
         proposals(landing).accept(proposal=7)
     assert landing.versions() == [0, 1]
 

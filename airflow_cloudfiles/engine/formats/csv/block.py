@@ -201,12 +201,9 @@ class CsvBlock:
 
     def _has_new_columns(self, row: _OddRow) -> bool:
         """Whether a record has more values than the columns there are, and that must be known."""
-        return self._parsing.watches and self._columns.is_open and bool(self._unnamed(row))
-
-    def _unnamed(self, row: _OddRow) -> list[int]:
-        """The values of a record that could be new columns of a file without names."""
         behind = range(len(self._columns.names), len(row.values or []))
-        return [place for place in behind if f"_c{place}" not in self._parsing.left_out]
+        is_wider = any(f"_c{place}" not in self._parsing.left_out for place in behind)
+        return self._parsing.watches and self._columns.is_open and is_wider
 
     def _odd_row(self, index: int) -> tuple[_OddRow, str | None]:
         """One record, and why it is not valid."""
@@ -242,14 +239,12 @@ class CsvBlock:
         new: dict[str, object] = {}
         if self._columns.new:
             values = self._first_values(rows)
-            for place in self._columns.new:
-                new[self._columns.names[place]] = _sample(values, place)
-            for name in self._parsing.left_out:
-                new.pop(name, None)  # one of a file without names
-        if self._columns.is_open:
-            for row in rows.odd.values():
-                for place in self._unnamed(row):
-                    new.setdefault(f"_c{place}", _sample(row.values or [], place))
+            names = {place: self._columns.names[place] for place in self._columns.new}
+            new = {name: _sample(values, place) for place, name in names.items()}
+        for row in rows.odd.values() if self._columns.is_open else ():
+            for place in range(len(self._columns.names), len(row.values or [])):
+                new.setdefault(f"_c{place}", _sample(row.values or [], place))
+        new = {name: value for name, value in new.items() if name not in self._parsing.left_out}
         if new:
             raise UnknownFields(new, self._file_uri)
 
