@@ -180,11 +180,19 @@ class DeferrableOnly(SparkOnly, total=False):
     poke_interval: float
 
 
-class DeferrableKeywords(DeferrableOnly, TaskId):
-    """The arguments of `DeferrableSparkJobOperator`, but for `target`."""
+class ApprovingOnly(DeferrableOnly, total=False):
+    """The arguments of `ApprovingSparkJobOperator`, but for `target` and `task_id`."""
+
+    require_approval: bool
+    approval_timeout: timedelta | None
+    approval_default: Literal["accept", "rescue", "refuse"] | None
 
 
-class IngestKeywords(DeferrableOnly, total=False):
+class ApprovingKeywords(ApprovingOnly, TaskId):
+    """The arguments of `ApprovingSparkJobOperator`, but for `target`."""
+
+
+class IngestKeywords(ApprovingOnly, total=False):
     """The arguments of `CloudFilesIngestOperator`, of which a decorated function is one."""
 
     task_id: str
@@ -198,6 +206,9 @@ class IngestKeywords(DeferrableOnly, total=False):
     metadata_columns: Sequence[str] | Mapping[str, str]
     on_schema_change: Callback | Collection[Callback] | None
     on_rescued: Callback | Collection[Callback] | None
+    on_lost_files: Callback | Collection[Callback] | None
+    expected_every: timedelta | None
+    on_silence: Callback | Collection[Callback] | None
 
 
 class StreamFields(TypedDict, total=False):

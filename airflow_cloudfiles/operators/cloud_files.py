@@ -26,7 +26,7 @@ from airflow_cloudfiles.hooks.observability.run_events import (
 from airflow_cloudfiles.hooks.observability.silence import SilenceWatch
 from airflow_cloudfiles.hooks.stream_task import REQUIRED, StreamTask
 from airflow_cloudfiles.hooks.task import run_id_of, task_errors
-from airflow_cloudfiles.operators.deferrable import DeferrableSparkJobOperator
+from airflow_cloudfiles.operators.approving import ApprovingSparkJobOperator
 from airflow_cloudfiles.operators.spark_job import CloudFilesSparkJobOperator
 
 if TYPE_CHECKING:
@@ -36,11 +36,12 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Context
 
+    from airflow_cloudfiles.engine.schema.log_entry import SchemaEntry
     from airflow_cloudfiles.hooks.arguments import StreamArguments
     from airflow_cloudfiles.hooks.keywords import (
+        ApprovingKeywords,
         AssetLocation,
         Callback,
-        DeferrableKeywords,
         InferKeywords,
         ReconcileKeywords,
     )
@@ -121,7 +122,7 @@ class CloudFilesInferSchemaOperator(CloudFilesSparkJobOperator):
         return text == "true"
 
 
-class CloudFilesIngestOperator(DeferrableSparkJobOperator):
+class CloudFilesIngestOperator(ApprovingSparkJobOperator):
     """Land the files that arrived in a Delta table, each exactly once.
 
     A record with a field that the schema lacks fails the task with `UnknownFieldException` after
@@ -168,7 +169,7 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
             something.
         on_silence: What is called, once for each silence, as `on_rescued` is. The context has
             `silence`.
-        kwargs: The arguments of `DeferrableSparkJobOperator`; `target` is required.
+        kwargs: The arguments of `ApprovingSparkJobOperator`; `target` is required.
 
     Returns:
         XCom: the report of the run (files, bytes, rows, rescued rows, batches, schema version,
@@ -206,7 +207,7 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
         on_lost_files: Callback | Collection[Callback] | None = None,
         expected_every: timedelta | None = None,
         on_silence: Callback | Collection[Callback] | None = None,
-        **kwargs: Unpack[DeferrableKeywords],
+        **kwargs: Unpack[ApprovingKeywords],
     ) -> None:
         # A mistake fails when the DAG is parsed.
         merge_options(write, keys, order_by, delete_when)
@@ -255,6 +256,7 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
             report = self.run_or_defer(context, "ingest", batch=self.batch, **more)
         except Exception as failure:
             self._notify(context, self.run_report or {}, failure)
+            self.ask_if_proposed(context, failure)
             raise
         self._notify(context, report)
         hook, has_rows = CloudFilesHook(self.conn_id), bool(report.get("files"))
@@ -299,6 +301,13 @@ class CloudFilesIngestOperator(DeferrableSparkJobOperator):
         with task_errors():
             function = BatchFunction.of(self.transform, self.transform_arguments())
         return {"transform": function.to_json()}
+
+    def on_accepted(self, context: Context, entry: SchemaEntry) -> None:
+        """Call who wants to know of a change of the schema."""
+        try:
+            self._notify_change(context, version=entry.version)
+        except Exception:
+            self.log.exception("Nobody could be notified of the change; the task goes on.")
 
     def lineage(self, stream: StreamArguments, report: Mapping[str, Any] | None) -> Lineage:
         """It reads the source and writes the table."""

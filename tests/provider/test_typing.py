@@ -13,6 +13,7 @@ from airflow.sdk import BaseOperator, BaseSensorOperator
 
 from airflow_cloudfiles.hooks import keywords
 from airflow_cloudfiles.hooks.stream_task import StreamTask
+from airflow_cloudfiles.operators.approving import ApprovingSparkJobOperator
 from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
 from airflow_cloudfiles.operators.deferrable import DeferrableSparkJobOperator
 from airflow_cloudfiles.operators.spark_job import CloudFilesSparkJobOperator
@@ -142,14 +143,19 @@ def _declared(declaration: Any) -> dict[str, str]:
         ([StreamTask], keywords.ReconcileKeywords),
         ([StreamTask, CloudFilesSparkJobOperator], keywords.InferKeywords),
         (
-            [StreamTask, CloudFilesSparkJobOperator, DeferrableSparkJobOperator],
-            keywords.DeferrableKeywords,
+            [
+                StreamTask,
+                CloudFilesSparkJobOperator,
+                DeferrableSparkJobOperator,
+                ApprovingSparkJobOperator,
+            ],
+            keywords.ApprovingKeywords,
         ),
     ],
 )
 def test_what_is_declared_is_what_the_classes_take(bases: list[Any], declaration: Any) -> None:
     own = {name: kind for base in bases for name, kind in _named(base).items()}
-    if declaration is keywords.DeferrableKeywords:
+    if declaration is keywords.ApprovingKeywords:
         own.pop("target")  # the operator requires it
     own.pop("retry_policy", None)  # Airflow's
     airflow = _declared(keywords.OperatorKeywords)
@@ -159,7 +165,7 @@ def test_what_is_declared_is_what_the_classes_take(bases: list[Any], declaration
 
 def test_a_decorated_function_takes_what_the_operator_takes_but_the_function() -> None:
     own = {*_named(CloudFilesIngestOperator)} - {"transform", "transform_kwargs"}
-    shared = {*keywords.DeferrableKeywords.__annotations__}
+    shared = {*keywords.ApprovingKeywords.__annotations__}
     assert {*keywords.IngestKeywords.__annotations__} == own | shared
 
 

@@ -38,6 +38,7 @@ for dag_id, options in {
     "fails_on_new_columns": {"cloudFiles.schemaEvolutionMode": "failOnNewColumns"},
     "is_killed": {"cloudFiles.maxFilesPerTrigger": 1},
     "is_marked_failed": {"cloudFiles.maxFilesPerTrigger": 1},
+    "asks": {},
 }.items():
     root = f"{os.environ['STREAMS_ROOT']}/{dag_id}"
     stream = {
@@ -54,6 +55,7 @@ for dag_id, options in {
             batch=arrived.output,
             master="local[1]",
             on_schema_change=Note(f"{root}/changes", CHANGED),
+            require_approval=dag_id == "asks",
         )
 
 with DAG(
