@@ -21,6 +21,8 @@ from urllib.parse import quote
 import pytest
 from deltalake import DeltaTable
 
+from airflow_cloudfiles import SchemaHistory
+from airflow_cloudfiles.hooks import approval
 from airflow_cloudfiles.hooks.assets import EXTRA
 from demo.airflow_home import COMPONENTS, TRIGGERER, AirflowHome
 from tests.golden.in_state import format_of
@@ -82,6 +84,7 @@ def airflow(root: Path, shared: Path) -> Iterator[AirflowHome]:
     with AirflowHome(root / "airflow", dags, env, components, users) as home:
         for dag_id in (
             "heals",
+            "asks",
             "fails_on_new_columns",
             "is_killed",
             "is_marked_failed",
@@ -169,6 +172,33 @@ def test_a_schema_change_fails_the_task_once_and_heals_without_anybody(
     assert get(airflow, "/cloudfiles/streams", {})[0] == 401
     status, text = get(airflow, "/cloudfiles/streams", airflow.api_of("ann").headers())
     assert (status, str(root / "heals" / "landing") in text) == (200, True)
+
+
+@pytest.mark.skipif(approval.TaskAwaitingInput is None, reason="needs Airflow 3.3")
+def test_a_task_asks_a_person_and_goes_on_in_the_same_try(airflow: AirflowHome, root: Path) -> None:
+    _drop(root, "asks", "1.json", {"a": 1})
+    assert _run(airflow, "asks")[1] == "success"
+    _drop(root, "asks", "2.json", {"a": 2, "b": "```<b>new</b>"})
+    run_id = airflow.api.trigger("asks")
+
+    def parked() -> bool:
+        return bool(airflow.api.task("asks", run_id, "ingest")["state"] == "awaiting_input")
+
+    airflow.wait(parked, RUN_SECONDS, "a task that asks")
+    of_run = f"/api/v2/dags/asks/dagRuns/{quote(run_id, safe='')}"
+    detail = f"{of_run}/taskInstances/ingest/-1/hitlDetails"
+    asked = airflow.api.call("GET", detail)
+    assert asked["options"] == ["Accept", "Rescue", "Refuse"]
+    assert '\n    such as "```<b>new</b>"\n````' in asked["body"]
+    answer = {"chosen_options": ["Accept"], "params_input": {"hints": ""}}
+    airflow.api.call("PATCH", detail, answer)
+    ended = airflow.wait(lambda: airflow.api.run_ended("asks", run_id), RUN_SECONDS, "the run")
+    assert (ended, _tries(airflow, "asks", run_id)) == ("success", ["success"])
+    assert [row["b"] for row in _table(root, "asks")] == [None, "```<b>new</b>"]
+    entry = SchemaHistory(str(root / "asks" / "state")).show()
+    assert (entry.version, entry.reason["change"]) == (1, "accepted")
+    assert str(entry.reason["by"]).endswith(" (asks.ingest)")
+    assert (root / "asks" / "changes").read_text().startswith("1: b string added in")
 
 
 @pytest.mark.skipif(DRIVER is None or BROWSER is None, reason=MISSING)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import DAG, BaseNotifier
 
+from airflow_cloudfiles.hooks import approval
 from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
 from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
 
@@ -55,7 +56,7 @@ for dag_id, options in {
             batch=arrived.output,
             master="local[1]",
             on_schema_change=Note(f"{root}/changes", CHANGED),
-            require_approval=dag_id == "asks",
+            require_approval=dag_id == "asks" and approval.TaskAwaitingInput is not None,
         )
 
 with DAG(
