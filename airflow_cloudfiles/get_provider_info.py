@@ -35,6 +35,7 @@ def get_provider_info() -> dict[str, object]:
                     "airflow_cloudfiles.operators.clean",
                     "airflow_cloudfiles.operators.files",
                     "airflow_cloudfiles.operators.promote",
+                    "airflow_cloudfiles.operators.schema_change",
                     "airflow_cloudfiles.operators.table",
                 ],
             }

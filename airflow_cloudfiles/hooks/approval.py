@@ -132,7 +132,7 @@ def question_of(proposal: Proposal, source: str) -> Question:
     )
 
 
-def wait_for_answer(  # noqa: PLR0913 - what a task that waits is told
+def wait_for_answer(  # noqa: PLR0913 - what there is to say
     ti_id: Any,
     question: Question,
     *,

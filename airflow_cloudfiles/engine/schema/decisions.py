@@ -1,7 +1,7 @@
 """What becomes of a change of the schema that waits for somebody to decide?
 
 Each decision is the next version of the schema log, written with put-if-absent: of two people who
-decide at once, one is told that the other was first. What is in the table stays as it is.
+decide at once, one learns that the other was first. What is in the table stays as it is.
 """
 
 from __future__ import annotations
