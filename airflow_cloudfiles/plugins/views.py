@@ -20,6 +20,7 @@ from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.engine.overview.newest_files import newest_files
 from airflow_cloudfiles.engine.overview.runs import Runs, newest_runs
 from airflow_cloudfiles.engine.overview.stream import StreamOverview, stream_overview
+from airflow_cloudfiles.engine.schema.decisions import Proposal, SchemaProposals
 from airflow_cloudfiles.engine.schema.diff import in_words
 from airflow_cloudfiles.engine.schema.history import ColumnOrigin, SchemaEntry, SchemaHistory
 from airflow_cloudfiles.engine.storage import open_store
@@ -75,6 +76,7 @@ class SchemaView:
     versions: Sequence[VersionView]
     columns: Sequence[ColumnOrigin]
     has_older: bool
+    proposal: Proposal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,9 @@ def schema_view(task: TaskStream) -> SchemaView:
         VersionView(each, _changes(history, each), [*each.reason.get("brought", {})])
         for each in shown
     ]
-    return SchemaView(views, history.blame() if versions else [], len(shown) < len(versions))
+    columns = history.blame() if versions else []
+    waiting = SchemaProposals(location, access=task.access).waiting()
+    return SchemaView(views, columns, len(shown) < len(versions), waiting)
 
 
 def files_view(task: TaskStream, status: str, path: str) -> FilesView:

@@ -15,6 +15,7 @@ from airflow_cloudfiles import SchemaHistory
 from airflow_cloudfiles.engine.errors import OptionError, UnknownFieldException, to_record
 from airflow_cloudfiles.engine.overview.runs import RunSummary
 from airflow_cloudfiles.engine.schema.log_entry import SchemaEntry, append_entry, open_log
+from airflow_cloudfiles.engine.schema.proposals import Proposal, ProposedChange, propose
 from airflow_cloudfiles.engine.state.run_history import encode_report
 from airflow_cloudfiles.hooks.arguments import StreamArguments
 from airflow_cloudfiles.plugins import views
@@ -147,6 +148,19 @@ def test_the_schema_page_says_what_changed_and_who_brought_it(written: WrittenSt
     assert "ann@host" in text
     assert "s3://lake/orders/b.json" in text
     assert SchemaHistory(written.uri).show().version == 1
+
+
+def test_the_schema_page_says_which_change_waits(written: WrittenState) -> None:
+    _version(written, 0, "a")
+    assert "somebody to decide" not in _page(
+        "schema.html", views.schema_view(_task(written)), _task(written)
+    )
+    change = ProposedChange("added", HOSTILE, None, "string")
+    propose(written.state, Proposal(0, "", "s3://lake", "x", (change,), {}, {}, {}))
+    text = _page("schema.html", views.schema_view(_task(written)), _task(written))
+    assert "Waits for somebody to decide, proposal 0" in text
+    assert "&lt;script&gt;" in text
+    assert "<script" not in text
 
 
 def test_a_stream_without_a_schema_has_an_empty_page(written: WrittenState) -> None:
