@@ -162,6 +162,8 @@ CODES = {
     "CF506": "StaleSchemaError",
     "CF507": "TableEvolvedError",
     "CF508": "BlockedSchemaChangeError",
+    "CF509": "SchemaProposedError",
+    "CF510": "SchemaRefusedError",
     "CF600": "SinkError",
     "CF601": "TargetNotDeltaError",
     "CF602": "TargetCorruptedError",
@@ -174,11 +176,13 @@ CODES = {
     "CF609": "LostBatchesError",
     "CF610": "SchemaMismatchError",
     "CF611": "ExpectationError",
+    "CF612": "FilesQuarantinedError",
     "CF700": "RunError",
     "CF701": "JavaNotFoundError",
     "CF702": "RunFailedError",
     "CF703": "SparkServerError",
     "CF704": "SparkUnreachableError",
+    "CF705": "TransformError",
 }
 """Never changed, and no code is ever given to another class: messages in the field have them."""
 
