@@ -407,7 +407,7 @@ def with_code(error: CloudFilesError) -> str:
 
 
 def to_record(error: CloudFilesError) -> dict[str, object]:
-    """An error as plain values: `class`, `code`, `message`, `is_retryable`; `blamed` if it has that."""
+    """An error as plain values: its class, code, message, `is_retryable`, and `blamed` if any."""
     blamed = getattr(error, "blamed", "")
     return {
         "class": type(error).__name__,

@@ -151,7 +151,9 @@ def test_modes_are_about_records_that_are_not_valid(read: Read) -> None:
     rows = read(RAGGED, "a INT, b INT", mode="DROPMALFORMED")
     assert values(rows) == [(1, 2, None), (None, 7, {"a": "x"}), (8, 9, None)]
     assert read.reader.counts.dropped_records == read.reader.counts.corrupt_records == 2
-    with pytest.raises(CorruptRecordError, match=r"f\.csv: .*1 values instead of 2.* begins: 3$"):
+    with pytest.raises(
+        CorruptRecordError, match=r"(?m)f\.csv: .*1 values instead of 2.* begins: 3$"
+    ):
         read(RAGGED, "a INT, b INT", mode="FAILFAST")
     assert values(read("a\nx\n", "a INT", mode="FAILFAST")) == [(None, {"a": "x"})]
 

@@ -286,7 +286,7 @@ def test_a_broken_record_is_dropped_and_counted_or_fails_as_the_mode_says():  # 
     assert dropping.counts == ReadCounts(
         rows=2, rescued_rows=0, corrupt_records=3, dropped_records=3
     )
-    with pytest.raises(CorruptRecordError, match=r'a b\.json: a record .* begins: {"a":$'):
+    with pytest.raises(CorruptRecordError, match=r'(?m)a b\.json: a record .* begins: {"a":$'):
         reader(columns(a=LongType()), mode="FAILFAST").read(
             [LinePiece("x", b""), LinePiece(URI, BROKEN)]
         )
