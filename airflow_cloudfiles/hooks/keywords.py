@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         XComArg,
     )
 
+    from airflow_cloudfiles.hooks.approval import Decision
+
 Location: TypeAlias = "str | PathLike[str] | XComArg"
 """Where something lies; templated, or what another task returns."""
 
@@ -185,7 +187,7 @@ class ApprovingOnly(DeferrableOnly, total=False):
 
     require_approval: bool
     approval_timeout: timedelta | None
-    approval_default: Literal["accept", "rescue", "refuse"] | None
+    approval_default: Decision | None
 
 
 class ApprovingKeywords(ApprovingOnly, TaskId):

@@ -56,7 +56,7 @@ def test_what_varies_between_runs_is_templated() -> None:
     common = {"source", "format", "checkpoint_location", "schema_location", "target"}
     common |= {"options", "conn_id"}
     assert set(CloudFilesInferSchemaOperator.template_fields) == common | {"infer_again"}
-    assert set(CloudFilesIngestOperator.template_fields) == common | {"batch"}
+    assert set(CloudFilesIngestOperator.template_fields) == common | {"batch", "transform_kwargs"}
 
 
 def test_a_target_is_required_to_ingest() -> None:
