@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from airflow.providers.common.compat.sdk import mask_secret
+from airflow.sdk.log import mask_secret  # common-compat of early 2026 has it nowhere
 
 from airflow_cloudfiles.engine.errors import UnsupportedOptionError
 from airflow_cloudfiles.hooks.access_aws import aws_access

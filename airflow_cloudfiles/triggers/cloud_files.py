@@ -14,8 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.triggers import BaseEventTrigger
-from airflow.triggers.base import TriggerEvent
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_cloudfiles.engine.intake.results import Arrivals
 from airflow_cloudfiles.hooks.arguments import StreamArguments, check_at_parse
