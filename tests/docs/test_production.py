@@ -183,6 +183,8 @@ def test_the_mappings_of_the_chart_are_those_of_the_file() -> None:
 METRICS = (
     *("files", "bytes", "rows", "rescued_rows", "schema_changes"),
     *("outstanding_files", "outstanding_bytes", "oldest_outstanding_seconds", "run_duration"),
+    *("waiting_files", "waiting_bytes", "oldest_waiting_seconds"),
+    *("seconds_since_last_arrival", "lost_files"),
 )
 
 
