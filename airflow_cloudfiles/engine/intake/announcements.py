@@ -184,9 +184,8 @@ class _FromEventLog:
         stream = self._stream
         start = load_position(stream.state, stream.files, self._log.description.id)
         place = start if start is not None else self._log.hint()
-        report = collect_unless_fresh(self._log, self._collector, place)
+        report, seen = collect_unless_fresh(self._log, self._collector, place)
         self._collected = None if report is None else report.received
-        seen = self._log.look(place)
         self._start = None if start is None or seen.is_gone or start > seen.end else start
         self._end = seen.end
         return self._start is None

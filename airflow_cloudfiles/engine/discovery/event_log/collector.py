@@ -37,7 +37,7 @@ from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.clock import SKEW_SECONDS, now_us
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
+    from airflow_cloudfiles.engine.discovery.event_log.log import EventLog, Look
     from airflow_cloudfiles.engine.discovery.events.candidates import Found
     from airflow_cloudfiles.engine.discovery.queues.base import MessageQueue
     from airflow_cloudfiles.engine.files import FileEntry
@@ -158,7 +158,7 @@ class EventCollector:
 
 def collect_unless_fresh(
     log: EventLog, collector: EventCollector, start: int, *, wait_seconds: float = WAIT_SECONDS
-) -> NotificationReport | None:
+) -> tuple[NotificationReport | None, Look]:
     """Drain the queue for all streams, unless somebody has done so just now.
 
     Args:
@@ -168,31 +168,32 @@ def collect_unless_fresh(
         wait_seconds: How long to wait while another one drains.
 
     Returns:
-        What the draining came to; `None` where another one has drained.
+        What the draining came to, `None` where another one has drained; and the log after it.
 
     Raises:
         CloudFilesError: As for `EventCollector.collect`.
     """
     deadline = time.monotonic() + wait_seconds
-    collected_us = log.look(start).collected_us
-    if -SKEW_SECONDS < (now_us() - collected_us) / 1_000_000 < FRESH_SECONDS:
-        return None
-    while True:
+    before = seen = log.look(start)
+    if -SKEW_SECONDS < (now_us() - seen.collected_us) / 1_000_000 < FRESH_SECONDS:
+        return None, seen
+    while seen.collected_us == before.collected_us:
         if collector.try_begin():
             try:
-                return collector.collect()
+                report = collector.collect()
             finally:
                 collector.end()
+            return report, log.look(start)
         if time.monotonic() >= deadline:
             _log.warning(
                 "Another process has been draining the queue of %s for long. What it has not "
                 "appended yet is found the next time.",
                 printable_path(log.store.uri),
             )
-            return None
+            break
         time.sleep(_POLL_SECONDS)
-        if log.look(start).collected_us != collected_us:
-            return None
+        seen = log.look(start)
+    return None, log.look(start)
 
 
 def collect_on(
