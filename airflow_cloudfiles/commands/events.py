@@ -78,7 +78,7 @@ def _collect(given: argparse.Namespace) -> Outcome:
         total.update({name: getattr(report, name) for name in _COUNTED})
 
     with _until_stopped(stop):
-        collect_on(collector, note, stop, poll_seconds=given.poll_seconds)
+        collect_on(collector, note, stop, poll_seconds=0 if given.once else given.poll_seconds)
     value = {name: total[name] for name in ("rounds", "standing_by", *_COUNTED)}
     if given.once and not total["rounds"]:
         return Outcome(value, "Another collector is draining the queue.", code=1)

@@ -29,7 +29,7 @@ STORED_ENTRIES = 50
 """After so many entries without a file of its folder, a watcher stores how far it has read."""
 
 
-class CloudFileEventsTrigger(BaseEventTrigger):
+class CloudFilesEventsTrigger(BaseEventTrigger):
     """Fire an event when the event log of a bucket announces files of a folder.
 
     For an `AssetWatcher`: an asset for each folder, and one poller for all of them. The event's

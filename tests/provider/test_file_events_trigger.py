@@ -14,7 +14,7 @@ from airflow_cloudfiles.engine.discovery.event_log.entries import LoggedEvent
 from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
 from airflow_cloudfiles.engine.discovery.event_log.watching import LogCheck, check_log
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.triggers.file_events import MEMORY, CloudFileEventsTrigger
+from airflow_cloudfiles.triggers.file_events import MEMORY, CloudFilesEventsTrigger
 from tests.support.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def _land(log: EventLog, *keys: str) -> None:
     log.mark_collected()
 
 
-def _trigger(log: EventLog, folder: str, store: Store | None = None) -> CloudFileEventsTrigger:
-    found = CloudFileEventsTrigger(
+def _trigger(log: EventLog, folder: str, store: Store | None = None) -> CloudFilesEventsTrigger:
+    found = CloudFilesEventsTrigger(
         events_location=log.store.uri, source=f"s3://bucket/{folder}", poke_interval=0.01
     )
     if store is not None:
@@ -63,7 +63,7 @@ def _trigger(log: EventLog, folder: str, store: Store | None = None) -> CloudFil
     return found
 
 
-def _fired(trigger: CloudFileEventsTrigger, *checks: LogCheck) -> list[Any]:
+def _fired(trigger: CloudFilesEventsTrigger, *checks: LogCheck) -> list[Any]:
     """The payloads of the events for what a shared poller has found."""
 
     async def shared() -> AsyncIterator[LogCheck]:
@@ -151,5 +151,5 @@ def test_watchers_of_one_log_share_a_poller_and_are_made_again_the_same(log: Eve
     one, other = _trigger(log, "orders"), _trigger(log, "clicks")
     assert one.shared_stream_key() == other.shared_stream_key()
     path, arguments = one.serialize()
-    assert path.endswith("file_events.CloudFileEventsTrigger")
-    assert CloudFileEventsTrigger(**arguments).serialize() == one.serialize()
+    assert path.endswith("file_events.CloudFilesEventsTrigger")
+    assert CloudFilesEventsTrigger(**arguments).serialize() == one.serialize()
