@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
 from airflow_cloudfiles.engine.discovery.event_log.watching import LogCheck, check_log
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.triggers.file_events import MEMORY, CloudFilesEventsTrigger
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -135,8 +135,7 @@ def test_it_polls_by_itself_where_nothing_is_shared_and_survives_what_fails(
             payloads.append((await anext(events)).payload)  # type: ignore[attr-defined]
             log.store.put("event-log.json", b"x")  # for a while, nobody can read what it is of
             task = asyncio.ensure_future(anext(events))
-            while "failed" not in caplog.text:
-                await asyncio.sleep(0.01)
+            await asyncio.to_thread(until, lambda: "failed" in caplog.text)
             log.store.put("event-log.json", content)
             _land(log, "orders/1")
             payloads.append((await task).payload)

