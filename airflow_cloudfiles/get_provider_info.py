@@ -60,6 +60,7 @@ def get_provider_info() -> dict[str, object]:
                 "integration-name": integration,
                 "python-modules": [
                     "airflow_cloudfiles.triggers.cloud_files",
+                    "airflow_cloudfiles.triggers.file_events",
                     "airflow_cloudfiles.triggers.spark_connect",
                 ],
             }

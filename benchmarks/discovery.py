@@ -9,6 +9,8 @@ For 10 thousand, 100 thousand and 1 million files in a tree partitioned by day a
 Then the same on an S3 emulator (its size is limited by how fast it takes files), and the largest
 tree again with a ledger of 10 million keys. Every run is a process of its own.
 
+`--events` measures an event log that two hundred streams read instead.
+
 `--state` measures a state of so many files instead, over a source whose listing is computed.
 """
 
@@ -27,7 +29,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import measure
+from benchmarks import event_log, measure
 
 RESULTS = Path(__file__).parent / "results"
 FILES_A_FOLDER = 1000
@@ -40,6 +42,13 @@ def main() -> None:
     arguments = _arguments()
     results: list[dict[str, Any]] = []
     try:
+        if arguments.events:
+            work = Path(tempfile.mkdtemp(prefix="cloudfiles-bench-", dir=arguments.data))
+            try:
+                _events(work, results)
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
+            return
         for files in arguments.state:
             _state(files, arguments, results)
         if arguments.state:
@@ -63,9 +72,17 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--keys", type=int, default=10_000_000, help="keys in the large ledger")
     parser.add_argument("--state", type=int, nargs="+", default=[], help="files in a large state")
     parser.add_argument("--listed", type=int, default=10_000_000, help="keys of it in a listing")
+    parser.add_argument("--events", action="store_true", help="an event log, and nothing else")
     parser.add_argument("--no-spark", action="store_true")
     parser.add_argument("--data", type=Path, default=None, help="where the trees are made")
     return parser.parse_args()
+
+
+def _events(work: Path, results: list[dict[str, Any]]) -> None:
+    """All cases of an event log."""
+    for each in event_log.run(work):
+        results.append(each)
+        sys.stdout.write(json.dumps(each, indent=1) + "\n")
 
 
 def _local(

@@ -82,7 +82,7 @@ For `df.write.format("delta")` without the Delta jars, and for `format("deltalak
 
 """
 
-_SWITCHES: Final = """
+_TABLES: Final = """
 ## Options of a stream from a Delta table
 
 For `readStream.format("delta")` without the Delta jars, for `format("deltalake")`, and for tasks
@@ -90,13 +90,6 @@ whose source is a Delta table ([how to](../how-to/stream-from-delta-tables.md)).
 are Delta's.
 
 {of_table}
-## Accepted in one position only
-
-These switches are known, but this version has only one position of each. That value is accepted,
-any other is refused.
-
-| key | the only value |
-| --- | --- |
 """
 
 _REFUSED: Final = """\
@@ -160,7 +153,6 @@ _TABLE: Final = "| key | type | default | meaning |\n| --- | --- | --- | --- |\n
 
 def page() -> str:
     """Make the whole page."""
-    switches = "".join(f"| `{each.name}` | `{each.accepts[0]}` |\n" for each in refusals.SWITCHES)
     refused = _REFUSED.format(
         credentials=_listed(refusals.CREDENTIALS),
         in_connection=_listed(refusals.IN_CONNECTION),
@@ -176,9 +168,9 @@ def page() -> str:
     formats = "".join(_format(name) for name in sorted(FORMATS, key=str.lower))
     of_sink = _table(sorted(_rows(SinkOptions), key=_in_order))
     of_batch = _table(sorted(_of_batch_alone(), key=_in_order))
-    later = _SWITCHES.format(of_table=_table(sorted(_rows(TableStreamOptions), key=_in_order)))
+    later = _TABLES.format(of_table=_table(sorted(_rows(TableStreamOptions), key=_in_order)))
     source = _HEAD + _table(of_source) + formats
-    return source + _LATER + of_sink + _BATCH + of_batch + later + switches + refused
+    return source + _LATER + of_sink + _BATCH + of_batch + later + refused
 
 
 def _format(name: str) -> str:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.commands.outcome import Outcome, add_command, pair
+from airflow_cloudfiles.engine.discovery.event_log.description import KEEP_SECONDS
+from airflow_cloudfiles.engine.discovery.event_log.services import (
+    list_event_log,
+    set_up_event_log,
+    tear_down_event_log,
+)
 from airflow_cloudfiles.engine.discovery.services.base import (
     VIAS,
     CloudScope,
@@ -22,6 +28,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.commands.outcome import Commands
     from airflow_cloudfiles.engine.storage.access import Access
 
+_DAY_SECONDS = 86400.0
 _KINDS: dict[str, type[Access]] = {"aws": AwsAccess, "azure": AzureAccess, "gcp": GcpAccess}
 
 
@@ -47,13 +54,28 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
         help="Google Cloud: full name of a topic for messages nobody could handle",
     )
 
+    _one_log(made, "make the event log there, which many streams read, and whose queue this is")
+    made.add_argument(
+        "--keep-days",
+        type=int,
+        default=int(KEEP_SECONDS / _DAY_SECONDS),
+        metavar="N",
+        help="how long the log keeps events (7)",
+    )
+
     listed = add_command(verbs, "list", _list, help="show what was set up", parents=parents)
     what = listed.add_mutually_exclusive_group(required=True)
     what.add_argument("--source", metavar="URI", help="for this source and what is below it")
+    _one_log(what, "for an event log: what it is of, and its one queue")
     what.add_argument("--cloud", choices=("aws", "gcp"), help="for all sources of a cloud")
 
     removed = add_command(verbs, "tear-down", _tear_down, help="remove it", parents=parents)
     _one_set_up(removed)
+    _one_log(removed, "the event log of the queue: its streams end with an error from then on")
+
+
+def _one_log(parser: argparse._ActionsContainer, help_text: str) -> None:
+    parser.add_argument("--events-location", metavar="URI", help=help_text)
 
 
 def _one_set_up(parser: argparse.ArgumentParser) -> None:
@@ -79,20 +101,33 @@ def _scope(given: argparse.Namespace) -> CloudScope:
 
 
 def _set_up(given: argparse.Namespace) -> Outcome:
-    made = set_up_notifications(
-        given.source,
-        given.name,
-        tags=dict(given.tag),
-        via=given.via,
-        same_account=given.same_account,
-        scope=_scope(given),
-        dead_letter_topic=given.dead_letter_topic,
-        dry_run=given.dry_run,
-    )
+    details: dict[str, Any] = {
+        "tags": dict(given.tag),
+        "via": given.via,
+        "same_account": given.same_account,
+        "scope": _scope(given),
+        "dead_letter_topic": given.dead_letter_topic,
+        "dry_run": given.dry_run,
+    }
+    if given.events_location:
+        made = set_up_event_log(
+            given.events_location,
+            given.source,
+            given.name,
+            keep_seconds=given.keep_days * _DAY_SECONDS,
+            **details,
+        )
+    else:
+        made = set_up_notifications(given.source, given.name, **details)
     return Outcome(made.to_json(), "\n".join(_text(made)))
 
 
 def _list(given: argparse.Namespace) -> Outcome:
+    if given.events_location:
+        log, services = list_event_log(given.events_location, scope=_scope(given))
+        parts = "\n\n".join("\n".join(_text(each)) for each in services)
+        value = {**log.to_json(), "services": [each.to_json() for each in services]}
+        return Outcome(value, f"Event log of {log.source}\n\n{parts or 'Its queue is gone.'}")
     access: Access | None = None
     if given.cloud:
         kind = _KINDS[given.cloud]
@@ -103,9 +138,11 @@ def _list(given: argparse.Namespace) -> Outcome:
 
 
 def _tear_down(given: argparse.Namespace) -> Outcome:
-    gone = tear_down_notifications(
-        given.source, given.name, scope=_scope(given), dry_run=given.dry_run
-    )
+    details: dict[str, Any] = {"scope": _scope(given), "dry_run": given.dry_run}
+    if given.events_location:
+        gone = tear_down_event_log(given.events_location, given.source, given.name, **details)
+    else:
+        gone = tear_down_notifications(given.source, given.name, **details)
     return Outcome(gone.to_json(), "\n".join(_text(gone)))
 
 

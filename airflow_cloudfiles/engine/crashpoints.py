@@ -33,6 +33,19 @@ INTAKE_POINTS = (
 NOTIFICATION_POINTS = ("after-receive", "after-notification-record", "before-delete")
 """The points that draining a queue passes besides, in this order."""
 
+EVENT_LOG_POINTS = (
+    "after-receive",
+    "before-event-log-append",
+    "after-event-log-append",
+    "before-delete",
+    "after-collection",
+    "before-file-log-append",
+    "after-file-log-append",
+    "before-event-position",
+)
+"""The points that a stream passes which drains a queue into an event log and reads the log, in this
+order."""
+
 PLAN_POINTS = ("before-plan-append", "after-plan-append")
 """The points that planning a micro-batch passes, in this order."""
 

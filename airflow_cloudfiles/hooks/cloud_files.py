@@ -12,6 +12,8 @@ from airflow.providers.common.compat.sdk import BaseHook
 
 from airflow_cloudfiles.engine.cluster.submitted_run import submit
 from airflow_cloudfiles.engine.discovery import services
+from airflow_cloudfiles.engine.discovery.event_log import services as event_logs
+from airflow_cloudfiles.engine.discovery.event_log.watching import LogCheck, check_log
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, from_record
 from airflow_cloudfiles.engine.files import Offset, printable_path
 from airflow_cloudfiles.engine.intake.intake import Intake
@@ -174,20 +176,38 @@ class CloudFilesHook(BaseHook):
             "outstanding_files": outstanding.files,
         }
 
+    def check_events(
+        self, events_location: str, start: int | None, *, end: int | None = None
+    ) -> LogCheck:
+        """Drain the queue of an event log, unless that was done just now, and read what is new.
+
+        Args:
+            events_location: Path or URI of the log.
+            start: The entry to read first; `None` gives the end of the log.
+            end: The entry to read no more.
+        """
+        return check_log(self.absolute(events_location), start, self.access, end=end)
+
     def set_up_notifications(
-        self, source: str, name: str, **details: Any
+        self, source: str, name: str, *, events_location: str | None = None, **details: Any
     ) -> services.NotificationServices:
         """Make the queue, and tell the bucket of it; running it again changes nothing.
 
         Args:
             source: URI of the source, as the stream has it.
             name: A name for this stream.
+            events_location: Makes the event log there, whose queue this is: `source` is the bucket
+                then, or the part of it whose streams read the log.
             details: As of `engine.discovery.services.set_up_notifications`: `tags`, `via`, `scope`,
-                `dry_run`, …
+                `dry_run`, …; of a log, `keep_seconds` and `keep_bytes`.
 
         Returns:
-            What there is now; its `options` are those of the stream.
+            What there is now; its `options` are those of the stream, or of each stream.
         """
+        if events_location:
+            return event_logs.set_up_event_log(
+                events_location, source, name, access=self.access, **details
+            )
         return services.set_up_notifications(source, name, access=self.access, **details)
 
     def list_notifications(
@@ -197,9 +217,13 @@ class CloudFilesHook(BaseHook):
         return services.list_notifications(source, access=self.access, **details)
 
     def tear_down_notifications(
-        self, source: str, name: str, **details: Any
+        self, source: str, name: str, *, events_location: str | None = None, **details: Any
     ) -> services.NotificationServices:
         """Remove what `set_up_notifications` made, and only that."""
+        if events_location:
+            return event_logs.tear_down_event_log(
+                events_location, source, name, access=self.access, **details
+            )
         return services.tear_down_notifications(source, name, access=self.access, **details)
 
     def launch(

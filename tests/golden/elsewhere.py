@@ -22,6 +22,7 @@ from airflow_cloudfiles.engine.ledger.index_format import Mark, decode_mark, enc
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.hooks.arguments import check_batch
 from tests.golden.kinds import ID, Format, new_store
+from tests.golden.of_events import OF_LOG
 
 BATCH = {
     "version": 1,
@@ -218,4 +219,4 @@ BETWEEN_TASKS = [
     ),
 ]
 
-ELSEWHERE = [*IN_TABLES, *IN_CACHE, *BETWEEN_TASKS]
+ELSEWHERE = [*IN_TABLES, *IN_CACHE, *BETWEEN_TASKS, *OF_LOG]

@@ -54,6 +54,7 @@ from airflow_cloudfiles.engine.state.spark_offsets import offset_of_batch
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.sealed import unseal
 from tests.golden.kinds import CREATED, ID, Format, in_store, new_store, stamped, written
+from tests.golden.of_events import OF_STREAM
 from tests.golden.of_files import OF_FILES
 
 FIRST = "0" * 20
@@ -466,7 +467,7 @@ def _or_none(read: Callable[[], object]) -> object:
         return None
 
 
-IN_STATE = [*LOGS, *ONE_OBJECT, *NOTES, *OF_FILES]
+IN_STATE = [*OF_STREAM, *LOGS, *ONE_OBJECT, *NOTES, *OF_FILES]
 
 
 def format_of(key: str) -> Format | None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from airflow_cloudfiles.triggers.cloud_files import CloudFilesTrigger
+from airflow_cloudfiles.triggers.file_events import CloudFilesEventsTrigger
 from airflow_cloudfiles.triggers.spark_connect import SparkConnectQueryTrigger
 from tests.golden.in_state import QUERY
 
@@ -19,6 +20,12 @@ TRIGGERS = {
         conn_id="lake",
         poke_interval=30.0,
         ends_at=1_767_225_600.5,
+    ),
+    "file_events.v1.json": CloudFilesEventsTrigger(
+        events_location="s3://ops/events/lake",
+        source="s3://lake/orders",
+        conn_id="lake",
+        poke_interval=30.0,
     ),
     "spark_connect.v1.json": SparkConnectQueryTrigger(
         query=QUERY.to_json(), spark_conn_id="spark", poke_interval=30.0, is_own=False

@@ -5,6 +5,9 @@ from __future__ import annotations
 WRITERS: dict[str, tuple[str, ...]] = {
     "cleaning/record.py:write_cleaned": ("cleaned",),
     "delta/stream/tracking.py:TrackingLog.append": ("delta_schema_tracking",),
+    "discovery/event_log/description.py:create_log": ("event_log",),
+    "discovery/event_log/log.py:EventLog.mark_collected": ("events_collected",),
+    "discovery/event_log/position.py:save_position": ("event_position",),
     "discovery/listing/state.py:save_state": ("listing",),
     "intake/silence.py:note_notified": ("silence",),
     "job/connect/left_runs.py:write_run": ("left_run", "left_query"),
@@ -34,6 +37,7 @@ WRITERS: dict[str, tuple[str, ...]] = {
         "replays",
         "schemas",
         "operations",
+        "events",
     ),
     "state/progress.py:note": ("batch",),
     "state/progress.py:note_discovery.write": ("discovery",),

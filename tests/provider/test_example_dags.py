@@ -24,6 +24,7 @@ from airflow_cloudfiles.hooks.arguments import StreamArguments
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
 from airflow_cloudfiles.triggers.cloud_files import CloudFilesTrigger
+from airflow_cloudfiles.triggers.file_events import CloudFilesEventsTrigger
 from tests.support.promoted import Landed
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ pytestmark = pytest.mark.airflow
 FOLDER = Path(__file__).parents[2] / "dags_examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
 MANY = "example_many_streams"
+SHARED = "example_one_queue"
 
 
 @pytest.fixture
@@ -89,13 +91,33 @@ def test_there_are_examples() -> None:
     assert EXAMPLES
 
 
-@pytest.mark.parametrize("path", [p for p in EXAMPLES if p.stem != MANY], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", [p for p in EXAMPLES if p.stem not in {MANY, SHARED}], ids=lambda p: p.stem
+)
 def test_an_example_imports_and_its_dag_has_its_name(path: Path) -> None:
     dag = _dag(path.stem)
     assert dag.dag_id == path.stem
     assert dag.doc_md
     assert dag.max_active_runs == 1  # a state has one run at a time
     dag.validate()
+
+
+def test_twenty_streams_have_an_asset_each_and_one_poller() -> None:
+    dags = _dags(SHARED)
+    assert len(dags) == 20
+    keys, sources = set(), set()
+    for dag in dags.values():
+        dag.validate()
+        assert dag.max_active_runs == 1
+        [asset] = dag.timetable.asset_condition.objects
+        [watcher] = asset.watchers
+        assert isinstance(watcher.trigger, CloudFilesEventsTrigger)
+        keys.add(watcher.trigger.shared_stream_key())
+        ingest = dag.get_task("ingest")
+        assert ingest.source == watcher.trigger.source  # type: ignore[attr-defined]
+        assert ingest.checkpoint_location not in sources  # type: ignore[attr-defined]
+        sources.add(ingest.checkpoint_location)  # type: ignore[attr-defined]
+    assert len(keys) == 1
 
 
 def test_the_flights_example_waits_infers_and_ingests_in_this_order() -> None:

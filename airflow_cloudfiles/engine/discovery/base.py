@@ -45,12 +45,16 @@ class Recorder(Protocol):
         each call has a scan of its own, so several threads may each work on a range.
         """
 
-    def record(self, files: Sequence[FileEntry], found_by: FoundBy) -> int:
+    def record(
+        self, files: Sequence[FileEntry], found_by: FoundBy, *, position: str | None = None
+    ) -> int:
         """Append what no entry of the file log holds.
 
         Args:
             files: Candidates, in any number and order; a path may occur twice.
             found_by: How they were found.
+            position: Up to where all that was announced is recorded with the last of them; it is in
+                the entry that holds that one.
 
         Returns:
             How many were new. When it returns, all of them are durable.

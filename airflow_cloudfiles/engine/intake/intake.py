@@ -24,16 +24,16 @@ from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing, ListingReport
 from airflow_cloudfiles.engine.discovery.listing.state import (
     expect_notifications,
-    load_state,
     remember_notifications,
-)
-from airflow_cloudfiles.engine.discovery.queues.base import MessageQueue, open_queue, waiting
-from airflow_cloudfiles.engine.discovery.queues.notifications import (
-    NotificationDiscovery,
-    NotificationReport,
 )
 from airflow_cloudfiles.engine.errors import CorruptedStateError, LedgerError
 from airflow_cloudfiles.engine.files import Offset, printable_path
+from airflow_cloudfiles.engine.intake.announcements import (
+    Announcements,
+    Stream,
+    announcements,
+    is_listing_due,
+)
 from airflow_cloudfiles.engine.intake.baseline import Baseline
 from airflow_cloudfiles.engine.intake.contents import Contents
 from airflow_cloudfiles.engine.intake.metrics import (
@@ -106,7 +106,7 @@ class Intake:
         self._is_part = is_part
         self._access = access
         self._ledger = ledger
-        self._queue: MessageQueue | None = None
+        self._announcements: Announcements | None = None
         self._has_listed = False
         self._is_checked = False
         self._position: Position | None = None
@@ -256,18 +256,21 @@ class Intake:
     def _arrivals(self, head: Offset) -> Arrivals:
         recorded = self.outstanding(up_to=head).files > 0
         ledger = self._caught_up_ledger()
-        if self._drains and not self._is_listing_due(ledger):
-            messages, newest_us = waiting(self._open_queue())
-            return Arrivals(
-                head,
-                recorded=recorded,
-                unrecorded=self._discovery.sees_overwrites and has_overwritten(self.state),
-                messages=messages,
-                newest_us=newest_us,
-            )
-        queue = self._queue_name if self._drains else ""
-        unrecorded = self._listing.has_new(self._recorder(ledger), queue=queue)
-        return Arrivals(head, recorded=recorded, unrecorded=unrecorded)
+        announced = self._announced()
+        recorder = self._recorder(ledger)
+        if announced is None or self._is_listing_due(announced, ledger):
+            queue = "" if announced is None else announced.name
+            unrecorded = self._listing.has_new(recorder, queue=queue)
+            return Arrivals(head, recorded=recorded, unrecorded=unrecorded)
+        overwritten = self._discovery.sees_overwrites and has_overwritten(self.state)
+        found = announced.announced(recorder)
+        return Arrivals(
+            head,
+            recorded=recorded,
+            unrecorded=found.unrecorded or overwritten,
+            messages=found.messages,
+            newest_us=found.newest_us,
+        )
 
     def has_arrivals(self) -> bool:
         """Whether there is something to ingest (`arrivals`)."""
@@ -345,7 +348,8 @@ class Intake:
 
     def metrics(self, after: Offset, head: Offset, *, with_queue: bool) -> SourceMetrics:
         """Give Auto Loader's metrics of the source: what is recorded between two positions."""
-        queue = self._open_queue if with_queue and self._drains else None
+        announced = self._announced() if with_queue else None
+        queue = None if announced is None else announced.queue
         return source_metrics(self.files, after, head, queue)
 
     def has_work(self, *, up_to: Offset | None = None) -> bool:
@@ -390,25 +394,34 @@ class Intake:
             )
         return self._ledger
 
-    def _open_queue(self) -> MessageQueue:
-        if self._queue is None:
-            self._queue = open_queue(self.source.uri, self._discovery, self._access)
-        return self._queue
+    def _announced(self) -> Announcements | None:
+        """What announces files, where that is to be read.
 
-    @property
-    def _drains(self) -> bool:
-        """Whether the queue is to be read.
-
-        It announces files of the whole source. Who asks for a part would delete the messages of
-        files that the stream has not recorded; so a part is listed.
+        It announces files of the whole source. Who asks for a part would acknowledge those that the
+        stream has not recorded; so a part is listed.
         """
-        return self._discovery.use_notifications and not self._is_part
+        if self._is_part or self._announcements is not None:
+            return self._announcements
+        self._announcements = announcements(self._as_announced)
+        return self._announcements
 
     @property
-    def _queue_name(self) -> str:
-        """What the options call the queue."""
-        given = self._discovery
-        return given.queue_url or given.queue_name or given.subscription or ""
+    def _as_announced(self) -> Stream:
+        return Stream(
+            source=self.source,
+            filter=self._filter,
+            options=self._discovery,
+            state=self.state,
+            files=self.files,
+            access=self._access,
+        )
+
+    def _is_listing_due(self, announced: Announcements, ledger: Ledger) -> bool:
+        """Whether the source must be listed although something announces what arrives."""
+        has_gap = announced.begin()
+        return has_gap or is_listing_due(
+            announced, self._as_announced, ledger, has_listed=self._has_listed
+        )
 
     def _recorder(
         self, ledger: Ledger, on_recorded: Callable[[], None] | None = None
@@ -424,23 +437,6 @@ class Intake:
             on_recorded=on_recorded,
         )
 
-    def _is_listing_due(self, ledger: Ledger) -> bool:
-        """Whether the source must be listed although notifications announce what arrives.
-
-        So that nothing is missed that no notification will announce: what was there before the
-        first start, what came while files were found by listing, or to another queue or none, what
-        events lost (B97, B100), and what other options would have left out.
-        """
-        remembered = load_state(self.state)
-        interval = self._discovery.backfill_interval_seconds
-        return (
-            not remembered.has_notifications
-            or remembered.queue != self._queue_name
-            or not remembered.is_of(ledger, self._filter.fingerprint)
-            or (self._discovery.list_on_start and not self._has_listed)
-            or (interval is not None and remembered.is_older(interval, time.time()))
-        )
-
     def _bound_rebuild(self, ledger: Ledger, recorder: LedgerRecorder) -> None:
         """Mark how long the file log is by now, and perhaps save the index."""
         if recorder.recorded.has_any:
@@ -454,12 +450,13 @@ class Intake:
         """Find, record, acknowledge; then bound the next rebuild of the index."""
         recorder = self._recorder(ledger, on_recorded)
         listing: ListingReport | None = None
-        notifications: NotificationReport | None = None
+        announced, report = self._announced(), None
         try:
-            if not self._drains:
-                full = full or self._discovery.use_notifications
+            if announced is None:
+                full = full or self._discovery.is_announced
                 listing = self._listing.run(recorder, full=full)
-            elif full or self._is_listing_due(ledger):
+            elif self._is_listing_due(announced, ledger) or full:
+                announced.begin_anew()
                 listing = self._listing.run(recorder, full=True, found_by="backfill")
                 self._has_listed = True
         finally:
@@ -470,17 +467,14 @@ class Intake:
             record_overwritten(self.state, self.source, self._filter, recorder, self._listing)
         if self._baseline and listing is not None and not self._is_part:
             recorder.complete_baseline()
-        if self._drains:
-            queue = self._open_queue()
+        if announced is not None:
             expected = expect_notifications(self.state)
-            notifications = NotificationDiscovery(
-                queue, self.source, self._filter, self._discovery
-            ).run(recorder)
-            remember_notifications(self.state, time.time(), self._queue_name, expected)
+            report = announced.record(recorder)
+            remember_notifications(self.state, time.time(), announced.name, expected)
         if self._baseline:
             self._baseline.warn()
         self._bound_rebuild(ledger, recorder)
-        found = Discovered.of(recorder.recorded, listing, notifications)
+        found = Discovered.of(recorder.recorded, listing, report)
         _log.info(
             "%s: %s listed, %d new, %s",
             printable_path(self.source.uri),

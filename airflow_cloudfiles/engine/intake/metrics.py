@@ -85,7 +85,7 @@ def cloud_files_metrics(
 
 
 def source_metrics(
-    log: FileLog, start: Offset, end: Offset, queue: Callable[[], MessageQueue] | None = None
+    log: FileLog, start: Offset, end: Offset, queue: Callable[[], MessageQueue | None] | None = None
 ) -> SourceMetrics:
     """Count what is between two positions, of a few entries at most, and what a queue has."""
     last = min(end, Offset(start.entry + MOST_ENTRIES, 0))
@@ -93,10 +93,11 @@ def source_metrics(
     return SourceMetrics(files, size, last == end, None if queue is None else _waiting(queue))
 
 
-def _waiting(queue: Callable[[], MessageQueue]) -> int | None:
+def _waiting(queue: Callable[[], MessageQueue | None]) -> int | None:
     """About how many messages wait; a query does not fail for not knowing."""
     try:
-        return queue().approximate_size()
+        found = queue()
+        return None if found is None else found.approximate_size()
     except (CloudFilesError, OSError) as failure:
         _log.warning("The messages in the queue cannot be counted: %s", failure)
         return None

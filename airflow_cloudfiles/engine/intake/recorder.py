@@ -127,8 +127,15 @@ class LedgerRecorder:
         """Leave out what is recorded; lazy."""
         return self._ledger.unseen(candidates, versions=self._versions)
 
-    def record(self, files: Sequence[FileEntry], found_by: FoundBy) -> int:
+    def record(
+        self, files: Sequence[FileEntry], found_by: FoundBy, *, position: str | None = None
+    ) -> int:
         """Append what no entry of the file log holds.
+
+        Args:
+            files: Candidates, in any number and order; a path may occur twice.
+            found_by: How they were found.
+            position: As for `Recorder.record`.
 
         Returns:
             How many were new. When it returns, all of them are durable.
@@ -137,7 +144,11 @@ class LedgerRecorder:
         size = file_log.MAX_ENTRY_FILES
         with self._lock:
             return sum(
-                self._append(ordered[start : start + size], found_by)
+                self._append(
+                    ordered[start : start + size],
+                    found_by,
+                    position if start + size >= len(ordered) else None,
+                )
                 for start in range(0, len(ordered), size)
             )
 
@@ -151,7 +162,7 @@ class LedgerRecorder:
                 if self._files.append(number, batch):
                     self._catch_up()
 
-    def _append(self, batch: list[FileEntry], found_by: FoundBy) -> int:
+    def _append(self, batch: list[FileEntry], found_by: FoundBy, position: str | None) -> int:
         """Append one entry, or two; while others are faster, read again and try again."""
         appended = 0
         while True:
@@ -167,7 +178,7 @@ class LedgerRecorder:
                 batch = self._contents.of(batch)  # reading takes time: others may be faster
                 continue
             number = self._ledger.caught_up + 1
-            entry = self._entry(batch, existing, found_by)
+            entry = self._entry(batch, existing, found_by, position)
             if self._files.append(number, entry):
                 self._catch_up()
                 crash_point("after-ledger-record")
@@ -181,13 +192,17 @@ class LedgerRecorder:
                     baseline.note_new(list(entry.files))
 
     def _entry(
-        self, batch: Sequence[FileEntry], existing: Sequence[FileEntry], found_by: FoundBy
+        self,
+        batch: Sequence[FileEntry],
+        existing: Sequence[FileEntry],
+        found_by: FoundBy,
+        position: str | None,
     ) -> FileBatch:
-        """Those of some new files that one entry may hold."""
+        """Those of some new files that one entry may hold; with the position if that is all."""
         if existing:
             return FileBatch(tuple(existing), "existing")
         if self._contents is None:
-            return FileBatch(tuple(batch), found_by)
+            return FileBatch(tuple(batch), found_by, position)
         new = first_of_each(batch, self._ledger.entry_of_content)
         return FileBatch(tuple(new), found_by) if new else FileBatch(tuple(batch), "duplicate")
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from airflow_cloudfiles.engine.discovery.event_log.reading import EventLogReport
+from airflow_cloudfiles.engine.discovery.queues.notifications import NotificationReport
+
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.listing.directory import ListingReport
-    from airflow_cloudfiles.engine.discovery.queues.notifications import NotificationReport
     from airflow_cloudfiles.engine.files import Offset
     from airflow_cloudfiles.engine.intake.recorder import Recorded
 
@@ -30,6 +32,7 @@ class Discovered:
         by: How many of the new files each way found: `listing`, `notification`, `backfill`.
         listing: What the listing did; `None` when there was none.
         notifications: What the queue gave; `None` without notifications.
+        file_events: What the event log gave; `None` without one.
     """
 
     listed: int
@@ -43,13 +46,14 @@ class Discovered:
     by: dict[str, int] = field(default_factory=dict)
     listing: ListingReport | None = None
     notifications: NotificationReport | None = None
+    file_events: EventLogReport | None = None
 
     @classmethod
     def of(
         cls,
         recorded: Recorded,
         listing: ListingReport | None,
-        notifications: NotificationReport | None,
+        announced: NotificationReport | EventLogReport | None,
     ) -> Discovered:
         """Put the parts of a result together."""
         return cls(
@@ -63,7 +67,8 @@ class Discovered:
             duplicates=recorded.duplicates,
             by=dict(recorded.by),
             listing=listing,
-            notifications=notifications,
+            notifications=announced if isinstance(announced, NotificationReport) else None,
+            file_events=announced if isinstance(announced, EventLogReport) else None,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -78,6 +83,7 @@ class Discovered:
             "sample": list(self.sample),
             "listing": self.listing.to_json() if self.listing else None,
             "notifications": self.notifications.to_json() if self.notifications else None,
+            **({"file_events": self.file_events.to_json()} if self.file_events else {}),
         }
 
 
@@ -101,13 +107,28 @@ class Backlog:
 
 
 @dataclass(frozen=True, slots=True)
+class Announced:
+    """What is announced and not recorded.
+
+    Attributes:
+        unrecorded: Whether a file is known to be new.
+        messages: About how many messages wait in the queue.
+        newest_us: As for `Arrivals`.
+    """
+
+    unrecorded: bool = False
+    messages: int = 0
+    newest_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Arrivals:
     """What there is to ingest, as far as a trigger event needs it; false when there is nothing.
 
     Attributes:
         head: Position behind everything that is recorded.
         recorded: Whether something is recorded and not committed.
-        unrecorded: Whether a listing has a file that is not recorded.
+        unrecorded: Whether a listing, or the event log, has a file that is not recorded.
         messages: About how many messages wait in the queue.
         newest_us: Where nobody counts them: when the newest one that was inspected was sent, in
             microseconds since 1970.

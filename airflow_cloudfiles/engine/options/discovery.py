@@ -31,6 +31,19 @@ _MIN_DAYS: Final = 14
 _RECOMMENDED_DAYS: Final = 90
 _OF_QUEUES: Final = ("queue_url", "queue_name", "subscription", "path_rewrites")
 """Options without a meaning where no queue is read."""
+_NOT_WITH_FILE_EVENTS: Final = (
+    "use_notifications",
+    "use_incremental_listing",
+    "fetch_parallelism",
+    "backfill_interval_seconds",
+    "path_rewrites",
+    "queue_url",
+    "region",
+    "queue_name",
+    "subscription",
+    "project_id",
+)
+"""Options that a stream which reads an event log cannot have."""
 
 
 def _file_age(name: str, text: str) -> float:
@@ -98,7 +111,7 @@ class DiscoveryOptions(OptionGroup):
     use_notifications: bool = option("cloudFiles.useNotifications", boolean, default=False)
     """Whether new files are learnt from a queue of notifications instead of by listing."""
     list_on_start: bool = option("cloudFiles.listOnStart", boolean, default=False)
-    """A full listing at the start of this run, besides the queue."""
+    """A full listing at the start of this run, besides the queue or the event log."""
     fetch_parallelism: int = option("cloudFiles.fetchParallelism", positive, default=1)
     """How many threads read the queue."""
     path_rewrites: tuple[tuple[str, str], ...] = option(
@@ -106,6 +119,15 @@ class DiscoveryOptions(OptionGroup):
     )
     """A JSON object from prefixes of paths in notifications to what they are replaced with (B98);
     for buckets whose events name another location."""
+    use_managed_file_events: bool = option(
+        "cloudFiles.useManagedFileEvents", boolean, default=False
+    )
+    """Whether new files are learnt from the event log of the bucket, which one queue fills for all
+    streams. In Auto Loader a service of Databricks keeps that log; here it is at
+    `cloudFiles.fileEventsLocation`, and whichever stream comes first drains the queue for all."""
+    file_events_location: str | None = option("cloudFiles.fileEventsLocation", text, default=None)
+    """Path or URI of the event log that `cloudFiles.useManagedFileEvents` reads. Ours, not Auto
+    Loader's."""
     queue_url: str | None = option("cloudFiles.queueUrl", text, default=None)
     """The SQS queue that notifications arrive in."""
     region: str | None = option("cloudFiles.region", text, default=None)
@@ -117,6 +139,11 @@ class DiscoveryOptions(OptionGroup):
     `projects/<project>/subscriptions/<name>`."""
     project_id: str | None = option("cloudFiles.projectId", text, default=None)
     """The Google Cloud project of the subscription."""
+
+    @property
+    def is_announced(self) -> bool:
+        """Whether something announces new files: a queue, or an event log."""
+        return self.use_notifications or self.use_managed_file_events
 
     @property
     def identity(self) -> FileIdentity:
@@ -134,6 +161,7 @@ class DiscoveryOptions(OptionGroup):
     def _complete(cls, values: dict[str, Any], given: Mapping[str, str]) -> None:  # noqa: ARG003
         """Refuse two identities, and options of queues where none is read."""
         _check_identity(values)
+        _check_file_events(cls, values)
         if values.get("use_notifications"):
             return
         for field in _OF_QUEUES:
@@ -156,6 +184,32 @@ class DiscoveryOptions(OptionGroup):
                 "incremental listing does not list files it knows. Leave useIncrementalListing "
                 "out (auto lists everything then)."
             )
+
+
+def _check_file_events(group: type[DiscoveryOptions], values: Mapping[str, Any]) -> None:
+    """Refuse what has no meaning with an event log, as Auto Loader does (B102), and a log alone."""
+    declared, location = options_of(group), values.get("file_events_location")
+    managed = declared["use_managed_file_events"].name
+    where = declared["file_events_location"].name
+    if not values.get("use_managed_file_events"):
+        if location is not None:
+            raise OptionError(
+                f"{where} is given, but {managed} is not true, so no event log would be read. Set "
+                f"{managed}=true, or remove it."
+            )
+        return
+    for field in _NOT_WITH_FILE_EVENTS:
+        if values.get(field):
+            raise OptionError(
+                f"{declared[field].name} cannot be used with {managed}=true: one queue, which the "
+                "event log names, serves all streams, and the source is listed when the log cannot "
+                "announce what has arrived. Remove it."
+            )
+    if location is None:
+        raise OptionError(
+            f"{managed} needs {where}: the location of the bucket's event log. If there is none "
+            "yet, `cloudfiles notifications set-up --events-location` makes one."
+        )
 
 
 def _check_identity(values: Mapping[str, Any]) -> None:

@@ -146,6 +146,11 @@ def _follows(options: CloudFilesOptions) -> Iterator[str]:
 
 def _discovery(options: CloudFilesOptions) -> str:
     found = options.discovery
+    if found.use_managed_file_events:
+        return (
+            "New files are found by the event log of the bucket; the source is listed at the first "
+            "start, and when the log does not reach back to the last run."
+        )
     if found.use_notifications:
         has_backfill = found.backfill_interval_seconds is not None
         also = " and, now and then, by a full listing" if has_backfill else ""

@@ -46,16 +46,6 @@ def _all(reason: str, *names: str) -> tuple[Refused, ...]:
     return tuple(Refused(name, reason) for name in names)
 
 
-SWITCHES: Final = (
-    Refused(
-        "cloudFiles.useManagedFileEvents",
-        "managed file events are a service of Databricks. Leave it out, and set "
-        "cloudFiles.useNotifications=true to be notified of new files by a queue.",
-        accepts=("false",),
-    ),
-)
-"""Documented switches of which this version has one position only."""
-
 CREDENTIALS: Final = _all(
     "credentials never travel as options, which are rendered, logged and stored. Use an Airflow "
     "connection (conn_id), or the environment's own credential chain.",
@@ -100,7 +90,7 @@ PLATFORM: Final = _all(
 )
 """Options of Databricks' own platform."""
 
-REFUSED: Final = (*SWITCHES, *CREDENTIALS, *IN_CONNECTION, *IN_SET_UP, *PLATFORM)
+REFUSED: Final = (*CREDENTIALS, *IN_CONNECTION, *IN_SET_UP, *PLATFORM)
 """All that are refused for every format."""
 
 _BY_KEY: Final = {each.name.lower(): each for each in REFUSED}

@@ -317,6 +317,11 @@ class NumberedLog:
             self._sync_names()
         return self._known_latest
 
+    def begin_behind(self, number: int) -> None:
+        """Take an entry for the newest: the caller has just seen that it is, in a listing."""
+        self._known_latest = max(self._known_latest, number)
+        self._met = Moment.now()
+
     @property
     def known_latest(self) -> int:
         """The newest number that `latest` or `append` has met; -1 for none."""

@@ -1,4 +1,5 @@
-"""Seven ways for files to land and be found: four places by listing, three by notification.
+"""Ten ways for files to land and be found: four places by listing, three by notification, three
+by the event log of a bucket.
 
 One interface for all, so that one suite says what must hold wherever files land. S3 and its queue
 are real to the last event; for Azure and Google the test sends what Event Grid and Cloud Storage
@@ -16,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow_cloudfiles.engine.discovery.event_log.description import create_log
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
@@ -32,8 +34,12 @@ WAYS = (
     "s3 notified",
     "azure notified",
     "gcs notified",
+    "s3 logged",
+    "azure logged",
+    "gcs logged",
 )
 NOTIFIED = tuple(way for way in WAYS if way.endswith("notified"))
+LOGGED = tuple(way for way in WAYS if way.endswith("logged"))
 
 
 class Landing:
@@ -199,12 +205,40 @@ class GcsNotified(Landing):
         ).result(timeout=300)
 
 
+_QUEUES = {
+    "queue_url": "cloudFiles.queueUrl",
+    "queue_name": "cloudFiles.queueName",
+    "subscription": "cloudFiles.subscription",
+}
+
+
+def logged(place: Landing, folder: Path, *, of: str | None = None) -> Landing:
+    """Have the queue of a place serve an event log, which streams read instead.
+
+    Args:
+        place: Where files land; its options name a queue.
+        folder: Where the log is made, in `log`.
+        of: Which part of the bucket the log is of; by default what the source is in.
+    """
+    queue = {
+        option: value
+        for name, option in _QUEUES.items()
+        if (value := getattr(place.options, name)) is not None
+    }
+    location = str(folder / "log")
+    create_log(open_store(location), of or place.source.rpartition("/")[0], queue)
+    place.options = DiscoveryOptions(use_managed_file_events=True, file_events_location=location)
+    return place
+
+
 def landing(way: str, folder: Path, ask: Any) -> Landing:
     """Make a new place of a kind; `ask` gives fixtures by name (`request.getfixturevalue`)."""
     if way == "local":
         (folder / "in").mkdir()
         return Landing(str(folder / "in"), None, DiscoveryOptions())
     emulator = ask({"s3": "aws", "azure": "azurite", "gcs": "gcs"}[way.partition(" ")[0]])
+    if way in LOGGED:
+        return logged(landing(f"{way.partition(' ')[0]} notified", folder, ask), folder)
     root = emulator.container() if way.startswith("azure") else emulator.bucket()
     if way == "s3 notified":
         return S3Notified(root, emulator)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from airflow_cloudfiles.engine.errors import OptionError, UnknownOptionError, UnsupportedOptionError
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.formats.registry import FORMATS
-from airflow_cloudfiles.engine.options.refusals import REFUSED, SWITCHES, Refused
+from airflow_cloudfiles.engine.options.refusals import REFUSED
 from airflow_cloudfiles.engine.options.values import parse_interval, parse_size, parse_time
 
 JSON = {"cloudFiles.format": "json", "path": "/in"}
@@ -106,11 +108,39 @@ def test_every_documented_option_that_is_not_offered_is_refused_by_name(name: st
         assert name in str(caught.value)
 
 
-@pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.name)
-def test_switches_are_accepted_where_they_change_nothing(switch: Refused) -> None:
-    CloudFilesOptions.parse({**JSON, switch.name: switch.accepts[0]})
-    with pytest.raises(UnsupportedOptionError, match=switch.name.replace(".", r"\.")):
-        CloudFilesOptions.parse({**JSON, switch.name: f"not {switch.accepts[0]}"})
+LOGGED = {
+    **JSON,
+    "cloudFiles.useManagedFileEvents": "true",
+    "cloudFiles.fileEventsLocation": "s3://ops/events",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cloudFiles.useNotifications", "true"),
+        ("cloudFiles.useIncrementalListing", "auto"),
+        ("cloudFiles.fetchParallelism", "2"),
+        ("cloudFiles.backfillInterval", "1 day"),  # B102
+        ("cloudFiles.pathRewrites", '{"s3://a": "s3://b"}'),
+        ("cloudFiles.queueUrl", "https://q"),
+        ("cloudFiles.subscription", "s"),
+        ("cloudFiles.resourceTag", "x"),
+        ("cloudFiles.clientSecret", "x"),
+    ],
+)
+def test_what_has_no_meaning_with_an_event_log_is_refused(name: str, value: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(name)):
+        CloudFilesOptions.parse({**LOGGED, name: value})
+
+
+def test_an_event_log_goes_with_list_on_start_and_with_what_changes_nothing() -> None:
+    found = CloudFilesOptions.parse(
+        {**LOGGED, "cloudFiles.listOnStart": "true", "cloudFiles.useNotifications": "false"}
+    ).discovery
+    assert found.use_managed_file_events
+    assert found.file_events_location == "s3://ops/events"
+    assert not CloudFilesOptions.parse(JSON).discovery.is_announced
 
 
 @pytest.mark.parametrize(
@@ -144,7 +174,8 @@ def test_switches_are_accepted_where_they_change_nothing(switch: Refused) -> Non
             {"cloudFiles.allowOverwrites": "true", "cloudFiles.useIncrementalListing": "true"},
             "contradict",
         ),
-        ({"cloudFiles.useManagedFileEvents": "true"}, "useNotifications=true"),  # B102
+        ({"cloudFiles.useManagedFileEvents": "true"}, "needs cloudFiles.fileEventsLocation"),
+        ({"cloudFiles.fileEventsLocation": "s3://b"}, "useManagedFileEvents is not true"),
     ],
 )
 def test_a_wrong_value_says_what_is_right(options: dict[str, str], says: str) -> None:

@@ -22,6 +22,7 @@ from airflow_cloudfiles.engine.discovery.events.base import (
     Parsed,
     checked_key,
     checked_name,
+    checked_sequencer,
     checked_size,
     fields_of,
     folded,
@@ -44,6 +45,7 @@ class _Bucket(msgspec.Struct):
 class _Object(msgspec.Struct):
     key: str
     size: int | None = None
+    sequencer: str | None = None
     etag: str | None = None
     e_tag: str | None = msgspec.field(default=None, name="eTag")
 
@@ -125,6 +127,7 @@ def _created(bucket: str, key: str, thing: _Object, time: str) -> FileEvent:
         size=checked_size(thing.size),
         time_us=time_us(time),
         etag=unquoted(thing.e_tag or thing.etag),
+        sequencer=checked_sequencer(thing.sequencer),
     )
 
 

@@ -28,6 +28,7 @@ from airflow_cloudfiles.engine.discovery.events.base import (
     Parsed,
     checked_key,
     checked_name,
+    checked_sequencer,
     checked_size,
     fields_of,
     folded,
@@ -54,6 +55,7 @@ _DAMAGED = "\N{REPLACEMENT CHARACTER}"
 class _Data(msgspec.Struct, rename="camel"):
     api: str | None = None
     content_length: int | None = None
+    sequencer: str | None = None
     e_tag: str | None = None
     url: str | None = None
     destination_url: str | None = None
@@ -126,6 +128,8 @@ def _file(event: _Event, data: _Data, *, created: bool, is_folder: bool) -> File
         size=checked_size(data.content_length) if created else None,
         time_us=time_us(event.event_time or event.time or ""),
         etag=unquoted(data.e_tag) if created else "",
+        kind="created" if created else "renamed",
+        sequencer=checked_sequencer(data.sequencer),
         is_folder=is_folder,
         doubtful=_DAMAGED in key or (created and data.content_length == 0),
         incomplete=data.api in _UNSURE,

@@ -14,7 +14,7 @@ import string
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -27,8 +27,10 @@ MAX_SIZE = 1 << 53
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PRINTABLE = frozenset(string.digits + string.ascii_letters + string.punctuation + " ")
 _SAMPLE_CHARACTERS = 200
+_MAX_SEQUENCER = 128
 
 Struct = TypeVar("Struct")
+EventKind = Literal["created", "renamed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,8 @@ class FileEvent:
         size: In bytes; `None` when the event has none.
         time_us: Modification time, or that of the event.
         etag: The version; empty when the event has none.
+        kind: Whether the file was written, or came from another name.
+        sequencer: Orders the events of one name, as the service compares it; empty for none.
         is_folder: Whether a whole folder appeared (it was renamed).
         doubtful: Whether the name may be damaged, so that the store must be asked.
         incomplete: Whether the size can be that of an unfinished file, so that the store is asked.
@@ -51,6 +55,8 @@ class FileEvent:
     size: int | None
     time_us: int
     etag: str = ""
+    kind: EventKind = "created"
+    sequencer: str = ""
     is_folder: bool = False
     doubtful: bool = False
     incomplete: bool = False
@@ -138,6 +144,14 @@ def time_us(text: str) -> int:
 def unquoted(etag: str | None) -> str:
     """Take the quotes off an etag."""
     return (etag or "").strip('"')
+
+
+def checked_sequencer(text: str | None) -> str:
+    """Refuse what no service orders events by."""
+    found = text or ""
+    if len(found) > _MAX_SEQUENCER or not (found.isascii() and found.isprintable()):
+        raise NotUnderstoodError(f"not a sequencer: {found[:_SAMPLE_CHARACTERS]!r}")
+    return found
 
 
 def folded(found: list[FileEvent], ignored: list[str], nothing: str) -> Parsed:

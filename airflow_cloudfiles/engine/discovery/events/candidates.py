@@ -12,9 +12,9 @@ bucket has its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from airflow_cloudfiles.engine.discovery.events.base import FileEvent
 from airflow_cloudfiles.engine.files import FileEntry
@@ -22,10 +22,23 @@ from airflow_cloudfiles.engine.storage.base import ObjectStore, check_key
 from airflow_cloudfiles.engine.storage.uri import normalize_uri
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.discovery.filters import FileFilter
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 
 _CLOUDS = ("s3://", "abfss://", "gs://")
+
+
+class Wanted(Protocol):
+    """Which files are wanted."""
+
+    def accepts(self, entry: FileEntry) -> bool:
+        """Whether a file is."""
+
+
+class Found(NamedTuple):
+    """A wanted file, and the event that announced it, or the folder it is in."""
+
+    event: FileEvent
+    file: FileEntry
 
 
 class Candidates:
@@ -45,7 +58,7 @@ class Candidates:
     def __init__(
         self,
         source: ObjectStore,
-        filter: FileFilter,  # noqa: A002 - what it is
+        filter: Wanted,  # noqa: A002 - what it is
         options: DiscoveryOptions,
     ) -> None:
         self._source = source
@@ -68,6 +81,10 @@ class Candidates:
         return self._source.uri
 
     def of(self, events: Sequence[FileEvent], pool: Executor) -> Iterator[FileEntry]:
+        """Give the wanted files of `found`."""
+        return (each.file for each in self.found(events, pool))
+
+    def found(self, events: Sequence[FileEvent], pool: Executor) -> Iterator[Found]:
         """Give the wanted files that events announce; lazy, as a folder may hold millions.
 
         Args:
@@ -81,7 +98,7 @@ class Candidates:
         for event in events:
             location = self._rewritten(event)
             if event.is_folder:
-                yield from self._wanted(self._in_folder(location))
+                yield from self._wanted((event, file) for file in self._in_folder(location))
                 continue
             key = self._key(location)
             if key is None:
@@ -90,14 +107,16 @@ class Candidates:
                 self.ignored["mark of a folder"] += 1
             else:
                 placed.append((key, event))
-        yield from self._wanted(pool.map(self._entry, placed))
+        inspected = pool.map(self._entry, placed)
+        announced = (event for _, event in placed)
+        yield from self._wanted(zip(announced, inspected, strict=True))
 
-    def _wanted(self, entries: Iterator[FileEntry | None]) -> Iterator[FileEntry]:
-        for entry in entries:
-            if entry is None:
+    def _wanted(self, files: Iterable[tuple[FileEvent, FileEntry | None]]) -> Iterator[Found]:
+        for event, file in files:
+            if file is None:
                 self.ignored["no such file"] += 1
-            elif self._filter.accepts(entry):
-                yield entry
+            elif self._filter.accepts(file):
+                yield Found(event, file)
             else:
                 self.rejected += 1
 

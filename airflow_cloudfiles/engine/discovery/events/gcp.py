@@ -71,6 +71,7 @@ def _parse(attributes: Mapping[str, str], body: bytes) -> Parsed:
             size=checked_size(_number(resource.size)),
             time_us=time_us(time),
             etag="" if generation is None else str(generation),
+            sequencer="" if generation is None else str(generation),
         )
     ]
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -27,7 +27,7 @@ from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.base import Recorder
 from airflow_cloudfiles.engine.discovery.events.base import FileEvent, Ignored, Poison, sample
-from airflow_cloudfiles.engine.discovery.events.candidates import Candidates
+from airflow_cloudfiles.engine.discovery.events.candidates import Candidates, Found, Wanted
 from airflow_cloudfiles.engine.discovery.queues.base import (
     Message,
     MessageQueue,
@@ -42,11 +42,10 @@ from airflow_cloudfiles.engine.discovery.queues.heartbeat import (
     batched,
 )
 from airflow_cloudfiles.engine.errors import ListingError, SourceAccessError
-from airflow_cloudfiles.engine.files import FileEntry, printable_path
+from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.storage.outage import is_transient
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.discovery.filters import FileFilter
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
     from airflow_cloudfiles.engine.storage import ObjectStore
 
@@ -145,7 +144,7 @@ class NotificationDiscovery:
         self,
         queue: MessageQueue,
         source: ObjectStore,
-        filter: FileFilter,  # noqa: A002 - what it is
+        filter: Wanted,  # noqa: A002 - what it is
         options: DiscoveryOptions,
         *,
         hidden_seconds: int = HIDDEN_SECONDS,
@@ -164,6 +163,19 @@ class NotificationDiscovery:
         Whatever goes wrong, messages whose files are not recorded stay in the queue.
 
         Raises:
+            QueueAccessError: As `drain`, and so are the others.
+        """
+        return self.drain(
+            lambda found: recorder.record([each.file for each in found], "notification")
+        )
+
+    def drain(self, keep: Callable[[Sequence[Found]], int]) -> NotificationReport:
+        """Drain the queue: keep what is announced, then delete the messages.
+
+        Args:
+            keep: Makes files durable, and gives how many of them were new.
+
+        Raises:
             QueueAccessError: There is no such queue, or the identity may not read it.
             QueueError: The service failed.
             ListingError: The source did not answer when it was asked about a file.
@@ -178,7 +190,7 @@ class NotificationDiscovery:
             drain = Drain(
                 self._queue, heartbeat, self._options.fetch_parallelism, self._hidden_seconds
             )
-            work = _Work(self._queue, recorder, candidates, heartbeat, drain, pool)
+            work = _Work(self._queue, keep, candidates, heartbeat, drain, pool)
             try:
                 work.drain()
             except BaseException:
@@ -251,7 +263,7 @@ class _Work:
     """One draining: what is gathered and what was counted."""
 
     queue: MessageQueue
-    recorder: Recorder
+    keep: Callable[[Sequence[Found]], int]
     candidates: Candidates
     heartbeat: Heartbeat
     messages: Drain
@@ -311,15 +323,15 @@ class _Work:
         """Record the files that were gathered, then delete their messages."""
         events, self._events = self._events, []
         held, self._held = self._held, []
-        for files in _chunks(self._inspected(events)):
-            self.counts["files"] += len(files)
-            self.counts["new"] += self.recorder.record(files, "notification")
+        for found in _chunks(self._inspected(events)):
+            self.counts["files"] += len(found)
+            self.counts["new"] += self.keep(found)
         crash_point("after-notification-record")
         self._delete(held + self.messages.undeleted_again())
 
-    def _inspected(self, events: list[FileEvent]) -> Iterator[FileEntry]:
+    def _inspected(self, events: list[FileEvent]) -> Iterator[Found]:
         try:
-            yield from self.candidates.of(events, self.pool)
+            yield from self.candidates.found(events, self.pool)
         except OSError as failure:
             name = printable_path(self.candidates.source_name)
             kind = ListingError if is_transient(failure) else SourceAccessError
@@ -355,6 +367,6 @@ class _Work:
             return messages
 
 
-def _chunks(files: Iterator[FileEntry]) -> Iterator[list[FileEntry]]:
-    while chunk := list(islice(files, RECORDED_FILES)):
+def _chunks(found: Iterator[Found]) -> Iterator[list[Found]]:
+    while chunk := list(islice(found, RECORDED_FILES)):
         yield chunk

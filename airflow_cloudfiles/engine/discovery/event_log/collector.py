@@ -1,0 +1,225 @@
+"""Who drains the one queue of a bucket, and when?
+
+Whoever comes first: a stream that looks for files, or a collector that does nothing else. Under a
+lease, one at a time:
+
+1. Messages are received, and hidden from others.
+2. What they announce is appended to the event log.
+3. Only then are the messages deleted.
+4. The log is marked: a stream that comes within a few seconds reads, and leaves the queue alone.
+
+A kill before step 3 leaves messages whose events are in the log, or not. They are delivered again,
+and an event that is in the log twice is one file to each stream. So is nothing wrong when two hold
+the lease, because one of them was away for long: the log is put-if-absent.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.discovery.event_log.entries import LoggedEvent, distinct
+from airflow_cloudfiles.engine.discovery.event_log.retention import is_due, tidy
+from airflow_cloudfiles.engine.discovery.queues.base import open_queue
+from airflow_cloudfiles.engine.discovery.queues.notifications import (
+    NotificationDiscovery,
+    NotificationReport,
+)
+from airflow_cloudfiles.engine.errors import StateError, StateLockedError
+from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.locks.run_lock import RunLock
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage.clock import SKEW_SECONDS, now_us
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.discovery.event_log.log import EventLog, Look
+    from airflow_cloudfiles.engine.discovery.events.candidates import Found
+    from airflow_cloudfiles.engine.discovery.queues.base import MessageQueue
+    from airflow_cloudfiles.engine.files import FileEntry
+    from airflow_cloudfiles.engine.storage import ObjectStore
+    from airflow_cloudfiles.engine.storage.access import Access
+
+LOCK = "collector.lock"
+FRESH_SECONDS = 10.0
+"""A stream leaves the queue alone that was drained so short a time ago. So 200 streams that look
+every minute cost no more receives than one that looks every ten seconds."""
+WAIT_SECONDS = 45.0
+"""How long a stream waits for another's draining: longer than a lease outlives its holder."""
+THREADS = 4
+"""How many threads of a collector receive."""
+_POLL_SECONDS = 0.5
+_log = logging.getLogger(__name__)
+
+
+class _Outside:
+    """Which files of a bucket are worth a line: all but those of the log itself."""
+
+    def __init__(self, source: ObjectStore, log: ObjectStore) -> None:
+        own = source.key_of(log.uri)
+        self._own = None if own is None else f"{own}/".removeprefix("/")
+
+    def accepts(self, entry: FileEntry) -> bool:
+        """Whether a file is outside the log, whose every entry would announce the next one."""
+        return self._own is None or not entry.path.startswith(self._own)
+
+
+class EventCollector:
+    """Drains the queue of an event log into it; keeps the lease between two calls of `try_begin`.
+
+    Args:
+        log: The log.
+        access: How queue and bucket are reached.
+        queue: The queue; `None` opens the one that the log names.
+        threads: How many threads receive.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        access: Access | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        threads: int = THREADS,
+    ) -> None:
+        self._log = log
+        self._access = access
+        self._queue = queue
+        self._threads = threads
+        self._lock = RunLock(log.store, LOCK)
+
+    def try_begin(self) -> bool:
+        """Take the lease; to be called again and again, as that a holder is gone shows in time.
+
+        Raises:
+            StateError: The store of the log cannot be reached.
+        """
+        if self._lock.is_held:
+            return True
+        try:
+            self._lock.acquire()
+        except StateLockedError:
+            return False
+        return True
+
+    def end(self) -> None:
+        """Give the lease back."""
+        self._lock.release()
+
+    def collect(self) -> NotificationReport:
+        """Drain the queue once; the caller has the lease.
+
+        Whatever goes wrong, messages whose events are not in the log stay in the queue.
+
+        Raises:
+            QueueError: The queue cannot be read now.
+            QueueAccessError: There is no such queue, or the identity may not read it.
+            StateError: The log cannot be read or written, or the lease was lost.
+            ListingError: The bucket did not answer when it was asked about a file.
+        """
+        described = self._log.description
+        source = open_store(described.source, self._access)
+        discovery = NotificationDiscovery(
+            self._open_queue(),
+            source,
+            _Outside(source, self._log.store),
+            replace(described.queue_options, fetch_parallelism=self._threads),
+        )
+        appended: list[int] = []
+        report = discovery.drain(lambda found: self._append(found, appended))
+        self._log.mark_collected()
+        crash_point("after-collection")
+        if appended and is_due(appended[0] - 1, appended[-1]):
+            tidy(self._log, self._may_go_on)
+        return report
+
+    def _append(self, found: Sequence[Found], appended: list[int]) -> int:
+        events = distinct([LoggedEvent.of(each) for each in found])
+        appended.append(self._log.append(events))
+        return len(events)
+
+    def _may_go_on(self) -> None:
+        if not self._lock.is_held:
+            raise StateError(
+                f"The lease for the event log in {printable_path(self._log.store.uri)} was lost. "
+                "Nothing is: what was received is in the log, or comes again."
+            )
+
+    def _open_queue(self) -> MessageQueue:
+        if self._queue is None:
+            described = self._log.description
+            self._queue = open_queue(described.source, described.queue_options, self._access)
+        return self._queue
+
+
+def collect_unless_fresh(
+    log: EventLog, collector: EventCollector, start: int, *, wait_seconds: float = WAIT_SECONDS
+) -> tuple[NotificationReport | None, Look]:
+    """Drain the queue for all streams, unless somebody has done so just now.
+
+    Args:
+        log: The log.
+        collector: Of the log.
+        start: From where on the caller reads the log: the listing costs least there.
+        wait_seconds: How long to wait while another one drains.
+
+    Returns:
+        What the draining came to, `None` where another one has drained; and the log after it.
+
+    Raises:
+        CloudFilesError: As for `EventCollector.collect`.
+    """
+    deadline = time.monotonic() + wait_seconds
+    before = seen = log.look(start)
+    if -SKEW_SECONDS < (now_us() - seen.collected_us) / 1_000_000 < FRESH_SECONDS:
+        return None, seen
+    while seen.collected_us == before.collected_us:
+        if collector.try_begin():
+            try:
+                report = collector.collect()
+            finally:
+                collector.end()
+            return report, log.look(start)
+        if time.monotonic() >= deadline:
+            _log.warning(
+                "Another process has been draining the queue of %s for long. What it has not "
+                "appended yet is found the next time.",
+                printable_path(log.store.uri),
+            )
+            break
+        time.sleep(_POLL_SECONDS)
+        seen = log.look(start)
+    return None, log.look(start)
+
+
+def collect_on(
+    collector: EventCollector,
+    on_round: Callable[[NotificationReport | None], None],
+    stop: threading.Event,
+    *,
+    poll_seconds: float,
+) -> None:
+    """Drain the queue again and again, until told to stop.
+
+    While another collector has the lease, this one stands by. A queue or store that does not answer
+    is tried again; what a person has to correct ends it.
+
+    Args:
+        collector: Of the log.
+        on_round: Called after each round, with what it came to; `None` while standing by.
+        stop: Ends it between two rounds.
+        poll_seconds: The pause between two rounds.
+
+    Raises:
+        CloudFilesError: What does not pass by itself.
+    """
+    try:
+        while not stop.is_set():
+            on_round(collector.collect() if collector.try_begin() else None)
+            stop.wait(poll_seconds)
+    finally:
+        collector.end()

@@ -1,0 +1,178 @@
+"""Whose events does an event log hold, and where do they come from?
+
+One JSON object in the log's location, `event-log.json`: the id of the log, the bucket or the part
+of it whose events arrive, the options of the one queue, and for how long events are kept. It holds
+no credentials: whoever drains the queue brings them.
+
+A log whose queue is another one than before has missed what happened in between. So it gets another
+id, by which each stream sees that it has to list its source.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError, StateConflictError
+from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri
+from airflow_cloudfiles.engine.storage.outage import reaching_state
+from airflow_cloudfiles.engine.storage.replacing import replace_if_same
+from airflow_cloudfiles.engine.storage.sealed import seal, unseal
+from airflow_cloudfiles.engine.versions import FIELD, require_version
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+KEY = "event-log.json"
+FORMAT_VERSION = 1
+KEEP_SECONDS = 7 * 24 * 3600.0
+"""How long events are kept, unless the log says otherwise: as Auto Loader keeps them."""
+LEAST_KEEP_SECONDS = 24 * 3600.0
+"""The least that can be asked for: a log drops nothing that a reader may just be reading."""
+KEEP_BYTES = 64 * 2**30
+"""How large a log may grow, unless it says otherwise; older events go first."""
+_UPGRADE = "Upgrade the package here."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventLogDescription:
+    """What an event log is of.
+
+    Attributes:
+        id: Of the log; another one after its queue was another one.
+        source: URI of the bucket, or of the part of it whose events arrive.
+        queue: The options that name the queue, as a stream would be given them.
+        keep_seconds: For how long events are kept at least, up to `keep_bytes`.
+        keep_bytes: How large the log may grow.
+    """
+
+    id: str
+    source: str
+    queue: Mapping[str, str]
+    keep_seconds: float = KEEP_SECONDS
+    keep_bytes: int = KEEP_BYTES
+
+    @property
+    def queue_options(self) -> DiscoveryOptions:
+        """The queue, as its reader wants it."""
+        given = {name.lower(): value for name, value in self.queue.items()}
+        return DiscoveryOptions.read({**given, "cloudfiles.usenotifications": "true"})
+
+    def to_json(self) -> dict[str, Any]:
+        """Give it as values that JSON has."""
+        return {
+            "id": self.id,
+            "source": self.source,
+            "queue": dict(self.queue),
+            "keep_seconds": self.keep_seconds,
+            "keep_bytes": self.keep_bytes,
+        }
+
+
+def read_description(store: ObjectStore) -> EventLogDescription | None:
+    """Read what a log is of; `None` where there is no log.
+
+    Raises:
+        CorruptedStateError: It was damaged or changed.
+        IncompatibleStateError: A newer version of this package wrote it.
+        StateError: The store cannot be read.
+    """
+    with reaching_state(store):
+        try:
+            content = store.get(KEY)
+        except ObjectNotFoundError:
+            return None
+    return _decode(content, store)
+
+
+def create_log(
+    store: ObjectStore,
+    source: str,
+    queue: Mapping[str, str],
+    *,
+    keep_seconds: float = KEEP_SECONDS,
+    keep_bytes: int = KEEP_BYTES,
+) -> EventLogDescription:
+    """Make an event log; doing so again changes what is another one, and nothing else.
+
+    Args:
+        store: Where the log lives.
+        source: URI of the bucket, or of the part of it whose events arrive.
+        queue: The options that name the queue.
+        keep_seconds: For how long events are kept.
+        keep_bytes: How large the log may grow.
+
+    Raises:
+        OptionError: The queue is not one, or the events would be kept too briefly.
+        StateConflictError: The log is of another source.
+        StateError: The store cannot be read or written.
+    """
+    if keep_seconds < LEAST_KEEP_SECONDS:
+        raise OptionError("Keep events for one day at least: a stream may be that far behind.")
+    wanted = EventLogDescription(
+        id=uuid.uuid4().hex,
+        source=normalize_uri(source).rstrip("/"),
+        queue=MappingProxyType(dict(queue)),
+        keep_seconds=keep_seconds,
+        keep_bytes=keep_bytes,
+    )
+    wanted.queue_options  # noqa: B018 - raises where it is none
+    while True:
+        with reaching_state(store):
+            if store.put_if_absent(KEY, _encode(wanted)):
+                return wanted
+            content = store.get(KEY)
+        found = _decode(content, store)
+        changed = _changed(found, wanted, store)
+        if changed == found:
+            return found
+        with reaching_state(store):
+            if replace_if_same(store, KEY, content, _encode(changed)):
+                return changed
+
+
+def _changed(
+    found: EventLogDescription, wanted: EventLogDescription, store: ObjectStore
+) -> EventLogDescription:
+    """What a log becomes: it keeps its id as long as its queue is the same."""
+    if found.source != wanted.source:
+        raise StateConflictError(
+            f"The event log in {printable_path(store.uri)} is of {found.source}, not of "
+            f"{wanted.source}. Choose another location for the log."
+        )
+    is_same = dict(found.queue) == dict(wanted.queue)
+    return EventLogDescription(
+        id=found.id if is_same else wanted.id,
+        source=found.source,
+        queue=wanted.queue,
+        keep_seconds=wanted.keep_seconds,
+        keep_bytes=wanted.keep_bytes,
+    )
+
+
+def _encode(described: EventLogDescription) -> bytes:
+    return seal({FIELD: FORMAT_VERSION, **described.to_json()})
+
+
+def _decode(content: bytes, store: ObjectStore) -> EventLogDescription:
+    name = store.child_uri(KEY)
+    try:
+        value = unseal(content)
+        require_version(value.get(FIELD), name=name, understood=FORMAT_VERSION, what_to_do=_UPGRADE)
+        return EventLogDescription(
+            id=str(value["id"]),
+            source=str(value["source"]),
+            queue=MappingProxyType({str(k): str(v) for k, v in value["queue"].items()}),
+            keep_seconds=float(value["keep_seconds"]),
+            keep_bytes=int(value["keep_bytes"]),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as failure:
+        raise CorruptedStateError(
+            f"{name} cannot be read: {failure}. Remove it, and set the event log up again: each of "
+            f"its streams lists its source once then."
+        ) from failure

@@ -1,0 +1,126 @@
+"""How does an event log stay small?
+
+Whoever drains the queue, and holds the lease for it, does this whenever the log has another hundred
+entries. What is older than the log keeps goes first, and what is more than it may hold, the oldest
+first; then old entries become packs, as those of a state do.
+
+A pack is as old as its writing, so events are kept a little longer than asked for, never shorter.
+The newest entries always stay: they give the next one its number.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.discovery.event_log.log import PREFIX
+from airflow_cloudfiles.engine.state.compaction import (
+    KEPT,
+    PACK_ENTRIES,
+    Compaction,
+    Folder,
+    work_of,
+)
+from airflow_cloudfiles.engine.state.packs import widest
+from airflow_cloudfiles.engine.storage.outage import reaching_state
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
+
+_log = logging.getLogger(__name__)
+MOST_PACKS = 20
+"""How many packs are made, and cleared, at a time: as many as a busy hour fills."""
+
+
+def is_due(before: int, after: int) -> bool:
+    """Whether a log that grew from one number to another has another hundred entries."""
+    return before // PACK_ENTRIES != after // PACK_ENTRIES
+
+
+def tidy(log: EventLog, may_go_on: Callable[[], None] = lambda: None) -> int:
+    """Drop what is too old or too much, and pack what is old.
+
+    Killed anywhere, it leaves a log that is whole, and the next call goes on.
+
+    Args:
+        log: The log; the caller has the lease for its queue.
+        may_go_on: Raises when the caller has lost the lease.
+
+    Returns:
+        How many entries were dropped.
+
+    Raises:
+        StateError: The store fails.
+    """
+    with reaching_state(log.store):
+        folder = Folder.of(PREFIX, log.store.list(f"{PREFIX}/"))
+        now_us = log.store.clock_us()
+        end = _kept_from(folder, log, now_us)
+        dropped = _drop(log, folder, end, may_go_on)
+        left = Folder(
+            PREFIX,
+            {number: each for number, each in folder.loose.items() if number >= end},
+            {pack: copies for pack, copies in folder.packs.items() if pack.last >= end},
+        )
+        work = replace(work_of(left, now_us), merge=())  # a merged pack would count as young
+        Compaction(log.store, left, may_go_on=may_go_on).run(work, most=MOST_PACKS)
+    return dropped
+
+
+def _kept_from(folder: Folder, log: EventLog, now_us: int) -> int:
+    """The first number that is kept: of a pack all numbers are, or none."""
+    oldest_us = now_us - int(log.description.keep_seconds * 1_000_000)
+    too_much = _bytes(folder) - log.description.keep_bytes
+    end = 0
+    for last, written_us, size in _parts(folder):
+        if written_us >= oldest_us and too_much <= 0:
+            break
+        end, too_much = last + 1, too_much - size
+    return end
+
+
+def _parts(folder: Folder) -> Iterator[tuple[int, int, int]]:
+    """Packs and entries that may go, the oldest first: last number, time, bytes."""
+    packs = widest(folder.packs)
+    held = {number for pack in packs for number in folder.beside(pack)}
+    parts = [(pack.last, folder.written_us(pack), _pack_bytes(folder, pack.last)) for pack in packs]
+    parts += [
+        (number, entry.modification_time_us, entry.size)
+        for number, entry in folder.loose.items()
+        if number not in held
+    ]
+    first_kept = sorted(folder.loose)[-KEPT:][:1]
+    return (part for part in sorted(parts) if first_kept and part[0] < first_kept[0])
+
+
+def _pack_bytes(folder: Folder, last: int) -> int:
+    """What goes with a pack: its copies, and the objects that it holds."""
+    found = [pack for pack in folder.packs if pack.last == last]
+    copies = sum(each.size for pack in found for each in folder.packs[pack].values())
+    beside = {number for pack in found for number in folder.beside(pack)}
+    return copies + sum(folder.loose[number].size for number in beside)
+
+
+def _bytes(folder: Folder) -> int:
+    loose = sum(entry.size for entry in folder.loose.values())
+    return loose + sum(copy.size for each in folder.packs.values() for copy in each.values())
+
+
+def _drop(log: EventLog, folder: Folder, end: int, may_go_on: Callable[[], None]) -> int:
+    """Delete what is before a number, the oldest first: what is left has no gap."""
+    numbers = sorted(number for number in folder.loose if number < end)
+    packs = sorted(pack for pack in folder.packs if pack.last < end)
+    gone = {*numbers, *(number for pack in packs for number in pack.numbers)}
+    keys = [(pack.last, copy.path) for pack in packs for copy in folder.packs[pack].values()]
+    keys += [(number, folder.loose[number].path) for number in numbers]
+    for place, (_, key) in enumerate(sorted(keys)):
+        if place % PACK_ENTRIES == 0:
+            may_go_on()
+            crash_point("before-event-drop")
+        log.store.delete(key)
+    if gone:
+        _log.info("%s: %d entries of events are not kept any more", log.store.uri, len(gone))
+    return len(gone)

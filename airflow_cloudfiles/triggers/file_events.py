@@ -1,0 +1,200 @@
+"""How does one watcher of a bucket start the DAGs whose folders got files, and no others?
+
+All watchers of a bucket share one poller (Airflow 3.3), which drains the queue into the event log
+and reads what is new; each counts the files of its folder. An event only says that there is
+something, and how much was announced: the task that it starts finds the files itself, in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+from airflow_cloudfiles.engine.discovery.event_log.watching import LogCheck
+from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
+from airflow_cloudfiles.triggers.cloud_files import LONGEST_PAUSE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Hashable
+
+_log = logging.getLogger(__name__)
+
+MEMORY = "cloudfiles_file_events"
+"""Key of the asset's state store (Airflow 3.3) under which a watcher keeps how far it has read."""
+
+STORED_ENTRIES = 50
+"""After so many entries without a file of its folder, a watcher stores how far it has read."""
+
+
+class CloudFilesEventsTrigger(BaseEventTrigger):
+    """Fire an event when the event log of a bucket announces files of a folder.
+
+    For an `AssetWatcher`: an asset for each folder, and one poller for all of them. The event's
+    `extra` has the payload `{"source", "files", "bytes"}`: how many files were announced since the
+    last event, which may count one twice; `files` is `None` where that is not known, because the
+    watcher is new or the log was not kept so long. Nothing in a watcher is templated.
+
+    Args:
+        events_location: Path or URI of the event log (`cloudFiles.fileEventsLocation`).
+        source: The folder, as the stream has it, without a pattern.
+        conn_id: Connection that says how the cloud is reached.
+        poke_interval: Seconds between two checks, and before the first one.
+    """
+
+    def __init__(
+        self,
+        *,
+        events_location: str,
+        source: str,
+        conn_id: str | None = None,
+        poke_interval: float = 10.0,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's
+        self.events_location = events_location
+        self.source = source
+        self.conn_id = conn_id
+        self.poke_interval = poke_interval
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Describe how the triggerer makes this trigger again."""
+        return (
+            f"{__name__}.{type(self).__name__}",
+            {
+                "events_location": self.events_location,
+                "source": self.source,
+                "conn_id": self.conn_id,
+                "poke_interval": self.poke_interval,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Check every `poke_interval` seconds, and fire events; goes on for ever."""
+        checks = _checks(self.events_location, self.conn_id, self.poke_interval)
+        async for event in self._events(checks):
+            yield event
+
+    def shared_stream_key(self) -> Hashable | None:
+        """Name what is polled: watchers with the same key share one poller (Airflow 3.3)."""
+        return (__name__, self.events_location, self.conn_id, self.poke_interval)
+
+    @classmethod
+    async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator[LogCheck]:
+        """Check, for every watcher with this key."""
+        one = cls(**kwargs)
+        async for check in _checks(one.events_location, one.conn_id, one.poke_interval):
+            yield check
+
+    async def filter_shared_stream(
+        self, shared_stream: AsyncIterator[LogCheck]
+    ) -> AsyncIterator[TriggerEvent]:
+        """Fire events for what the shared poller found in this folder."""
+        async for event in self._events(shared_stream):
+            yield event
+
+    async def _events(self, checks: AsyncIterator[LogCheck]) -> AsyncIterator[TriggerEvent]:
+        """Fire for files of the folder.
+
+        How far that goes is stored at the next check, when Airflow has the event in its database: a
+        triggerer that dies in between fires twice rather than never.
+        """
+        stored = memory = await self._remembered()
+        is_due = False
+        async for check in checks:
+            if is_due or _is_far(stored, memory):
+                await self._remember(memory)
+                stored = memory
+            files, size = await self._arrived(check, memory)
+            memory = {"log": check.log, "next": check.end}
+            is_due = files != 0
+            if is_due:
+                yield TriggerEvent(  # type: ignore[no-untyped-call]  # Airflow's
+                    {"source": self.source, "files": files, "bytes": size}
+                )
+
+    async def _arrived(
+        self, check: LogCheck, memory: dict[str, Any] | None
+    ) -> tuple[int | None, int | None]:
+        """Count the files since the last check of this watcher; `None` where that is not known."""
+        if memory is None or memory["log"] != check.log or check.is_gone:
+            return None, None
+        start, parts = int(memory["next"]), []
+        while start < check.start:  # what came before the poller began
+            part = await asyncio.to_thread(
+                CloudFilesHook(self.conn_id).check_events,
+                self.events_location,
+                start,
+                end=check.start,
+            )
+            if part.is_gone or part.end <= start:
+                return None, None
+            parts.append(part)
+            start = part.end
+        found = [
+            each
+            for part in (*parts, check)
+            for each in part.below(self.source)
+            if each.entry >= int(memory["next"])
+        ]
+        return len(found), sum(each.size for each in found)
+
+    async def _remembered(self) -> dict[str, Any] | None:
+        """How far this watcher has read, before this triggerer was started."""
+        store = self._store()
+        if store is None:
+            return None
+        try:
+            memory = await store.aget(MEMORY)
+        except Exception as failure:  # noqa: BLE001 - a store that fails costs one more event
+            _log.warning("How far the watcher has read is not known; it fires once: %s", failure)
+            return None
+        match memory:
+            case {"log": str(), "next": int()}:
+                return dict(memory)
+        return None
+
+    async def _remember(self, memory: dict[str, Any] | None) -> None:
+        store = self._store()
+        if store is None or memory is None:
+            return
+        try:
+            await store.aset(MEMORY, memory)
+        except Exception as failure:  # noqa: BLE001 - as above
+            _log.warning("How far the watcher has read cannot be stored: %s", failure)
+
+    def _store(self) -> Any:
+        """The state store of the one asset that is watched; none before Airflow 3.3."""
+        store = getattr(self, "asset_state_store", None)
+        return store if hasattr(store, "aget") and hasattr(store, "aset") else None
+
+
+def _is_far(stored: dict[str, Any] | None, memory: dict[str, Any] | None) -> bool:
+    if stored is None or memory is None or stored["log"] != memory["log"]:
+        return stored != memory
+    return bool(memory["next"] - stored["next"] >= STORED_ENTRIES)
+
+
+async def _checks(
+    events_location: str, conn_id: str | None, poke_interval: float
+) -> AsyncIterator[LogCheck]:
+    """Check again and again, never in the event loop's own thread; what fails is tried again."""
+    pause, start = poke_interval, None
+    while True:
+        await asyncio.sleep(pause)
+        try:
+            check: LogCheck = await asyncio.to_thread(
+                CloudFilesHook(conn_id).check_events, events_location, start
+            )
+        except Exception as failure:  # noqa: BLE001 - whatever it is, the trigger has to stay
+            pause = max(poke_interval, min(2 * max(pause, 1.0), LONGEST_PAUSE_SECONDS))
+            _log.warning(
+                "Checking the event log in %s failed; the next check is in %.0f s: %s",
+                events_location,
+                pause,
+                failure,
+            )
+            continue
+        pause, start = poke_interval, check.end
+        yield check

@@ -1,0 +1,88 @@
+"""A stream that drains the queue of its bucket is killed at each step: no stream loses a file."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import airflow_cloudfiles
+from airflow_cloudfiles.engine.crashpoints import CRASH_AT, EVENT_LOG_POINTS
+from airflow_cloudfiles.engine.discovery.event_log.description import create_log
+from airflow_cloudfiles.engine.state.file_log import FileLog
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage.access import to_environment
+from tests.support.discovery.places import SqsPlace
+
+PACKAGE_FOLDER = str(Path(airflow_cloudfiles.__file__).parents[1])
+SCRIPT = Path(__file__).with_name("collecting_stream.py")
+KEYS = [f"{number:02}" for number in range(12)]
+
+
+@pytest.fixture
+def landed(aws, tmp_path):
+    """A bucket, the place of its queue, and what runs a stream over its event log."""
+    bucket = aws.bucket()
+    place = SqsPlace(aws)
+    place.bucket = bucket.removeprefix("s3://")
+    # The log is in a cloud, too: there the lease is one that nobody frees when its holder dies.
+    log = f"{aws.bucket()}/log"
+    create_log(open_store(log, aws.access), bucket, {"cloudFiles.queueUrl": place.url})
+
+    def discover(state: str, crash_at: str = "") -> subprocess.Popen[bytes]:
+        search = os.pathsep.join(filter(None, [PACKAGE_FOLDER, os.environ.get("PYTHONPATH")]))
+        environment = {CRASH_AT: crash_at, "PYTHONPATH": search, **to_environment(aws.access)}
+        arguments = [f"{bucket}/in", str(tmp_path / state), log, "2"]
+        return subprocess.Popen(
+            [sys.executable, SCRIPT, *arguments], env={**os.environ, **environment}
+        )
+
+    def recorded(state: str) -> Counter[str]:
+        found = FileLog(open_store(str(tmp_path / state)))
+        numbers = range(found.latest() + 1)
+        return Counter(file.path for n in numbers for file in found.read(n).files)
+
+    store = open_store(f"{bucket}/in", aws.access)
+    return place, store, discover, recorded
+
+
+def _land(place, store, keys):
+    for key in keys:
+        store.put(key, b"x")
+    place.send(*(place.event(f"in/{key}") for key in keys))
+
+
+@pytest.mark.parametrize("point", EVENT_LOG_POINTS)
+def test_a_kill_of_the_stream_that_drains_loses_and_repeats_nothing(landed, point):  # B93
+    place, store, discover, recorded = landed
+    for state in ("killed", "other"):
+        assert discover(state).wait(300) == 0  # both have listed the empty source
+    _land(place, store, KEYS)
+    assert discover("killed", point).wait(300) == -signal.SIGKILL
+    place.send(*(place.event(f"in/{key}") for key in KEYS[:3]))  # and duplicates meanwhile
+    end = time.monotonic() + 300
+    while place.queue.approximate_size() and time.monotonic() < end:
+        assert discover("other").wait(300) == 0
+    for state in ("killed", "other"):
+        assert discover(state).wait(300) == 0
+        assert recorded(state) == Counter(KEYS), state
+    assert place.left() == []
+
+
+def test_streams_at_once_drain_one_queue_and_each_finds_every_file(landed):
+    place, store, discover, recorded = landed
+    states = [f"state-{number}" for number in range(3)]
+    for state in states:
+        assert discover(state).wait(300) == 0
+    _land(place, store, KEYS)
+    assert [each.wait(300) for each in [discover(state) for state in states]] == [0, 0, 0]
+    for state in states:
+        assert discover(state).wait(300) == 0
+        assert recorded(state) == Counter(KEYS)
+    assert place.left() == []
