@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.discovery.inventory.reading import InventoryReport
     from airflow_cloudfiles.engine.discovery.listing.directory import ListingReport
     from airflow_cloudfiles.engine.discovery.queues.notifications import NotificationReport
     from airflow_cloudfiles.engine.files import Offset
@@ -30,6 +31,7 @@ class Discovered:
         by: How many of the new files each way found: `listing`, `notification`, `backfill`.
         listing: What the listing did; `None` when there was none.
         notifications: What the queue gave; `None` without notifications.
+        inventory: What reading an inventory report came to; `None` when none was read.
     """
 
     listed: int
@@ -43,6 +45,7 @@ class Discovered:
     by: dict[str, int] = field(default_factory=dict)
     listing: ListingReport | None = None
     notifications: NotificationReport | None = None
+    inventory: InventoryReport | None = None
 
     @classmethod
     def of(
@@ -50,10 +53,11 @@ class Discovered:
         recorded: Recorded,
         listing: ListingReport | None,
         notifications: NotificationReport | None,
+        inventory: InventoryReport | None = None,
     ) -> Discovered:
         """Put the parts of a result together."""
         return cls(
-            listed=listing.listed if listing else 0,
+            listed=(listing.listed if listing else 0) + (inventory.listed if inventory else 0),
             files=recorded.files,
             bytes=recorded.bytes,
             first_entry=recorded.first_entry,
@@ -64,6 +68,7 @@ class Discovered:
             by=dict(recorded.by),
             listing=listing,
             notifications=notifications,
+            inventory=inventory,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -78,6 +83,7 @@ class Discovered:
             "sample": list(self.sample),
             "listing": self.listing.to_json() if self.listing else None,
             "notifications": self.notifications.to_json() if self.notifications else None,
+            **({"inventory": self.inventory.to_json()} if self.inventory else {}),
         }
 
 
