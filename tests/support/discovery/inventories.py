@@ -163,7 +163,9 @@ def _gcs(store, data_format, parts, bucket, started, folder, columns, changes) -
                 bucket,
                 row.key,
                 row.size,
-                f"{_iso(row.time_us)[:-1]} UTC".replace("T", " ") if is_csv else _time(row.time_us),
+                _iso(row.time_us).replace("T", " ").replace("Z", " UTC")
+                if is_csv
+                else _time(row.time_us),
                 "CJ/x=",
                 row.etag,
                 *(row.more.get(name, "") for name in columns),
@@ -215,7 +217,8 @@ def _csv(rows: Iterable[Sequence[Any]]) -> bytes:
 
 def _columnar(names: Sequence[str], rows: Sequence[Sequence[Any]], data_format: str) -> bytes:
     columns = [list(each) for each in zip(*rows, strict=True)] or [[] for _ in names]
-    table = pa.table(dict(zip(names, columns, strict=True)))
+    arrays = [pa.array(each, None if each else pa.string()) for each in columns]
+    table = pa.Table.from_arrays(arrays, list(names))
     sink = pa.BufferOutputStream()
     if data_format == "orc":
         orc.write_table(table, sink)

@@ -76,6 +76,11 @@ def newest_report(
         ListingError: The store does not answer.
     """
     location = normalize_uri(location)
+    if location.startswith("file:"):
+        raise InventoryError(
+            f"cloudFiles.inventory is {printable_path(location)}, which is not in an object store. "
+            "Name the folder of the reports in the bucket or container that they are written to."
+        )
     folder, _, name = location.rpartition("/")
     if is_manifest(location):
         store, keys = open_store(folder, access), [name]
