@@ -5,6 +5,7 @@ from __future__ import annotations
 WRITERS: dict[str, tuple[str, ...]] = {
     "cleaning/record.py:write_cleaned": ("cleaned",),
     "delta/stream/tracking.py:TrackingLog.append": ("delta_schema_tracking",),
+    "discovery/inventory/progress.py:save_progress": ("inventory",),
     "discovery/listing/state.py:save_state": ("listing",),
     "intake/silence.py:note_notified": ("silence",),
     "job/connect/left_runs.py:write_run": ("left_run", "left_query"),
@@ -52,6 +53,7 @@ NO_FORMAT: dict[str, str] = {
     "cluster/submission.py:Submission.write": "a script for people, and templates of Kubernetes",
     "delta/data_files.py:_CloudFile.finish": "Parquet",
     "delta/write/log_commit.py:write_version": "Delta's log; our note in it is delta_commit_note",
+    "discovery/inventory/data_files.py:DataFiles._fetch": "a copy of the cloud's own file",
     "discovery/queues/draining.py:Drain._hand_over": _MEMORY,
     "discovery/services/azure.py:EventSubscription.make": "a call of Azure's",
     "inference/workers.py:ProcessWorkers.learn": _MEMORY,

@@ -28,7 +28,7 @@ ODD = [
     "a%2Fb.json",
     "day=2026-01-01/x=y&z.json",
     "ünï/日本 \U0001f600.json",
-    'quo"te,comma.json',
+    'a"b,c.json',
 ]
 
 
