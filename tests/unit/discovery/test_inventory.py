@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,7 @@ import pytest
 
 from airflow_cloudfiles.engine.discovery.inventory import data_files, progress, reading
 from airflow_cloudfiles.engine.discovery.inventory.progress import load_progress
+from airflow_cloudfiles.engine.discovery.listing.state import load_state
 from airflow_cloudfiles.engine.errors import InventoryError, ListingError, OptionError
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.intake import Intake
@@ -322,6 +324,18 @@ def test_a_store_that_does_not_answer_is_worth_another_try(place, monkeypatch):
     assert failed.value.is_retryable
 
 
+def test_a_temporary_folder_that_is_full_is_named(place, monkeypatch):
+    place.put("a.json")
+    place.report()
+
+    def full(_self, number, _path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(data_files.DataFiles, "_fetch", full)
+    with pytest.raises(ListingError, match="set TMPDIR"):
+        place.discover()
+
+
 # ── what completes a report ─────────────────────────────────────────────────────────────────────
 
 
@@ -358,6 +372,41 @@ def test_an_incremental_listing_begins_before_all_that_the_report_may_lack(place
     assert found.listing.list_calls < 5
     assert place.recorded() == sorted([*old, *recent, "1998/late.json"])
     assert place.discover(use_incremental_listing="true").files == 0
+
+
+@pytest.mark.parametrize(
+    ("days", "by"), [(4, "notifications"), (3, "notifications"), (2, "full listing")]
+)
+def test_a_log_of_events_completes_a_report_if_it_is_a_day_older(place, days, by):
+    place.put("a.json")
+    place.report()  # two days ago
+    intake = place.open()
+    since_us = _us(NOW - timedelta(days=days, seconds=1))
+    found = intake._inventory.run(
+        intake._recorder(place.ledger), intake._listing, queue=None, announced_since_us=since_us
+    )
+    assert (found.completed_by, found.new) == (by, 1)
+    assert (load_state(place.state).full_started > 0) == (by == "notifications")
+
+
+@pytest.mark.parametrize(
+    ("since", "started", "by"),
+    [
+        (3, 2, "notifications"),
+        (2, 2, "full listing"),  # less than a day before the report was begun
+        (9, 8, "full listing"),  # a queue keeps messages for a week
+        (None, 2, "full listing"),
+    ],
+)
+def test_a_queue_completes_a_report_only_if_it_cannot_have_lost_anything(place, since, started, by):
+    place.put("a.json", NOW - timedelta(days=12))
+    place.report(started=NOW - timedelta(days=started))
+    since_us = None if since is None else _us(NOW - timedelta(days=since, seconds=1))
+    intake = place.open(use_notifications=True, queue_name="q", notifications_since_us=since_us)
+    found = intake._inventory.run(intake._recorder(place.ledger), intake._listing, queue="q")
+    assert found.completed_by == by
+    assert load_state(place.state).has_notifications == (by == "notifications")
+    assert intake._is_listing_due(place.ledger) == (by == "full listing")
 
 
 def test_a_backfill_reads_each_report_once_and_then_waits_for_the_next(place):

@@ -6,6 +6,7 @@ A report is a manifest and data files. Each cloud writes another manifest; `mani
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -124,8 +125,13 @@ def refused(uri: str, why: str, what_to_do: str) -> InventoryError:
 
 
 def not_reached(store: ObjectStore, failure: OSError) -> InventoryError | ListingError:
-    """Give the error for a report that its store does not give, perhaps for the moment."""
+    """Give the error for a report that its store does not give, or that this disk does not take."""
     name = printable_path(store.uri)
+    if failure.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return ListingError(
+            f"The temporary folder does not take the data files of the inventory report in {name}: "
+            f"{failure} Free space there, or set TMPDIR to a larger folder, and run again."
+        )
     if is_transient(failure):
         return ListingError(
             f"The inventory reports in {name} cannot be reached: {failure} What was read stays "

@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
-import sys
 import tempfile
 import zlib
 from collections import deque
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 _THREADS: Final = 4
 _PIECE_BYTES: Final = 8 * 2**20
-_LONGEST_FIELD: Final = 2**27
 _GZIP: Final = b"\x1f\x8b"
 _COLUMNAR: Final = "airflow_cloudfiles.engine.discovery.inventory.columnar"
 _PARTIAL: Final = "Wait for the next report, or name an older one that is whole."
@@ -152,7 +150,6 @@ class DataFiles:
             is_gzip = probe.read(len(_GZIP)) == _GZIP
         opened: Any = gzip.open if is_gzip else open
         with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-            csv.field_size_limit(min(_LONGEST_FIELD, sys.maxsize))
             rows = csv.reader(file, delimiter=self._report.delimiter)
             names: Sequence[str] = self._report.columns or next(rows, [])
             if not names:

@@ -155,7 +155,12 @@ class InventoryDiscovery:
         )
 
     def run(
-        self, recorder: Recorder, listing: DirectoryListing, *, queue: str | None
+        self,
+        recorder: Recorder,
+        listing: DirectoryListing,
+        *,
+        queue: str | None,
+        announced_since_us: int | None = None,
     ) -> InventoryReport | None:
         """Read a report, if one takes the place of a full listing now.
 
@@ -166,6 +171,9 @@ class InventoryDiscovery:
             recorder: Where new files go.
             listing: Lists the source, where a report is completed by an incremental listing.
             queue: What the options call the queue that announces new files; `None` without one.
+            announced_since_us: Since when, in microseconds since 1970, something has every new file
+                that keeps them all, such as a log of events; takes the place of
+                `notificationsSince`. `None` where nothing has.
 
         Returns:
             What it came to; `None` when none is due, or the newest one has been read.
@@ -192,7 +200,9 @@ class InventoryDiscovery:
         elif progress.is_done:
             _log.info("%s has been read; there is no newer report", printable_path(report.uri))
             return None
-        return _Run(given, report, recorder, progress, now).go(listing, remembered, queue)
+        run = _Run(given, report, recorder, progress, now)
+        run.announced_since_us = announced_since_us
+        return run.go(listing, remembered, queue)
 
     def _due(
         self, remembered: ListingState, progress: Progress, known: KnownKeys, queue: str | None
@@ -234,6 +244,7 @@ class _Run:
         self._recorder = recorder
         self._progress = progress
         self._now = now
+        self.announced_since_us: int | None = None
         self._new = 0
         self._began = time.monotonic()
         self._next_word = self._began + PROGRESS_SECONDS
@@ -274,7 +285,7 @@ class _Run:
     def _completed_by(self, queue: str | None) -> CompletedBy:
         """What finds the files that the report lacks."""
         is_first = self._progress.found_by == "listing"
-        if queue is not None:
+        if queue is not None or self.announced_since_us is not None:
             return "notifications" if not is_first or self._is_announced() else "full listing"
         if not is_first:
             return "later reports"
@@ -282,7 +293,9 @@ class _Run:
         return "incremental listing" if is_incremental else "full listing"
 
     def _is_announced(self) -> bool:
-        """Whether the queue has every file that the report may lack."""
+        """Whether a queue or a log has every file that the report may lack."""
+        if self.announced_since_us is not None:
+            return self.announced_since_us <= self._report.settled_us
         since_us = self._given.options.notifications_since_us
         if since_us is None:
             return False
@@ -386,8 +399,8 @@ class _Run:
         if by == "full listing":
             return
         noted = replace(remembered, full_started=self._now, incremental=0, unfinished=None)
-        if by == "notifications":
-            noted = replace(noted, notified=self._now, queue=queue or "")
+        if queue is not None:
+            noted = replace(noted, notified=self._now, queue=queue)
         if by != "later reports":
             noted = replace(
                 noted,
