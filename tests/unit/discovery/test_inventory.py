@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import sys
 import uuid
 from datetime import UTC, datetime, timedelta
 
@@ -322,6 +323,17 @@ def test_a_store_that_does_not_answer_is_worth_another_try(place, monkeypatch):
     with pytest.raises(ListingError, match="Run again") as failed:
         place.discover()
     assert failed.value.is_retryable
+
+
+def test_a_columnar_report_where_pyarrow_is_missing_names_the_extra(place, monkeypatch):
+    place.put("a.json")
+    location = place.report("s3 orc")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, data_files._COLUMNAR, raising=False)
+    with pytest.raises(OptionError, match=r"needs the package pyarrow.*\[delta\]"):
+        place.discover(location)
+    place.discover(place.report("s3 csv", started=STARTED + timedelta(minutes=1)))
+    assert place.recorded() == ["a.json"]
 
 
 def test_a_temporary_folder_that_is_full_is_named(place, monkeypatch):
