@@ -12,7 +12,8 @@ import pytest
 
 from airflow_cloudfiles.engine.discovery.inventory import data_files, progress, reading
 from airflow_cloudfiles.engine.discovery.inventory.progress import load_progress
-from airflow_cloudfiles.engine.discovery.listing.state import load_state
+from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
+from airflow_cloudfiles.engine.discovery.listing.state import load_state, save_state
 from airflow_cloudfiles.engine.errors import InventoryError, ListingError, OptionError
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.intake import Intake
@@ -489,6 +490,31 @@ def test_a_report_that_was_interrupted_goes_on_behind_the_files_that_were_read(p
     assert place.recorded() == numbered(40)
     assert fetched == [0, 1, 2, 2, 3]
     assert load_progress(place.state).is_done
+
+
+def test_an_incremental_listing_that_was_killed_in_the_midst_is_made_up_for_by_a_full_one(
+    place, monkeypatch
+):
+    for key in numbered(1200):
+        place.put(key)
+    place.report()
+    late = numbered(1300)[1200:]
+    for key in late:
+        place.put(key, STARTED)
+    run = DirectoryListing.run
+
+    def killed(self, recorder, **more):
+        """What several readers leave: the last files recorded, others before them not."""
+        save_state(place.state, load_state(place.state).in_doubt())
+        recorder.record([place.source.head(late[-1])], "listing")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(DirectoryListing, "run", killed)
+    with pytest.raises(KeyboardInterrupt):
+        place.discover(use_incremental_listing="true")
+    monkeypatch.setattr(DirectoryListing, "run", run)
+    assert place.discover(use_incremental_listing="true").listing.kind == "full"
+    assert place.recorded() == numbered(1300)
 
 
 def test_other_filters_read_the_report_from_its_start(place, monkeypatch):

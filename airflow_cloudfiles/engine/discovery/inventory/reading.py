@@ -398,6 +398,8 @@ class _Run:
         """Note it as a full listing, where nothing else has to follow."""
         if by == "full listing":
             return
+        if by == "incremental listing" and remembered.full_started > 0:
+            return  # noted before; a listing that was killed since may have left it in doubt
         noted = replace(remembered, full_started=self._now, incremental=0, unfinished=None)
         if queue is not None:
             noted = replace(noted, notified=self._now, queue=queue)
