@@ -67,6 +67,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--state", type=int, nargs="+", default=[], help="files in a large state")
     parser.add_argument("--listed", type=int, default=10_000_000, help="keys of it in a listing")
     parser.add_argument("--inventory", type=int, nargs="+", default=[], help="files in a report")
+    parser.add_argument("--formats", nargs="+", default=["csv", "orc", "parquet"], help="of it")
     parser.add_argument("--no-spark", action="store_true")
     parser.add_argument("--data", type=Path, default=None, help="where the trees are made")
     return parser.parse_args()
@@ -222,7 +223,7 @@ def _inventory(files: int, arguments: argparse.Namespace, results: list[dict[str
     try:
         state = str(work / "list" / "state")
         step("LIST", "large_state", step="discover", name="list", state=state, incremental="false")
-        for each in ("csv", "orc", "parquet"):
+        for each in arguments.formats:
             given = {"name": each, "format": each, "reports": str(work / each / "reports")}
             step(f"a report is written, {each}", "inventory", step="write", **given)
             state = str(work / each / "state")
