@@ -11,7 +11,8 @@ tree again with a ledger of 10 million keys. Every run is a process of its own.
 
 `--events` measures an event log that two hundred streams read instead.
 
-`--state` measures a state of so many files instead, over a source whose listing is computed.
+`--state` measures a state of so many files instead, over a source whose listing is computed;
+`--inventory` a first listing of so many files by a report of each format, beside LIST.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ def main() -> None:
             return
         for files in arguments.state:
             _state(files, arguments, results)
-        if arguments.state:
+        for files in arguments.inventory:
+            _inventory(files, arguments, results)
+        if arguments.state or arguments.inventory:
             return
         for files in arguments.files:
             work = Path(tempfile.mkdtemp(prefix="cloudfiles-bench-", dir=arguments.data))
@@ -73,6 +76,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--state", type=int, nargs="+", default=[], help="files in a large state")
     parser.add_argument("--listed", type=int, default=10_000_000, help="keys of it in a listing")
     parser.add_argument("--events", action="store_true", help="an event log, and nothing else")
+    parser.add_argument("--inventory", type=int, nargs="+", default=[], help="files in a report")
+    parser.add_argument("--formats", nargs="+", default=["csv", "orc", "parquet"], help="of it")
     parser.add_argument("--no-spark", action="store_true")
     parser.add_argument("--data", type=Path, default=None, help="where the trees are made")
     return parser.parse_args()
@@ -215,9 +220,40 @@ def _state(files: int, arguments: argparse.Namespace, results: list[dict[str, An
         shutil.rmtree(work, ignore_errors=True)
 
 
+def _inventory(files: int, arguments: argparse.Namespace, results: list[dict[str, Any]]) -> None:
+    """A first listing: by LIST, and by a report of each format."""
+    work = Path(tempfile.mkdtemp(prefix="cloudfiles-bench-", dir=arguments.data))
+
+    def step(case: str, module: str, **task: Any) -> None:
+        os.environ["CLOUDFILES_CACHE_DIR"] = str(work / task["name"] / "cache")
+        given = {"engine": "cloudFiles", "files": files, **task}
+        result = measure.contender(given, module=f"benchmarks.{module}")
+        figures = result.figures
+        told = {name: figures[name] for name in _TOLD if name in figures}
+        print(
+            f"{files:>13,} {case:44}{figures['seconds']:9.2f} s{figures['cpu_seconds']:9.2f} CPU s"
+            f"{figures['resident_mb']:7.0f} MB  {told}",
+            flush=True,
+        )
+        results.append({"case": f"{files:,} files, {case}", **asdict(result)})
+
+    try:
+        state = str(work / "list" / "state")
+        step("LIST", "large_state", step="discover", name="list", state=state, incremental="false")
+        for each in arguments.formats:
+            given = {"name": each, "format": each, "reports": str(work / each / "reports")}
+            step(f"a report is written, {each}", "inventory", step="write", **given)
+            state = str(work / each / "state")
+            step(f"a report is read, {each}", "inventory", step="read", state=state, **given)
+            shutil.rmtree(work / each)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
 _TOLD = (
     *("kind", "listed", "new", "list_calls", "requests", "close_seconds", "in_index_seconds"),
     *("index_bytes", "tables", "log_bytes", "snapshot_bytes", "uploaded_bytes"),
+    *("report_bytes", "data_files", "report_requests"),
 )
 """What of the figures of a step is printed."""
 

@@ -30,6 +30,9 @@ INTAKE_POINTS = (
 )
 """The points that discovering files passes, in this order."""
 
+INVENTORY_POINTS = ("after-inventory-file", "before-inventory-done")
+"""The points that reading an inventory report passes besides, in this order."""
+
 NOTIFICATION_POINTS = ("after-receive", "after-notification-record", "before-delete")
 """The points that draining a queue passes besides, in this order."""
 

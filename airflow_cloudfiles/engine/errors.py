@@ -101,6 +101,10 @@ class VersionsGoneError(TableStreamError, code="CF209"):
     """Versions that a stream has not read are gone from the log of its Delta table."""
 
 
+class InventoryError(SourceError, code="CF210"):
+    """An inventory report is refused: too old, not whole, of another place, or not understood."""
+
+
 class StateError(CloudFilesError, code="CF300"):
     """The checkpoint location, or a log below it, cannot serve."""
 

@@ -11,6 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from airflow_cloudfiles.engine.cleaning.record import Cleaned, Due, encode_cleaned, read_cleaned
+from airflow_cloudfiles.engine.discovery.inventory.progress import (
+    FileRead,
+    Progress,
+    load_progress,
+    save_progress,
+)
 from airflow_cloudfiles.engine.discovery.listing.edges import KeyRange
 from airflow_cloudfiles.engine.discovery.listing.growth import TrackRecord
 from airflow_cloudfiles.engine.discovery.listing.state import (
@@ -102,6 +108,7 @@ LISTING = ListingState(
     witness="a",
     unfinished=Unfinished(2.5, "listing", "f", "a", (KeyRange("a", "b"),)),
 )
+READ = Progress("0" * 32, "f", "backfill", {3: FileRead(9, 7, "a", "\u00e9", has_recent=True)})
 SNAPSHOT = Snapshot("", 299, ID, 12345, (SnapshotFile("000012.sst", 9, 7, "0" * 64),), 1_000, 4)
 QUERY = LeftQuery(user_id="u", session_id="s", server_session_id="t", query_id="q", run_id="w")
 LEFT = LeftRun(run_id="r.1", before=-1, last_entry=3, started=CREATED, query=QUERY, next_line=2)
@@ -332,6 +339,15 @@ ONE_OBJECT = [
         ),
         read=in_store("_source/head.json", _shown_by_head),
         expected="the mark _source/head.json refers to entry 0",
+    ),
+    Format(
+        name="inventory",
+        keys=r"_source/inventory\.json",
+        write=lambda: written("_source/inventory.json", lambda store: save_progress(store, READ)),
+        read=in_store("_source/inventory.json", load_progress),
+        expected=READ,
+        newer="passed over",
+        nothing=Progress(),
     ),
     Format(
         name="listing",

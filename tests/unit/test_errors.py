@@ -138,6 +138,7 @@ CODES = {
     "CF207": "TableStreamError",
     "CF208": "TableRowsChangedError",
     "CF209": "VersionsGoneError",
+    "CF210": "InventoryError",
     "CF300": "StateError",
     "CF301": "StateUnreachableError",
     "CF302": "StateLockedError",

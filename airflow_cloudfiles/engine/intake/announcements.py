@@ -116,7 +116,7 @@ def is_listing_due(
         has_listed: Whether this process has listed the source in full.
     """
     options, remembered = stream.options, load_state(stream.state)
-    interval = options.backfill_interval_seconds
+    interval = options.listing_backfill_seconds
     return (
         not remembered.has_notifications
         or remembered.queue != announced.name

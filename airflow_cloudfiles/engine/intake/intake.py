@@ -16,17 +16,21 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from itertools import islice
 
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
+from airflow_cloudfiles.engine.discovery.inventory.newest import report_folder
+from airflow_cloudfiles.engine.discovery.inventory.reading import (
+    InventoryDiscovery,
+    InventoryReport,
+)
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing, ListingReport
 from airflow_cloudfiles.engine.discovery.listing.state import (
     expect_notifications,
     remember_notifications,
 )
-from airflow_cloudfiles.engine.errors import CorruptedStateError, LedgerError
+from airflow_cloudfiles.engine.errors import LedgerError
 from airflow_cloudfiles.engine.files import Offset, printable_path
 from airflow_cloudfiles.engine.intake.announcements import (
     Announcements,
@@ -38,7 +42,7 @@ from airflow_cloudfiles.engine.intake.baseline import Baseline
 from airflow_cloudfiles.engine.intake.contents import Contents
 from airflow_cloudfiles.engine.intake.metrics import (
     SourceMetrics,
-    files_and_bytes,
+    backlog,
     has_files,
     source_metrics,
 )
@@ -60,8 +64,6 @@ from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.access import Access
 
 _log = logging.getLogger(__name__)
-
-_SAMPLE_FILES = 5
 
 
 class Intake:
@@ -102,6 +104,9 @@ class Intake:
         self._filter = file_filter
         self._listing = DirectoryListing(source, file_filter, state=state, options=discovery)
         self._discovery = discovery
+        self._inventory: InventoryDiscovery | None = None
+        if discovery.inventory and not is_part:
+            self._inventory = InventoryDiscovery(source, file_filter, discovery, state, access)
         self._baseline = baseline
         self._is_part = is_part
         self._access = access
@@ -184,7 +189,8 @@ class Intake:
                 files are first discovered.
         """
         options = discovery or DiscoveryOptions()
-        own = [source.key_of(uri) for uri in (state.uri, *exclude)]
+        reports = [report_folder(options.inventory)] if options.inventory else []
+        own = [source.key_of(uri) for uri in (state.uri, *exclude, *reports)]
         file_filter = FileFilter(source.uri, pattern, options, own)
         metadata = open_metadata(
             state,
@@ -260,7 +266,8 @@ class Intake:
         recorder = self._recorder(ledger)
         if announced is None or self._is_listing_due(announced, ledger):
             queue = "" if announced is None else announced.name
-            unrecorded = self._listing.has_new(recorder, queue=queue)
+            is_waiting = self._inventory is not None and self._inventory.is_waiting()
+            unrecorded = is_waiting or self._listing.has_new(recorder, queue=queue)
             return Arrivals(head, recorded=recorded, unrecorded=unrecorded)
         overwritten = self._discovery.sees_overwrites and has_overwritten(self.state)
         found = announced.announced(recorder)
@@ -332,19 +339,7 @@ class Intake:
         Raises:
             CorruptedStateError: Spark has committed more than is recorded.
         """
-        start, end = self.committed(), up_to or self.head()
-        if start > end:
-            raise CorruptedStateError(
-                f"The stream in {printable_path(self.state.uri)} has committed up to "
-                f"{start.to_json()}, but the file log ends at {end.to_json()}. They do not belong "
-                f"together. Restore the checkpoint location as a whole from a backup."
-            )
-        files, size = files_and_bytes(self.files, start, end)
-        if files == 0:
-            return Backlog(0, 0, None, None, ())
-        first = islice(self.files.slice(start, end), _SAMPLE_FILES)
-        sample = tuple(printable_path(file.path) for file in first)
-        return Backlog(files, size, start.entry, end.entry - 1, sample)
+        return backlog(self.files, self.committed(), up_to or self.head(), self.state.uri)
 
     def metrics(self, after: Offset, head: Offset, *, with_queue: bool) -> SourceMetrics:
         """Give Auto Loader's metrics of the source: what is recorded between two positions."""
@@ -444,28 +439,48 @@ class Intake:
         forget_old(ledger, self.files, self._filter.oldest_us())
         maybe_snapshot(ledger, self.files, self.state)
 
+    def _list(
+        self,
+        ledger: Ledger,
+        recorder: LedgerRecorder,
+        announced: Announcements | None,
+        *,
+        full: bool,
+    ) -> tuple[ListingReport | None, InventoryReport | None]:
+        """List the source, or read an inventory report of it, if that is due."""
+        inventory = None
+        if self._inventory is not None and not full:
+            queue = None if announced is None else announced.name
+            inventory = self._inventory.run(recorder, self._listing, queue=queue)
+        if inventory is not None and not inventory.needs_listing:
+            return inventory.listing, inventory
+        if announced is None:
+            full = full or self._discovery.is_announced
+            return self._listing.run(recorder, full=full), inventory
+        if not full and not self._is_listing_due(announced, ledger):
+            return None, inventory
+        announced.begin_anew()
+        listing = self._listing.run(recorder, full=True, found_by="backfill")
+        self._has_listed = True
+        return listing, inventory
+
     def _discover(
         self, ledger: Ledger, *, full: bool, on_recorded: Callable[[], None] | None
     ) -> Discovered:
         """Find, record, acknowledge; then bound the next rebuild of the index."""
         recorder = self._recorder(ledger, on_recorded)
-        listing: ListingReport | None = None
-        announced, report = self._announced(), None
+        report: NotificationReport | EventLogReport | None = None
+        announced = self._announced()
         try:
-            if announced is None:
-                full = full or self._discovery.is_announced
-                listing = self._listing.run(recorder, full=full)
-            elif self._is_listing_due(announced, ledger) or full:
-                announced.begin_anew()
-                listing = self._listing.run(recorder, full=True, found_by="backfill")
-                self._has_listed = True
+            listing, inventory = self._list(ledger, recorder, announced, full=full)
         finally:
             if self._baseline:
                 self._baseline.is_first = False
         crash_point("after-listing")
         if self._discovery.sees_overwrites and not self._is_part:
             record_overwritten(self.state, self.source, self._filter, recorder, self._listing)
-        if self._baseline and listing is not None and not self._is_part:
+        is_complete = bool(listing or (inventory and inventory.is_complete))
+        if self._baseline and is_complete and not self._is_part:
             recorder.complete_baseline()
         if announced is not None:
             expected = expect_notifications(self.state)
@@ -474,7 +489,7 @@ class Intake:
         if self._baseline:
             self._baseline.warn()
         self._bound_rebuild(ledger, recorder)
-        found = Discovered.of(recorder.recorded, listing, report)
+        found = Discovered.of(recorder.recorded, listing, report, inventory)
         _log.info(
             "%s: %s listed, %d new, %s",
             printable_path(self.source.uri),

@@ -10,10 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.errors import CloudFilesError
-from airflow_cloudfiles.engine.files import Offset
+from airflow_cloudfiles.engine.errors import CloudFilesError, CorruptedStateError
+from airflow_cloudfiles.engine.files import Offset, printable_path
+from airflow_cloudfiles.engine.intake.results import Backlog
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.state.position import position
@@ -28,6 +30,7 @@ __all__ = ["SourceMetrics", "cloud_files_metrics"]
 MOST_ENTRIES = 64
 """A query that is at work counts the files of so many entries; each may cost a request, once."""
 
+_SAMPLE = 5
 _log = logging.getLogger(__name__)
 
 
@@ -101,6 +104,31 @@ def _waiting(queue: Callable[[], MessageQueue | None]) -> int | None:
     except (CloudFilesError, OSError) as failure:
         _log.warning("The messages in the queue cannot be counted: %s", failure)
         return None
+
+
+def backlog(log: FileLog, start: Offset, end: Offset, name: str) -> Backlog:
+    """Report what is between what is committed and the end of the file log.
+
+    Args:
+        log: The file log.
+        start: What is committed.
+        end: Up to where.
+        name: URI of the checkpoint location.
+
+    Raises:
+        CorruptedStateError: More is committed than is recorded.
+    """
+    if start > end:
+        raise CorruptedStateError(
+            f"The stream in {printable_path(name)} has committed up to {start.to_json()}, but the "
+            f"file log ends at {end.to_json()}. They do not belong together. Restore the "
+            "checkpoint location as a whole from a backup."
+        )
+    files, size = files_and_bytes(log, start, end)
+    if files == 0:
+        return Backlog(0, 0, None, None, ())
+    sample = tuple(printable_path(file.path) for file in islice(log.slice(start, end), _SAMPLE))
+    return Backlog(files, size, start.entry, end.entry - 1, sample)
 
 
 def files_and_bytes(log: FileLog, start: Offset, end: Offset) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from airflow_cloudfiles.engine.discovery.event_log.reading import EventLogReport
 from airflow_cloudfiles.engine.discovery.queues.notifications import NotificationReport
 
 if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.discovery.inventory.reading import InventoryReport
     from airflow_cloudfiles.engine.discovery.listing.directory import ListingReport
     from airflow_cloudfiles.engine.files import Offset
     from airflow_cloudfiles.engine.intake.recorder import Recorded
@@ -33,6 +34,7 @@ class Discovered:
         listing: What the listing did; `None` when there was none.
         notifications: What the queue gave; `None` without notifications.
         file_events: What the event log gave; `None` without one.
+        inventory: What reading an inventory report came to; `None` when none was read.
     """
 
     listed: int
@@ -47,6 +49,7 @@ class Discovered:
     listing: ListingReport | None = None
     notifications: NotificationReport | None = None
     file_events: EventLogReport | None = None
+    inventory: InventoryReport | None = None
 
     @classmethod
     def of(
@@ -54,10 +57,11 @@ class Discovered:
         recorded: Recorded,
         listing: ListingReport | None,
         announced: NotificationReport | EventLogReport | None,
+        inventory: InventoryReport | None = None,
     ) -> Discovered:
         """Put the parts of a result together."""
         return cls(
-            listed=listing.listed if listing else 0,
+            listed=(listing.listed if listing else 0) + (inventory.listed if inventory else 0),
             files=recorded.files,
             bytes=recorded.bytes,
             first_entry=recorded.first_entry,
@@ -69,6 +73,7 @@ class Discovered:
             listing=listing,
             notifications=announced if isinstance(announced, NotificationReport) else None,
             file_events=announced if isinstance(announced, EventLogReport) else None,
+            inventory=inventory,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -84,6 +89,7 @@ class Discovered:
             "listing": self.listing.to_json() if self.listing else None,
             "notifications": self.notifications.to_json() if self.notifications else None,
             **({"file_events": self.file_events.to_json()} if self.file_events else {}),
+            **({"inventory": self.inventory.to_json()} if self.inventory else {}),
         }
 
 

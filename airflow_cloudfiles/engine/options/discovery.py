@@ -29,7 +29,13 @@ INCREMENTAL_LISTING: tuple[IncrementalListing, ...] = ("auto", "true", "false")
 _SECONDS_A_DAY: Final = 86400
 _MIN_DAYS: Final = 14
 _RECOMMENDED_DAYS: Final = 90
-_OF_QUEUES: Final = ("queue_url", "queue_name", "subscription", "path_rewrites")
+_OF_QUEUES: Final = (
+    "queue_url",
+    "queue_name",
+    "subscription",
+    "path_rewrites",
+    "notifications_since_us",
+)
 """Options without a meaning where no queue is read."""
 _NOT_WITH_FILE_EVENTS: Final = (
     "use_notifications",
@@ -44,6 +50,8 @@ _NOT_WITH_FILE_EVENTS: Final = (
     "project_id",
 )
 """Options that a stream which reads an event log cannot have."""
+_OF_INVENTORIES: Final = ("inventory_max_age_seconds", "notifications_since_us")
+"""Options without a meaning where no inventory report is read."""
 
 
 def _file_age(name: str, text: str) -> float:
@@ -139,6 +147,22 @@ class DiscoveryOptions(OptionGroup):
     `projects/<project>/subscriptions/<name>`."""
     project_id: str | None = option("cloudFiles.projectId", text, default=None)
     """The Google Cloud project of the subscription."""
+    inventory: str | None = option("cloudFiles.inventory", text, default=None)
+    """Where inventory reports of the source lie (S3 Inventory, Azure Blob Inventory, Cloud Storage
+    inventory reports): a folder, of which the newest report is taken, or one `manifest.json`. The
+    first full listing and those of `backfillInterval` read it instead of listing. What it lacks is
+    found by the queue (`notificationsSince`), an incremental listing
+    (`useIncrementalListing=true`), or else by one full listing, which the next run makes. Ours, not
+    Auto Loader's."""
+    inventory_max_age_seconds: float = option(
+        "cloudFiles.inventoryMaxAge", interval, default=14.0 * _SECONDS_A_DAY, shown="`14 days`"
+    )
+    """A report that was begun longer ago is refused. Ours, not Auto Loader's."""
+    notifications_since_us: int | None = option("cloudFiles.notificationsSince", time, default=None)
+    """Since when the queue receives a notification of every new file of the source. A report that
+    was begun a day or more after this time needs no listing to be complete, if the queue has kept
+    its messages since. Where it is not given, one full listing follows the report. Ours, not Auto
+    Loader's."""
 
     @property
     def is_announced(self) -> bool:
@@ -157,11 +181,22 @@ class DiscoveryOptions(OptionGroup):
         """Whether a file with a known path can be new, so that known files are listed, too."""
         return self.identity != "path"
 
+    @property
+    def listing_backfill_seconds(self) -> float | None:
+        """When a full listing is due again; never where an inventory report takes its place."""
+        return None if self.inventory else self.backfill_interval_seconds
+
     @classmethod
     def _complete(cls, values: dict[str, Any], given: Mapping[str, str]) -> None:  # noqa: ARG003
         """Refuse two identities, and options of queues where none is read."""
         _check_identity(values)
         _check_file_events(cls, values)
+        for field in _OF_INVENTORIES:
+            if field in values and "inventory" not in values:
+                raise OptionError(
+                    f"{options_of(cls)[field].name} is given, but cloudFiles.inventory is not, so "
+                    "no report would be read. Give cloudFiles.inventory, or remove it."
+                )
         if values.get("use_notifications"):
             return
         for field in _OF_QUEUES:
@@ -173,6 +208,12 @@ class DiscoveryOptions(OptionGroup):
                 )
 
     def _check(self) -> None:
+        if self.sees_overwrites and self.inventory:
+            raise OptionError(
+                f"cloudFiles.inventory and cloudFiles.fileIdentity={self.identity} (or "
+                "cloudFiles.allowOverwrites=true) contradict each other: a report gives times and "
+                "etags of a past version, so a file could be ingested twice. Leave one of them out."
+            )
         if self.sees_overwrites and self.use_incremental_listing == "true":
             given = (
                 "cloudFiles.allowOverwrites=true"

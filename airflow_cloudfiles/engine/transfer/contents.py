@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from airflow_cloudfiles.engine.discovery.event_log.position import KEY as EVENTS
+from airflow_cloudfiles.engine.discovery.inventory.progress import KEY as INVENTORY
 from airflow_cloudfiles.engine.discovery.listing.state import KEY as LISTING
 from airflow_cloudfiles.engine.errors import StateError, StateLockedError
 from airflow_cloudfiles.engine.files import printable_path
@@ -38,7 +39,7 @@ _FOLDERS: Final = (
 )
 _FILES: Final = ("metadata",)
 LOCKS: Final = (RUN_KEY, JOB_KEY)
-_HINTS: Final = (HEAD, LISTING, EVENTS, f"{SNAPSHOTS}/")
+_HINTS: Final = (HEAD, INVENTORY, LISTING, EVENTS, f"{SNAPSHOTS}/")
 """What they say may be of entries that came too late: the next discovery writes them anew."""
 _LEFT_OUT: Final = (*LOCKS, *_HINTS, "_source/probe-", f"{file_log.PREFIX}/{FENCE}")
 _ENTRY: Final = re.compile(file_log.PREFIX + "/[0-9]{20}")

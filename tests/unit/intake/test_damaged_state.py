@@ -58,6 +58,7 @@ MAY_GO = (
     "_source/cleaned",
     "_source/discovery.json",
     "_source/head.json",
+    "_source/inventory.json",
     "_source/left_query.json",
     "_source/left_runs/",
     "_source/listing.json",

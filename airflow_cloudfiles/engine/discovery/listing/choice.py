@@ -120,7 +120,7 @@ def answers_something(given: Circumstances) -> bool:
 
 
 def _is_backfill_due(given: Circumstances) -> bool:
-    interval = given.options.backfill_interval_seconds
+    interval = given.options.listing_backfill_seconds
     return interval is not None and given.remembered.is_older(interval, given.now)
 
 

@@ -1,0 +1,143 @@
+"""What is known of an inventory report before its data files are read?
+
+A report is a manifest and data files. Each cloud writes another manifest; `manifests` makes a
+`Report` of it, and from there on all reports are read in one way.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from airflow_cloudfiles.engine.errors import InventoryError, ListingError
+from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.storage.outage import is_transient
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+DataFormat = Literal["csv", "orc", "parquet"]
+
+LAG_SECONDS: Final = 86400.0
+"""A file that came so long before a report was begun, or longer, is in it. S3 says of its reports
+only that they are eventually consistent, so a day is left for that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The place that a report has to be about.
+
+    Attributes:
+        scheme: `s3`, `gs`, `abfss`, or that of another store, which takes reports of any cloud.
+        bucket: The bucket or container.
+        account: Of the container; empty where there is none.
+        root: How the full keys of its files begin: empty, or with a slash at the end.
+        prefix: How all that is input begins, below the root.
+    """
+
+    scheme: str
+    bucket: str
+    account: str
+    root: str
+    prefix: str
+
+    @classmethod
+    def of(cls, uri: str, prefix: str) -> Source:
+        """Take the canonical URI of a source apart."""
+        scheme, _, rest = uri.partition("://")
+        bucket, _, path = rest.partition("/")
+        container, _, host = bucket.partition("@")
+        return cls(
+            scheme=scheme,
+            bucket=container,
+            account=host.partition(".")[0],
+            root=path + "/" if path else "",
+            prefix=prefix,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file, as the manifest names it.
+
+    Attributes:
+        key: In the bucket or container of the report.
+        size: Its bytes; `None` where the manifest does not say.
+        md5: Its MD5 in hexadecimal digits; empty where the manifest does not say.
+    """
+
+    key: str
+    size: int | None = None
+    md5: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A report that may be read.
+
+    Attributes:
+        uri: Of its manifest.
+        id: The MD5 of the manifest.
+        started_us: When the bucket began to be looked through, in microseconds since 1970.
+        format: Of its data files.
+        columns: The names of their columns; empty where each file says them itself.
+        delimiter: Between the columns of CSV.
+        is_encoded: Whether keys are percent-encoded, with `+` for a space.
+        version: The column that names a version of a file as its store does.
+        key_prefix: What stands before each key besides: on Azure the container.
+        is_prefix_known: Whether the manifest has shown that the report takes in all of the source.
+        files: The data files.
+        rows: How many rows they have together; `None` where the manifest does not say.
+    """
+
+    uri: str
+    id: str
+    started_us: int
+    format: DataFormat
+    columns: tuple[str, ...] = ()
+    delimiter: str = ","
+    is_encoded: bool = False
+    version: Literal["etag", "generation"] = "etag"
+    key_prefix: str = ""
+    is_prefix_known: bool = True
+    files: tuple[DataFile, ...]
+    rows: int | None = None
+
+    @property
+    def settled_us(self) -> int:
+        """Files that came before this time, in microseconds since 1970, are in the report."""
+        return self.started_us - int(LAG_SECONDS * 1_000_000)
+
+
+def refused(uri: str, why: str, what_to_do: str) -> InventoryError:
+    """Give the error for a report.
+
+    Args:
+        uri: Of its manifest, or of one of its data files.
+        why: What is wrong with it, as the rest of a sentence.
+        what_to_do: A sentence.
+    """
+    return InventoryError(
+        f"The inventory report {printable_path(uri)} is refused: {why}. {what_to_do} Or remove "
+        "cloudFiles.inventory: then the source is listed."
+    )
+
+
+def not_reached(store: ObjectStore, failure: OSError) -> InventoryError | ListingError:
+    """Give the error for a report that its store does not give, or that this disk does not take."""
+    name = printable_path(store.uri)
+    if failure.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return ListingError(
+            f"The temporary folder does not take the data files of the inventory report in {name}: "
+            f"{failure} Free space there, or set TMPDIR to a larger folder, and run again."
+        )
+    if is_transient(failure):
+        return ListingError(
+            f"The inventory reports in {name} cannot be reached: {failure} What was read stays "
+            "recorded. Run again."
+        )
+    return InventoryError(
+        f"The inventory reports in {name} cannot be read: {failure} Let the identity of the run "
+        "list and read them, or correct cloudFiles.inventory."
+    )

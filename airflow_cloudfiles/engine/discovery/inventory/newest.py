@@ -1,0 +1,167 @@
+"""Which report is read?
+
+The manifest that was named; or, of the reports in a folder, the newest one that can be used. A
+report that is being written yet, or was not finished, is passed over, as long as an older one may
+still be read.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Final
+
+from airflow_cloudfiles.engine.discovery.inventory.base import (
+    Report,
+    Source,
+    not_reached,
+    refused,
+)
+from airflow_cloudfiles.engine.discovery.inventory.manifests import parse_manifest
+from airflow_cloudfiles.engine.errors import InventoryError
+from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow_cloudfiles.engine.storage import ObjectStore
+    from airflow_cloudfiles.engine.storage.access import Access
+
+_MANIFEST: Final = "manifest.json"
+_DATED: Final = re.compile(
+    r"(\d{4})[-/](\d\d)[-/](\d\d)[T/](\d\d)[-:](\d\d)(?:[-:](\d\d))?[^/]*/?(?:[^/]+/)?[^/]*$"
+)
+_NOT_LOOKED_INTO: Final = frozenset({"data", "hive"})
+"""Folders beside S3's reports, which hold the data files of all of them."""
+_MOST_REPORTS: Final = 50
+"""So many are looked at, the newest first."""
+_log = logging.getLogger(__name__)
+
+
+def is_manifest(location: str) -> bool:
+    """Whether a location is that of a manifest, not of a folder of reports."""
+    return location.endswith(_MANIFEST)
+
+
+def report_folder(location: str) -> str:
+    """Give the folder that holds a report with its data files: its files are not input."""
+    location = normalize_uri(location)
+    if not is_manifest(location):
+        return location
+    folder, _, name = location.rpartition("/")
+    is_of_s3 = name == _MANIFEST and _DATED.search(folder + "/") is not None
+    return folder.rpartition("/")[0] if is_of_s3 else folder
+
+
+def bucket_of(location: str, access: Access | None) -> ObjectStore:
+    """Open the whole bucket or container that a location is in."""
+    scheme, _, rest = normalize_uri(location).partition("://")
+    return open_store(f"{scheme}://{rest.partition('/')[0]}", access)
+
+
+def newest_report(
+    location: str, access: Access | None, source: Source, *, oldest_us: int
+) -> Report:
+    """Read the manifest of the report to be used.
+
+    Args:
+        location: Of a manifest, or of a folder of reports.
+        access: How the cloud is reached.
+        source: What the report has to be about.
+        oldest_us: A report that was begun before this time, in microseconds since 1970, is too old.
+
+    Raises:
+        InventoryError: There is none that can be used; says of the newest one why.
+        ListingError: The store does not answer.
+    """
+    location = normalize_uri(location)
+    if location.startswith("file:"):
+        raise InventoryError(
+            f"cloudFiles.inventory is {printable_path(location)}, which is not in an object store. "
+            "Name the folder of the reports in the bucket or container that they are written to."
+        )
+    folder, _, name = location.rpartition("/")
+    if is_manifest(location):
+        store, keys = open_store(folder, access), [name]
+    else:
+        store = open_store(location, access)
+        keys = _newest_first(store)
+    if not keys:
+        raise InventoryError(
+            f"There is no inventory report in {printable_path(location)}: no object's name ends "
+            f"with {_MANIFEST}. Name the folder that the reports are written to, and wait for the "
+            "first one, which takes a day or two."
+        )
+    return _usable(store, keys, source, oldest_us)
+
+
+def _newest_first(store: ObjectStore) -> list[str]:
+    """The manifests in a folder, by the time in their paths."""
+    try:
+        found = [
+            (_moment(store.child_uri(entry.path)), entry.modification_time_us, entry.path)
+            for entry in store.list(skip=_is_beside, ordered=False)
+            if is_manifest(entry.path)
+        ]
+    except OSError as failure:
+        raise not_reached(store, failure) from failure
+    return [path for _, _, path in sorted(found, reverse=True)][:_MOST_REPORTS]
+
+
+def _is_beside(key: str, is_folder: bool) -> bool:  # noqa: FBT001 - the protocol's SkipRule
+    return is_folder and key.rpartition("/")[2] in _NOT_LOOKED_INTO
+
+
+def _moment(uri: str) -> str:
+    found = _DATED.search(uri)
+    return "".join(each or "00" for each in found.groups()) if found else ""
+
+
+def _usable(store: ObjectStore, keys: Iterable[str], source: Source, oldest_us: int) -> Report:
+    """The first of some reports that may be read.
+
+    Raises:
+        InventoryError: None may; the error is that of the first one.
+    """
+    refusals: list[InventoryError] = []
+    for key in keys:
+        try:
+            report = _read(store, key, source)
+            _check_age(report, oldest_us)
+        except InventoryError as failure:
+            refusals.append(failure)
+            continue
+        if refusals:
+            _log.warning("%s An older report is read: %s", refusals[0], printable_path(report.uri))
+        return report
+    raise refusals[0]
+
+
+def _check_age(report: Report, oldest_us: int) -> None:
+    if report.started_us < oldest_us:
+        raise refused(
+            report.uri,
+            "it was begun longer ago than cloudFiles.inventoryMaxAge",
+            "See why no newer one was written, or raise cloudFiles.inventoryMaxAge.",
+        )
+
+
+def _read(store: ObjectStore, key: str, source: Source) -> Report:
+    """Read a manifest, with the checksum beside it."""
+    uri = store.child_uri(key)
+    try:
+        content = store.get(key)
+        checksum = _get(store, key.removesuffix(".json") + ".checksum")
+    except ObjectNotFoundError as failure:
+        raise refused(uri, "it does not exist", "Correct cloudFiles.inventory.") from failure
+    except OSError as failure:
+        raise not_reached(store, failure) from failure
+    return parse_manifest(content, uri, source, checksum)
+
+
+def _get(store: ObjectStore, key: str) -> bytes | None:
+    try:
+        return store.get(key)
+    except ObjectNotFoundError:
+        return None
