@@ -469,8 +469,7 @@ class Intake:
     ) -> Discovered:
         """Find, record, acknowledge; then bound the next rebuild of the index."""
         recorder = self._recorder(ledger, on_recorded)
-        report: NotificationReport | EventLogReport | None = None
-        announced = self._announced()
+        announced, report = self._announced(), None
         try:
             listing, inventory = self._list(ledger, recorder, announced, full=full)
         finally:
