@@ -33,6 +33,11 @@ INTAKE_POINTS = (
 NOTIFICATION_POINTS = ("after-receive", "after-notification-record", "before-delete")
 """The points that draining a queue passes besides, in this order."""
 
+WAITING_POINTS = ("before-waiting-note", "after-waiting-note", "after-waiting-record")
+"""The points that letting files wait passes besides."""
+NOTICE_POINTS = ("before-change-notice", "after-change-notice")
+"""The points that noticing changed files passes besides, in this order."""
+
 PLAN_POINTS = ("before-plan-append", "after-plan-append")
 """The points that planning a micro-batch passes, in this order."""
 

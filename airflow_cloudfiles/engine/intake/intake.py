@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing, ListingReport
@@ -32,9 +31,11 @@ from airflow_cloudfiles.engine.discovery.queues.notifications import (
     NotificationDiscovery,
     NotificationReport,
 )
+from airflow_cloudfiles.engine.discovery.settling.settling import Settling
 from airflow_cloudfiles.engine.errors import CorruptedStateError, LedgerError
 from airflow_cloudfiles.engine.files import Offset, printable_path
 from airflow_cloudfiles.engine.intake.baseline import Baseline
+from airflow_cloudfiles.engine.intake.changes import Changes
 from airflow_cloudfiles.engine.intake.contents import Contents
 from airflow_cloudfiles.engine.intake.metrics import (
     SourceMetrics,
@@ -58,6 +59,7 @@ from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.position import Position, position
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.access import Access
+from airflow_cloudfiles.engine.storage.base import may_be_partial
 
 _log = logging.getLogger(__name__)
 
@@ -185,7 +187,8 @@ class Intake:
         """
         options = discovery or DiscoveryOptions()
         own = [source.key_of(uri) for uri in (state.uri, *exclude)]
-        file_filter = FileFilter(source.uri, pattern, options, own)
+        partial = may_be_partial(source)
+        file_filter = FileFilter(source.uri, pattern, options, own, may_be_partial=partial)
         metadata = open_metadata(
             state,
             name or name_of(source.uri, pattern),
@@ -256,18 +259,22 @@ class Intake:
     def _arrivals(self, head: Offset) -> Arrivals:
         recorded = self.outstanding(up_to=head).files > 0
         ledger = self._caught_up_ledger()
+        recorder = self._recorder(ledger)
+        settled = recorder.has_settled()
         if self._drains and not self._is_listing_due(ledger):
             messages, newest_us = waiting(self._open_queue())
+            overwritten = self._discovery.sees_overwrites and has_overwritten(self.state)
             return Arrivals(
                 head,
                 recorded=recorded,
-                unrecorded=self._discovery.sees_overwrites and has_overwritten(self.state),
+                unrecorded=settled or overwritten,
                 messages=messages,
                 newest_us=newest_us,
+                waiting=recorder.waiting,
             )
         queue = self._queue_name if self._drains else ""
-        unrecorded = self._listing.has_new(self._recorder(ledger), queue=queue)
-        return Arrivals(head, recorded=recorded, unrecorded=unrecorded)
+        unrecorded = settled or self._listing.has_new(recorder, queue=queue)
+        return Arrivals(head, recorded, unrecorded, waiting=recorder.waiting)
 
     def has_arrivals(self) -> bool:
         """Whether there is something to ingest (`arrivals`)."""
@@ -422,6 +429,8 @@ class Intake:
             baseline=self._baseline,
             check=self.check,
             on_recorded=on_recorded,
+            settling=Settling.if_asked(self.source, self.state, self._discovery, self._filter),
+            changes=Changes.if_asked(self, ledger, self._discovery, self._committed),
         )
 
     def _is_listing_due(self, ledger: Ledger) -> bool:
@@ -470,6 +479,7 @@ class Intake:
             record_overwritten(self.state, self.source, self._filter, recorder, self._listing)
         if self._baseline and listing is not None and not self._is_part:
             recorder.complete_baseline()
+        recorder.end_listing(is_part=self._is_part)
         if self._drains:
             queue = self._open_queue()
             expected = expect_notifications(self.state)
@@ -480,12 +490,6 @@ class Intake:
         if self._baseline:
             self._baseline.warn()
         self._bound_rebuild(ledger, recorder)
-        found = Discovered.of(recorder.recorded, listing, notifications)
-        _log.info(
-            "%s: %s listed, %d new, %s",
-            printable_path(self.source.uri),
-            counted(found.listed, "file"),
-            found.files,
-            counted(found.bytes, "byte"),
-        )
+        found = Discovered.of(recorder, listing, notifications)
+        found.log(self.source.uri)
         return found

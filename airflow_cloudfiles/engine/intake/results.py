@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from airflow_cloudfiles.engine.counted import counted
+from airflow_cloudfiles.engine.files import printable_path
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.listing.directory import ListingReport
     from airflow_cloudfiles.engine.discovery.queues.notifications import NotificationReport
+    from airflow_cloudfiles.engine.discovery.settling.settling import WaitingReport
     from airflow_cloudfiles.engine.files import Offset
-    from airflow_cloudfiles.engine.intake.recorder import Recorded
+    from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +37,10 @@ class Discovered:
         by: How many of the new files each way found: `listing`, `notification`, `backfill`.
         listing: What the listing did; `None` when there was none.
         notifications: What the queue gave; `None` without notifications.
+        waiting: The files that were found and are not whole yet; `None` where none has to wait.
+        changed: The files that have changed since they were ingested and that this discovery
+            reports, the first hundred: `path`, `change`, and the command to `replay` it.
+        changed_files: How many these are.
     """
 
     listed: int
@@ -43,15 +54,19 @@ class Discovered:
     by: dict[str, int] = field(default_factory=dict)
     listing: ListingReport | None = None
     notifications: NotificationReport | None = None
+    waiting: WaitingReport | None = None
+    changed: tuple[dict[str, Any], ...] = ()
+    changed_files: int = 0
 
     @classmethod
     def of(
         cls,
-        recorded: Recorded,
+        recorder: LedgerRecorder,
         listing: ListingReport | None,
         notifications: NotificationReport | None,
     ) -> Discovered:
         """Put the parts of a result together."""
+        recorded, changes = recorder.recorded, recorder.changes
         return cls(
             listed=listing.listed if listing else 0,
             files=recorded.files,
@@ -64,6 +79,9 @@ class Discovered:
             by=dict(recorded.by),
             listing=listing,
             notifications=notifications,
+            waiting=recorder.waiting,
+            changed=tuple(changes.to_json()) if changes else (),
+            changed_files=len(changes.reported) if changes else 0,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -78,7 +96,27 @@ class Discovered:
             "sample": list(self.sample),
             "listing": self.listing.to_json() if self.listing else None,
             "notifications": self.notifications.to_json() if self.notifications else None,
+            "waiting_files": self.waiting.files if self.waiting else 0,
+            "waiting": self.waiting.to_json() if self.waiting else None,
+            "changed_files": self.changed_files,
+            "changed": list(self.changed),
         }
+
+    def log(self, source: str) -> None:
+        """Log what was found.
+
+        Args:
+            source: URI of the source.
+        """
+        _log.info(
+            "%s: %s listed, %d new, %s",
+            printable_path(source),
+            counted(self.listed, "file"),
+            self.files,
+            counted(self.bytes, "byte"),
+        )
+        if self.waiting is not None and self.waiting.files:
+            _log.info("%s", self.waiting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +149,8 @@ class Arrivals:
         messages: About how many messages wait in the queue.
         newest_us: Where nobody counts them: when the newest one that was inspected was sent, in
             microseconds since 1970.
+        waiting: The files that were found and are not whole yet, as far as was looked; `None`
+            where none has to wait.
     """
 
     head: Offset
@@ -118,6 +158,7 @@ class Arrivals:
     unrecorded: bool = False
     messages: int = 0
     newest_us: int = 0
+    waiting: WaitingReport | None = None
 
     def __bool__(self) -> bool:
         return self.recorded or self.unrecorded or self.messages > 0

@@ -117,7 +117,11 @@ class RocksDBLedger:
         return self._format
 
     def unseen(
-        self, entries: Iterable[FileEntry], *, versions: bool = False
+        self,
+        entries: Iterable[FileEntry],
+        *,
+        versions: bool = False,
+        changed: Callable[[FileEntry], None] | None = None,
     ) -> Iterator[FileEntry]:
         """Give the files that are in no entry.
 
@@ -130,6 +134,8 @@ class RocksDBLedger:
             is_known = scan.at_or_after(key) == key
             if not is_known or (versions and scan.version() != version_hash(entry)):
                 yield entry
+            elif changed is not None and scan.version() != version_hash(entry):
+                changed(entry)
 
     def entry_of_content(self, content: str) -> int | None:
         """Give the entry whose file is ingested for a content; `None` for none.

@@ -197,7 +197,7 @@ class _DamagedLedger(MemoryLedger):
 
     damaged = True
 
-    def unseen(self, entries, *, versions=False):
+    def unseen(self, entries, *, versions=False, changed=None):
         for number, entry in enumerate(super().unseen(entries)):
             if self.damaged and number == 3:
                 raise LedgerError("block checksum mismatch")

@@ -23,6 +23,7 @@ from airflow_cloudfiles.engine.storage.uri import normalize_uri
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.filters import FileFilter
+    from airflow_cloudfiles.engine.discovery.markers import CompletionMarker
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 
 _CLOUDS = ("s3://", "abfss://", "gs://")
@@ -88,9 +89,17 @@ class Candidates:
                 self.outside += 1
             elif key.endswith("/") and not event.size:
                 self.ignored["mark of a folder"] += 1
+            elif self._filter.marker is not None and self._filter.marker.is_marker(key):
+                yield from self._wanted(self._marked(key, self._filter.marker))
             else:
                 placed.append((key, event))
         yield from self._wanted(pool.map(self._entry, placed))
+
+    def _marked(self, key: str, marker: CompletionMarker) -> Iterator[FileEntry | None]:
+        """Give the files that a completion marker stands for, as the store has them."""
+        if marker.is_of_folder:
+            return self._source.list(key[: len(key) - len(marker.pattern)], ordered=False)
+        return iter((self._source.head(marker.file_of(key)),))
 
     def _wanted(self, entries: Iterator[FileEntry | None]) -> Iterator[FileEntry]:
         for entry in entries:
