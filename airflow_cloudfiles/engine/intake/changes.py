@@ -28,6 +28,7 @@ from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.intake.file_standing import Standing, Standings
 from airflow_cloudfiles.engine.ledger.changed import (
     Change,
+    Notices,
     claim_change,
     note_change,
     notices,
@@ -47,13 +48,15 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 MOST_FILES = 10_000
-"""Most files that one discovery looks into."""
+"""Most files that one discovery looks into. Which ones is left to chance, so that all have their
+turn: some stores change times without changing files."""
 MOST_ENTRIES = 200
-"""Most entries of the file log that a listing reads for them, unless all are wanted. Which ones is
-left to chance, so that all have their turn."""
+"""Most entries of the file log that a listing reads for them, unless all are wanted; left to chance
+as well."""
 _LOGGED_FILES = 5
 _REPORTED_FILES = 100
 _INSPECTORS = 16
+_chance = random.Random()  # noqa: S311 - it decides what is looked at first, no more
 _log = logging.getLogger(__name__)
 
 
@@ -86,7 +89,9 @@ class Changes:
         self._committed = committed
         self._is_all = options.notice_changes == "true"
         self._sees_listed = self._is_all or not options.use_notifications
-        self._listed: dict[str, FileEntry] = {}
+        self._listed: list[str] = []
+        self._seen = 0
+        self._known: Notices | None = None
         self._announced: dict[str, FileEntry] = {}
         self.reported: list[Change] = []
 
@@ -112,8 +117,13 @@ class Changes:
 
     def see_listed(self, file: FileEntry) -> None:
         """Remember a file that was listed in another version than the index has."""
-        if self._sees_listed and len(self._listed) < MOST_FILES:
-            self._listed[file.path] = file
+        if not self._sees_listed or self._key(file.path) in self._notices().told:
+            return
+        self._seen += 1
+        if len(self._listed) < MOST_FILES:
+            self._listed.append(file.path)
+        elif (place := _chance.randrange(self._seen)) < MOST_FILES:
+            self._listed[place] = file.path
 
     def see_announced(self, file: FileEntry) -> None:
         """Remember a file that is to be recorded, and is so in another version."""
@@ -137,15 +147,13 @@ class Changes:
             ListingError: The source does not answer.
             StateError: The state cannot be read or written.
         """
-        found, self._listed = self._listed, {}
-        if not found:
-            return
+        found, self._listed = dict.fromkeys(self._listed), []
         by_entry: dict[int | None, list[str]] = {}
         for path in found:
             by_entry.setdefault(self._ledger.entry_of(path), []).append(path)
         entries = list(by_entry)
         if not self._is_all and len(entries) > MOST_ENTRIES:
-            entries = random.sample(entries, MOST_ENTRIES)
+            entries = _chance.sample(entries, MOST_ENTRIES)
         self._report([path for entry in entries for path in by_entry[entry]])
 
     def _report(self, paths: Sequence[str]) -> None:
@@ -154,7 +162,7 @@ class Changes:
             return
         state = self._files.store
         with reaching_state(state):
-            known = notices(state)
+            known = self._notices()
             left = [path for path in paths if self._key(path) not in known.told]
             changes = self._changes(left) if left else []
             for change in changes:
@@ -165,6 +173,13 @@ class Changes:
             mine = [change for change in changes if claim_change(state, change)]
         self.reported += mine
         self._log_changes(mine)
+
+    def _notices(self) -> Notices:
+        """What was noted when this discovery first asked."""
+        if self._known is None:
+            with reaching_state(self._files.store):
+                self._known = notices(self._files.store)
+        return self._known
 
     def _key(self, path: str) -> tuple[str, int | None]:
         return path_hash(path), self._ledger.entry_of(path)

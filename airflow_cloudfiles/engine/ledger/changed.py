@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 PREFIX = "_source/changed"
 NOTE_VERSION = 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NOTICE = re.compile(re.escape(PREFIX) + r"/([0-9a-f]{32})-(\d+)\.(json|told)")
 
 
@@ -110,6 +112,14 @@ def notices(state: ObjectStore) -> Notices:
         else:
             times_us[key] = note.modification_time_us
     return Notices(times_us, frozenset(told))
+
+
+def changed_times(state: ObjectStore) -> dict[int, dict[str, datetime]]:
+    """Give when each change was noted, by the entry and the hash of the path."""
+    found: dict[int, dict[str, datetime]] = {}
+    for (hashed, entry), time_us in notices(state).times_us.items():
+        found.setdefault(entry, {})[hashed] = _EPOCH + timedelta(microseconds=time_us)
+    return found
 
 
 def note_read(state: ObjectStore, found: FileEntry) -> None:

@@ -299,9 +299,14 @@ def test_nothing_is_asked_of_the_store_where_nothing_waits():
 
 @pytest.mark.parametrize(
     ("pattern", "marker", "hidden"),
-    [("{name}.done", "in/a.json.done", False), ("ok-{name}", "in/ok-a.json", False)]
-    + [(".{name}.ready", "in/.a.json.ready", True), ("_SUCCESS", "in/_SUCCESS", True)]
-    + [("READY", "in/READY", False), ("_SUCCESS", "_SUCCESS", True)],
+    [
+        ("{name}.done", "in/a.json.done", False),
+        ("ok-{name}", "in/ok-a.json", False),
+        (".{name}.ready", "in/.a.json.ready", True),
+        ("_SUCCESS", "in/_SUCCESS", True),
+        ("READY", "in/READY", False),
+        ("_SUCCESS", "_SUCCESS", True),
+    ],
 )
 def test_a_file_is_taken_when_its_marker_is_there_and_a_marker_never_is(pattern, marker, hidden):
     stream = Stream(completion_marker=pattern)
