@@ -6,13 +6,13 @@ both ways ingest the same files. A listing asks it early (`skip`), to leave out 
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.discovery.globs import (
+    NamePatterns,
     SourcePattern,
     compile_name,
     escape_pattern,
@@ -104,7 +104,7 @@ class FileFilter:
         in_progress = options.in_progress_names
         if in_progress is None:
             in_progress = IN_PROGRESS_NAMES if may_be_partial else ()
-        self._in_progress = _any_of(in_progress)
+        self._in_progress = NamePatterns(in_progress)
         marker = options.completion_marker
         self.marker = None if marker is None else CompletionMarker(marker)
         self.passed = PassedMarkers(self.marker)
@@ -126,7 +126,7 @@ class FileFilter:
     def fingerprint(self) -> str:
         """A text that is another one when other files may be input."""
         options = self._options
-        others = [] if self._in_progress is None else [self._in_progress.pattern]
+        others = list(self._in_progress.patterns)
         waits = [options.min_file_age_seconds is not None, options.completion_marker]
         return repr(
             (
@@ -211,8 +211,7 @@ class FileFilter:
         """Why a name is not, or not yet, that of a file to ingest."""
         if self.marker is not None and self.marker.is_marker(key):
             return MARKER
-        is_unfinished = self._in_progress is not None and self._in_progress.fullmatch(name.lower())
-        return IN_PROGRESS if is_unfinished else None
+        return IN_PROGRESS if self._in_progress.match(name) else None
 
     def _unmatched_reason(self, key: str, name: str) -> str | None:
         """Why a name is not one that was asked for."""
@@ -237,9 +236,3 @@ class FileFilter:
     def _count(self, reason: str) -> None:
         with self._lock:
             self.rejected[reason] += 1
-
-
-def _any_of(patterns: Iterable[str]) -> re.Pattern[str] | None:
-    """Translate patterns for names in lower case, one of which has to match; `None` for none."""
-    each = [compile_name(pattern.lower()).pattern for pattern in patterns]
-    return re.compile("|".join(f"(?:{one})" for one in each)) if each else None

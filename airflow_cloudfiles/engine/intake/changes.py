@@ -33,6 +33,7 @@ from airflow_cloudfiles.engine.ledger.changed import (
     note_change,
     notices,
     path_hash,
+    read_change,
     was_read,
 )
 from airflow_cloudfiles.engine.storage.base import is_version
@@ -117,7 +118,7 @@ class Changes:
 
     def see_listed(self, file: FileEntry) -> None:
         """Remember a file that was listed in another version than the index has."""
-        if not self._sees_listed or self._key(file.path) in self._notices().told:
+        if not self._sees_listed or self._key(file.path) in self._notices().reported:
             return
         self._seen += 1
         if len(self._listed) < MOST_FILES:
@@ -163,16 +164,22 @@ class Changes:
         state = self._files.store
         with reaching_state(state):
             known = self._notices()
-            left = [path for path in paths if self._key(path) not in known.told]
+            left = [path for path in paths if self._key(path) not in known.reported]
             changes = self._changes(left) if left else []
-            for change in changes:
-                crash_point("before-change-notice")
-                if (path_hash(change.before.path), change.entry) not in known.times_us:
-                    note_change(state, change)
-                crash_point("after-change-notice")
-            mine = [change for change in changes if claim_change(state, change)]
+            noted = [self._noted(change, known) for change in changes]
+            mine = [change for change in noted if claim_change(state, change)]
         self.reported += mine
         self._log_changes(mine)
+
+    def _noted(self, change: Change, known: Notices) -> Change:
+        """Note a change; what was noted before, by a discovery that was killed, stays."""
+        state, path = self._files.store, change.before.path
+        if (path_hash(path), change.entry) in known.times_us:
+            return read_change(state, path, change.entry) or change
+        crash_point("before-change-notice")
+        note_change(state, change)
+        crash_point("after-change-notice")
+        return change
 
     def _notices(self) -> Notices:
         """What was noted when this discovery first asked."""

@@ -98,7 +98,7 @@ class LedgerRecorder:
         check: Called before an entry is appended; raises where the log has lost entries.
         on_recorded: Called after an entry with files that are to be ingested.
         settling: Which candidates wait until they are whole; `None`: none does.
-        changes: Is told of files that are recorded in another version; `None`: nobody is.
+        changes: Gets the files that are recorded in another version; `None`: nobody does.
     """
 
     def __init__(  # noqa: PLR0913 - it connects the packages

@@ -3,7 +3,7 @@
 Notes in the state, `_source/changed/`, named by a hash of the path:
 
 - `<hash>-<entry>.json`: the file that this entry of the file log has was ingested, and is another
-  version now. `<hash>-<entry>.told` beside it: somebody reports that, so nobody else has to.
+  version now. `<hash>-<entry>.reported` beside it: somebody reports that, so nobody else has to.
 - `<hash>-<version>.read`: the file had changed before it was read, and was ingested in this
   version, so that its entry names an older one.
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PREFIX = "_source/changed"
 NOTE_VERSION = 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NOTICE = re.compile(re.escape(PREFIX) + r"/([0-9a-f]{32})-(\d+)\.(json|told)")
+_NOTICE = re.compile(re.escape(PREFIX) + r"/([0-9a-f]{32})-(\d+)\.(json|reported)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,11 @@ class Notices:
     Attributes:
         times_us: When each was noted, by the clock of the state, in microseconds since 1970; by the
             hash of the path and the entry.
-        told: Those that somebody reports.
+        reported: Those that somebody reports.
     """
 
     times_us: dict[tuple[str, int], int]
-    told: frozenset[tuple[str, int]]
+    reported: frozenset[tuple[str, int]]
 
 
 def path_hash(path: str) -> str:
@@ -80,7 +80,7 @@ def note_change(state: ObjectStore, change: Change) -> None:
 
 def claim_change(state: ObjectStore, change: Change) -> bool:
     """Take on the report of a change; of any number of callers, one does."""
-    return state.put_if_absent(f"{_key(change)}.told", seal({FIELD: NOTE_VERSION}))
+    return state.put_if_absent(f"{_key(change)}.reported", seal({FIELD: NOTE_VERSION}))
 
 
 def read_change(state: ObjectStore, path: str, entry: int) -> Change | None:
@@ -101,17 +101,17 @@ def read_change(state: ObjectStore, path: str, entry: int) -> Change | None:
 def notices(state: ObjectStore) -> Notices:
     """List which changes are noted; reads no note."""
     times_us: dict[tuple[str, int], int] = {}
-    told = set()
+    reported = set()
     for note in state.list(f"{PREFIX}/"):
         found = _NOTICE.fullmatch(note.path)
         if found is None:
             continue
         key = found[1], int(found[2])
-        if found[3] == "told":
-            told.add(key)
+        if found[3] == "reported":
+            reported.add(key)
         else:
             times_us[key] = note.modification_time_us
-    return Notices(times_us, frozenset(told))
+    return Notices(times_us, frozenset(reported))
 
 
 def changed_times(state: ObjectStore) -> dict[int, dict[str, datetime]]:

@@ -37,6 +37,7 @@ from airflow_cloudfiles.engine.ledger.index_format import (
     decode_entry_number,
     decode_mark,
     decode_value,
+    decode_version,
     encode_entry_number,
     encode_mark,
     format_of,
@@ -319,7 +320,7 @@ class _Scan:
 
     def version(self) -> bytes:
         """Version of the file at the scan's place."""
-        return decode_value(self._iterator.value())[0]
+        return decode_version(self._iterator.value())
 
     def _key(self, beyond: bytes) -> bytes:
         """Key at the scan's place, or what stands for its end.
