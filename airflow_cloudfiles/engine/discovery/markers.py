@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.options.discovery import MARKED_NAME
-from airflow_cloudfiles.engine.storage.base import key_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_cloudfiles.engine.files import FileEntry
 
 
@@ -78,10 +79,16 @@ class Passed:
     last: str = ""
     markers: dict[str, FileEntry] = field(default_factory=dict)
 
-    def is_absent(self, key: str) -> bool:
-        """Whether a marker would have been listed, and was not."""
-        first, last = key_bytes(self.first), key_bytes(self.last)
-        return bool(last) and first <= key_bytes(key) <= last and key not in self.markers
+    def is_absent(self, key: str, order: Callable[[str], Any]) -> bool:
+        """Whether a marker would have been listed, and was not.
+
+        Args:
+            key: Of the marker.
+            order: What keys are compared by where they are listed.
+        """
+        if not self.last or key in self.markers:
+            return False
+        return bool(order(self.first) <= order(key) <= order(self.last))
 
 
 class PassedMarkers(threading.local):

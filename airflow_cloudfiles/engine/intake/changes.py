@@ -192,9 +192,15 @@ class Changes:
         return path_hash(path), self._ledger.entry_of(path)
 
     def _changes(self, paths: Sequence[str]) -> list[Change]:
-        """Those of some files that have been ingested, in another version than the present one."""
-        standings = Standings(self._files, self._plans, self._ledger, self._committed())
-        ingested = [each for each in standings.of(paths) if _is_ingested(each)]
+        """Those of some files that have been ingested, in another version than the present one.
+
+        A file of an entry of which something is still to be ingested has its turn after that.
+        """
+        committed = self._committed()
+        entries = {path: self._ledger.entry_of(path) for path in paths}
+        done = [path for path, at in entries.items() if at is not None and at < committed.end.entry]
+        standings = Standings(self._files, self._plans, self._ledger, committed)
+        ingested = [each for each in standings.of(done) if _is_ingested(each)] if done else []
         found = []
         with ThreadPoolExecutor(_INSPECTORS, thread_name_prefix="cloudfiles-changes") as pool:
             present = pool.map(self._head, [each.path for each in ingested])

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.discovery.listing.ranges import order_of
 from airflow_cloudfiles.engine.discovery.markers import Passed
 from airflow_cloudfiles.engine.discovery.settling.waiting import (
     Waiting,
@@ -37,11 +38,12 @@ from airflow_cloudfiles.engine.discovery.settling.waiting import (
 )
 from airflow_cloudfiles.engine.errors import ListingError
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
-from airflow_cloudfiles.engine.storage.base import is_version, key_bytes
+from airflow_cloudfiles.engine.storage.base import is_version
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.base import FoundBy, Recorder
     from airflow_cloudfiles.engine.discovery.filters import FileFilter
+    from airflow_cloudfiles.engine.discovery.listing.edges import KeyOrder
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
     from airflow_cloudfiles.engine.storage import ObjectStore
 
@@ -245,10 +247,11 @@ class Settling:
         if marker is None or not files:
             return files
         wanted = dict.fromkeys(key for file in files for key in marker.markers_of(file.path))
+        order = self._order
         there: dict[str, FileEntry | None] = {
             key: passed.markers.get(key)
             for key in wanted
-            if key in passed.markers or (self._is_ordered and passed.is_absent(key))
+            if key in passed.markers or (order is not None and passed.is_absent(key, order))
         }
         self._inspect([key for key in wanted if key not in there], there)
         found = []
@@ -278,11 +281,10 @@ class Settling:
         return not self._versions or marker.modification_time_us >= whole_second
 
     @property
-    def _is_ordered(self) -> bool:
-        """Whether a marker between two keys would have been listed between them."""
-        return getattr(self._source, "key_order", key_bytes) is key_bytes and bool(
-            getattr(self._source, "is_order_promised", True)
-        )
+    def _order(self) -> KeyOrder | None:
+        """In which order keys are listed; `None` where that is not certain."""
+        is_promised = bool(getattr(self._source, "is_order_promised", True))
+        return order_of(self._source) if is_promised else None
 
     # ── what was noted ───────────────────────────────────────────────────────────────────────────
 
