@@ -18,6 +18,7 @@ from airflow_cloudfiles.cli import main
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT, NOTICE_POINTS
 from airflow_cloudfiles.engine.intake import changes
 from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.job.counts import add_counts
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from tests.support.ingested import Ingested
 from tests.support.operated import asked, started
@@ -94,6 +95,20 @@ def test_a_changed_file_is_in_the_result_once_and_in_the_state_for_good(stream: 
     for _ in range(2):
         assert discover(stream).changed_files == 0, "it is the same file that was ingested once"
     assert _changed(stream) == {"a b.json"}
+
+
+def test_the_report_of_a_run_warns_of_changed_files_and_has_what_waits(stream: Ingested) -> None:
+    for name in ("a b", "e=+"):
+        grow(stream, name)
+    stream.add("young")
+    report: dict[str, Any] = {"warnings": []}
+    found = discover(stream, min_file_age_seconds=3600.0)
+    add_counts(report, stream.spec(), 1, 0, found.to_json())
+    (warning,) = report["warnings"]
+    then = "2 files have changed since they were ingested; the table has what they were then. "
+    assert warning.startswith(f"{then}a b.json: it had 13 bytes and has 27, ")
+    assert warning.endswith(" -- 'a b.json'")
+    assert report["discovery"]["waiting_files"] == 1
 
 
 def _changed(stream: Ingested) -> set[str]:
