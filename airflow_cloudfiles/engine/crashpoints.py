@@ -48,6 +48,10 @@ EVENT_LOG_POINTS = (
 )
 """The points that a stream passes which drains a queue into an event log and reads the log, in this
 order."""
+WAITING_POINTS = ("before-waiting-note", "after-waiting-note", "after-waiting-record")
+"""The points that letting files wait passes besides."""
+NOTICE_POINTS = ("before-change-notice", "after-change-notice")
+"""The points that noticing changed files passes besides, in this order."""
 
 PLAN_POINTS = ("before-plan-append", "after-plan-append")
 """The points that planning a micro-batch passes, in this order."""

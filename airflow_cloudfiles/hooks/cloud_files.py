@@ -126,18 +126,24 @@ class CloudFilesHook(BaseHook):
 
         Returns:
             What `discover` gives; and `files`, `bytes` and `oldest`, when the oldest of the files
-            that wait was found, or `None`. Nothing of these of a Delta table.
+            that wait was found, or `None`; `settling`, which files are not taken yet because they
+            may still be written, in words. Nothing of these of a Delta table.
         """
         located = self.locate(stream)
         if is_table(located.format):
             return self._new_versions(located), {}
         with closing(self._intake(located)) as intake:
-            intake.discover()
+            found = intake.discover()
             end = intake.known_head()
             backlog = intake.outstanding(up_to=end)
             first = None if backlog.first_entry is None else Offset(backlog.first_entry, 0)
             since = None if first is None else oldest(intake.files, first, end)
-        waits = {"files": backlog.files, "bytes": backlog.bytes, "oldest": since}
+        waits: dict[str, Any] = {
+            "files": backlog.files,
+            "bytes": backlog.bytes,
+            "oldest": since,
+            "settling": str(found.waiting) if found.waiting and found.waiting.files else "",
+        }
         return _batch(located, backlog), waits
 
     def has_arrivals(self, stream: StreamArguments) -> bool:

@@ -102,6 +102,8 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
         hook, stream = CloudFilesHook(self.conn_id), self.stream_arguments()
         with task_errors(ends_retries=not self.soft_fail):
             batch, waits = hook.look(stream)
+        if waits.get("settling"):
+            self.log.info("%s.", waits["settling"])
         if waits:
             _emit_waiting(hook, stream, context, waits)
         self._silent_at = self._watch().look(hook, stream, context, has_rows=batch is not None)

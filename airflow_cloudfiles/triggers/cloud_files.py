@@ -33,6 +33,7 @@ _log = logging.getLogger(__name__)
 MEMORY = "cloudfiles_trigger_events"
 """Key of the asset's state store (Airflow 3.3) under which a watcher keeps what it fired for."""
 
+_LEAST_PAUSE = 1.0
 LONGEST_PAUSE_SECONDS = 600.0
 """Between two checks that fail."""
 
@@ -211,7 +212,7 @@ async def _checks(
         await asyncio.sleep(max(0.0, min(pause, left)))
         try:
             seen: Arrivals | None = await asyncio.to_thread(CloudFilesHook(conn_id).check, stream)
-            pause = poke_interval
+            pause = _pause(seen, poke_interval)
         except Exception as failure:  # noqa: BLE001 - whatever it is, the trigger has to stay
             seen = None
             pause = max(poke_interval, min(2 * max(pause, 1.0), LONGEST_PAUSE_SECONDS))
@@ -222,6 +223,12 @@ async def _checks(
                 failure,
             )
         yield seen
+
+
+def _pause(seen: Arrivals | None, poke_interval: float) -> float:
+    """Until the next check: less than usual where a file that was found has settled before."""
+    settles = None if seen is None or seen.waiting is None else seen.waiting.settles_in_seconds
+    return poke_interval if settles is None else min(poke_interval, max(_LEAST_PAUSE, settles))
 
 
 def _plain(item: tuple[str, object]) -> list[str]:

@@ -25,6 +25,11 @@ from airflow_cloudfiles.engine.discovery.listing.state import (
     load_state,
     save_state,
 )
+from airflow_cloudfiles.engine.discovery.settling.waiting import (
+    Waiting,
+    keep_waiting,
+    load_waiting,
+)
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateLockedError
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset, ReadLimit
 from airflow_cloudfiles.engine.intake import silence
@@ -37,6 +42,17 @@ from airflow_cloudfiles.engine.job.connect.left_runs import (
 )
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.ledger import snapshots
+from airflow_cloudfiles.engine.ledger.changed import (
+    Change,
+    claim_change,
+    note_change,
+    note_read,
+    notices,
+    path_hash,
+    read_change,
+    was_read,
+)
+from airflow_cloudfiles.engine.ledger.index_format import version_hash
 from airflow_cloudfiles.engine.ledger.overwritten import note_overwritten, overwritten
 from airflow_cloudfiles.engine.ledger.snapshots import Snapshot, SnapshotFile
 from airflow_cloudfiles.engine.ledger.soundness import check_whole, mark_head
@@ -189,6 +205,19 @@ def _overwriting() -> tuple[str, bytes]:
     note_overwritten(store, FILES.files[4])
     [entry] = store.list()
     return entry.path, store.get(entry.path)
+
+
+def _only(writer: Callable[[ObjectStore], object]) -> bytes:
+    """The bytes of the one object that a writer puts."""
+    store = new_store()
+    writer(store)
+    [entry] = store.list()
+    return store.get(entry.path)
+
+
+def _first_waiting(store: ObjectStore) -> list[Waiting]:
+    [found] = load_waiting(store).values()
+    return found
 
 
 def _lease() -> bytes:
@@ -397,6 +426,13 @@ ONE_OBJECT = [
     ),
 ]
 
+_WAITING = [
+    Waiting(FILES.files[1], 1_767_225_600_000_003, "notification"),
+    Waiting(FILES.files[3], 1_767_225_600_000_004, "listing"),
+]
+_CHANGE = Change(7, FILES.files[3], replace(FILES.files[3], size=3, modification_time_us=4))
+_CHANGED = f"_source/changed/{path_hash(_CHANGE.before.path)}"
+
 _ARRIVAL = silence.LastArrival(7, datetime(2026, 1, 1, tzinfo=UTC))
 _TOLD = silence._key("d.t")
 
@@ -414,6 +450,41 @@ NOTES = [
         write=lambda: _overwriting()[1],
         read=in_store(_OVERWRITTEN, lambda store: list(overwritten(store))),
         expected=[(_OVERWRITTEN, "../../etc/\U0001f600")],
+    ),
+    Format(
+        name="waiting",
+        keys=r"_source/waiting/[0-9a-f]{32}\.json",
+        write=lambda: _only(lambda store: keep_waiting(store, _WAITING)),
+        read=in_store(f"_source/waiting/{ID}.json", _first_waiting),
+        expected=_WAITING,
+    ),
+    Format(
+        name="change",
+        keys=r"_source/changed/[0-9a-f]{32}-[0-9]+\.json",
+        write=lambda: _only(lambda store: note_change(store, _CHANGE)),
+        read=in_store(
+            f"{_CHANGED}-7.json", lambda store: read_change(store, _CHANGE.before.path, 7)
+        ),
+        expected=_CHANGE,
+    ),
+    Format(
+        name="change_reported",
+        keys=r"_source/changed/[0-9a-f]{32}-[0-9]+\.reported",
+        write=lambda: _only(lambda store: claim_change(store, _CHANGE)),
+        read=in_store(f"{_CHANGED}-7.reported", lambda store: len(notices(store).reported)),
+        expected=1,
+        newer="read",
+    ),
+    Format(
+        name="changed_read",
+        keys=r"_source/changed/[0-9a-f]{32}-[0-9a-f]{16}\.read",
+        write=lambda: _only(lambda store: note_read(store, _CHANGE.now)),
+        read=in_store(
+            f"{_CHANGED}-{version_hash(_CHANGE.now).hex()}.read",
+            lambda store: was_read(store, _CHANGE.now),
+        ),
+        expected=True,
+        newer="read",
     ),
     Format(
         name="batch",

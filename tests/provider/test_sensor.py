@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -78,6 +79,19 @@ def test_a_batch_stays_outstanding_until_it_is_ingested(tmp_path: Path) -> None:
     later = _poke(_sensor(tmp_path))
     assert later is not None
     assert (later["first_entry"], later["last_entry"], later["files"]) == (0, 1, 3)
+
+
+def test_a_sensor_that_waits_for_a_file_to_settle_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sensor = _sensor(tmp_path, options={"cloudFiles.minFileAge": "1 hour"})
+    _drop(tmp_path, "1.json")
+    with caplog.at_level("INFO"):
+        assert _poke(sensor) is None
+    waits = "1 file not taken yet: 1 for cloudFiles.minFileAge (1.json). The first is old enough in"
+    assert waits in caplog.text
+    os.utime(tmp_path / "in" / "1.json", (1, 1))
+    assert _poke(sensor) is not None
 
 
 def test_the_reference_is_small_however_many_files_arrive(tmp_path: Path) -> None:  # B143

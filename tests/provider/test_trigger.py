@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.triggers.base import BaseEventTrigger
 
+from airflow_cloudfiles.engine.discovery.settling.settling import WaitingReport
 from airflow_cloudfiles.engine.errors import UnknownOptionError, UnsupportedOptionError
+from airflow_cloudfiles.engine.files import START
+from airflow_cloudfiles.engine.intake.results import Arrivals
 from airflow_cloudfiles.hooks.arguments import StreamArguments
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-from airflow_cloudfiles.triggers.cloud_files import CloudFilesTrigger
+from airflow_cloudfiles.triggers.cloud_files import CloudFilesTrigger, _pause
 from tests.support.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -304,3 +307,12 @@ def test_watchers_share_only_what_is_the_same(tmp_path: Path) -> None:
         assert other.shared_stream_key() != key
     same._task_instance = object()
     assert same.shared_stream_key() is None  # a deferred task looks for itself, and later
+
+
+def test_a_check_comes_as_soon_as_a_file_that_was_found_may_have_settled() -> None:
+    def pause(settles: float | None, *, waits: bool = True) -> float:
+        report = WaitingReport(settles_in_seconds=settles)
+        return _pause(Arrivals(START, waiting=report if waits else None), 60.0)
+
+    assert [pause(5.0), pause(0.0), pause(90.0)] == [5.0, 1.0, 60.0]
+    assert pause(None) == pause(None, waits=False) == _pause(None, 60.0) == 60.0

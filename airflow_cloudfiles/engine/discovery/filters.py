@@ -12,14 +12,16 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.discovery.globs import (
+    NamePatterns,
     SourcePattern,
     compile_name,
     escape_pattern,
     split_pattern,
 )
+from airflow_cloudfiles.engine.discovery.markers import CompletionMarker, PassedMarkers
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
+from airflow_cloudfiles.engine.options.discovery import IN_PROGRESS_NAMES, DiscoveryOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -35,6 +37,8 @@ NOT_IN_NAME_FILTER = "not in pathGlobFilter"
 TOO_EARLY = "not after modifiedAfter"
 TOO_LATE = "not before modifiedBefore"
 TOO_OLD = "older than maxFileAge"
+IN_PROGRESS = "in inProgressNames"
+MARKER = "completionMarker"
 
 
 def is_hidden(name: str) -> bool:
@@ -55,12 +59,16 @@ class FileFilter:
         root: URI of the folder that is listed.
         pattern: What follows it in the source path (`split_pattern`); `None` for everything.
         options: `pathGlobFilter`, `modifiedAfter` and `modifiedBefore`, `maxFileAge`,
-            `useStrictGlobber`.
+            `useStrictGlobber`, `inProgressNames`, `completionMarker`.
         exclude_keys: Keys that are left out with all that is below them: the checkpoint, the schema
             location, the target. Those that are not below the root are `None`.
         clock: Seconds since 1970; for `maxFileAge`.
+        may_be_partial: Whether the store shows files that are still being written, so that
+            `inProgressNames` has a default.
 
     Attributes:
+        marker: The kind of completion markers; `None` where none is asked for.
+        passed: The markers that were passed.
         prefix: How the key of every file that is input begins.
         known_from_us: Files modified before this are left out where `maxFileAge` is set, whatever
             the clock says: the index may have forgotten them.
@@ -71,7 +79,7 @@ class FileFilter:
         OptionError: A pattern cannot be read, or what is to be left out is the source itself.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what decides
         self,
         root: str,
         pattern: str | None,
@@ -79,6 +87,7 @@ class FileFilter:
         exclude_keys: Iterable[str | None] = (),
         *,
         clock: Callable[[], float] = time.time,
+        may_be_partial: bool = False,
     ) -> None:
         self.root = root
         self.pattern = pattern
@@ -92,6 +101,13 @@ class FileFilter:
         )
         glob = options.path_glob_filter
         self._name = None if glob is None else compile_name(glob)
+        in_progress = options.in_progress_names
+        if in_progress is None:
+            in_progress = IN_PROGRESS_NAMES if may_be_partial else ()
+        self._in_progress = NamePatterns(in_progress)
+        marker = options.completion_marker
+        self.marker = None if marker is None else CompletionMarker(marker)
+        self.passed = PassedMarkers(self.marker)
         self._lock = threading.Lock()
         self.prefix = "" if self._source is None else self._source.prefix
         self._looks_at_time = (
@@ -110,6 +126,8 @@ class FileFilter:
     def fingerprint(self) -> str:
         """A text that is another one when other files may be input."""
         options = self._options
+        others = list(self._in_progress.patterns)
+        waits = [options.min_file_age_seconds is not None, options.completion_marker]
         return repr(
             (
                 self.root,
@@ -120,6 +138,8 @@ class FileFilter:
                 options.modified_before_us,
                 options.max_file_age_seconds,
                 sorted(self._excluded),
+                *([others] if others else ()),
+                *(waits if options.waits else ()),
             )
         )
 
@@ -150,6 +170,7 @@ class FileFilter:
 
     def accepts_in_folder(self, entry: FileEntry) -> bool:
         """Whether a file is input, in a folder that a listing did not leave out."""
+        self.passed.see(entry)
         reason = self._name_reason(entry.path)
         if reason is None and self._looks_at_time:
             reason = self._time_reason(entry)
@@ -184,6 +205,16 @@ class FileFilter:
             return HIDDEN
         if key in self._excluded:
             return EXCLUDED
+        return self._unfinished_reason(key, name) or self._unmatched_reason(key, name)
+
+    def _unfinished_reason(self, key: str, name: str) -> str | None:
+        """Why a name is not, or not yet, that of a file to ingest."""
+        if self.marker is not None and self.marker.is_marker(key):
+            return MARKER
+        return IN_PROGRESS if self._in_progress.match(name) else None
+
+    def _unmatched_reason(self, key: str, name: str) -> str | None:
+        """Why a name is not one that was asked for."""
         if self._source is not None and not self._source.matches(key):
             return NOT_IN_PATTERN
         if self._name is not None and not self._name.fullmatch(name):

@@ -11,8 +11,12 @@ default way `*` crosses folders, and what the pattern names is only how a path m
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _DISKS = ("file:", "memory:")
 _SPECIAL = frozenset("*?[{")
@@ -64,6 +68,46 @@ def compile_name(pattern: str) -> re.Pattern[str]:
         OptionError: It cannot be read.
     """
     return _compile(pattern, any_text=_ANY_NAME)
+
+
+class NamePatterns:
+    """Patterns for names, in any case, one of which has to match the whole name.
+
+    Most are a `*` and a text, or a text and a `*`; those are not compiled, since each name of a
+    listing is compared.
+
+    Args:
+        patterns: As for `compile_name`.
+
+    Attributes:
+        patterns: The same, in lower case.
+
+    Raises:
+        OptionError: One cannot be read.
+    """
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self.patterns = tuple(each.lower() for each in patterns)
+        ends = [each for each in self.patterns if each[:1] == "*" and _is_plain(each[1:])]
+        starts = [each for each in self.patterns if each[-1:] == "*" and _is_plain(each[:-1])]
+        self._ends = tuple(each[1:] for each in ends)
+        self._starts = tuple(each[:-1] for each in starts)
+        self._others = tuple(
+            compile_name(each) for each in self.patterns if each not in {*ends, *starts}
+        )
+
+    def match(self, name: str) -> bool:
+        """Whether one of them matches a name."""
+        if not self.patterns:
+            return False
+        lower = name.lower()
+        if lower.endswith(self._ends) or lower.startswith(self._starts):
+            return True
+        return any(each.fullmatch(lower) for each in self._others)
+
+
+def _is_plain(text: str) -> bool:
+    return not set("*?[]{}\\") & set(text)
 
 
 class SourcePattern:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow_cloudfiles.engine.files import Offset, printable_path
+from airflow_cloudfiles.engine.ledger.changed import path_hash
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,6 +93,15 @@ def _operation_time(group: FileGroup) -> datetime | None:
     return None if group.operation is None else datetime.fromisoformat(group.operation.created)
 
 
+def _changed(group: FileGroup) -> list[datetime | None] | None:
+    """When it was noticed that each file has changed since it was ingested, if it has."""
+    number = group.entry.number
+    if number not in group.changed:
+        return None
+    times = group.changed[number]
+    return [times.get(path_hash(file.path)) for file in group.files]
+
+
 def _of_batch(name: str) -> Callable[[FileGroup], Any]:
     return lambda group: None if group.batch is None else getattr(group.batch, name)
 
@@ -134,6 +144,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
         "STRING",
         lambda group: (group.operation and group.operation.reason) or None,
     ),
+    Column("changed_time", "TIMESTAMP", _changed),
 )
 """In the order of the table."""
 

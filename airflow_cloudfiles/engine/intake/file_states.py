@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from itertools import groupby
@@ -23,6 +23,7 @@ from airflow_cloudfiles.engine.errors import CorruptedStateError, StateError
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset, printable_path
 from airflow_cloudfiles.engine.intake.file_query import OUTSTANDING, FileQuery, FileStatus
 from airflow_cloudfiles.engine.intake.source_path import root_of
+from airflow_cloudfiles.engine.ledger.changed import changed_times
 from airflow_cloudfiles.engine.ledger.soundness import check_whole
 from airflow_cloudfiles.engine.state.archived import NOTHING, Archived, read_archived
 from airflow_cloudfiles.engine.state.batch_states import (
@@ -67,6 +68,8 @@ class FileGroup:
         batch: Their micro-batch; `None` where none is planned.
         archived: Which files were removed or moved, and how.
         operation: The newest operation that is about them.
+        changed: When it was noticed that files have changed since they were ingested, by the entry
+            and the hash of the path (`ledger.changed`).
     """
 
     source: str
@@ -78,6 +81,7 @@ class FileGroup:
     batch: BatchState | None = None
     archived: Archived = NOTHING
     operation: Operation | None = None
+    changed: Mapping[int, Mapping[str, datetime]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +98,7 @@ class StateSnapshot:
         given_up: Batches whose loss was accepted.
         spark: When Spark committed its batches (`spark_commits`).
         archived: Which files were removed or moved, and how.
+        changed: When it was noticed which files have changed, as in `FileGroup`.
     """
 
     uri: str
@@ -105,6 +110,7 @@ class StateSnapshot:
     given_up: frozenset[int] = frozenset()
     spark: Mapping[int, int] | None = None
     archived: Archived = NOTHING
+    changed: Mapping[int, Mapping[str, datetime]] = field(default_factory=dict)
 
     @classmethod
     def take(
@@ -120,7 +126,8 @@ class StateSnapshot:
             checkpoint_location: Path or URI of the state; Spark's name for its only source,
                 `<state>/sources/0`, means the same.
             access: How its cloud is reached; `None` for the environment's own chain.
-            shows_archived: Whether to read what became of files that were cleaned.
+            shows_archived: Whether to read what became of files that were cleaned, and which have
+                changed.
 
         Raises:
             StateError: There is no state of files, or it cannot be read.
@@ -149,6 +156,7 @@ class StateSnapshot:
             given_up=SinkLog(state).given_up(),
             spark=spark_commits(state, committed, plans),
             archived=read_archived(state) if shows_archived else NOTHING,
+            changed=changed_times(state) if shows_archived else {},
         )
 
 
@@ -262,6 +270,7 @@ class FileStates:
                     batch=state,
                     archived=self._snapshot.archived,
                     operation=operation,
+                    changed=self._snapshot.changed,
                 )
 
     def _wants(self, entry: EntrySummary) -> bool:

@@ -17,7 +17,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.inventory.newest import report_folder
@@ -30,8 +29,9 @@ from airflow_cloudfiles.engine.discovery.listing.state import (
     expect_notifications,
     remember_notifications,
 )
+from airflow_cloudfiles.engine.discovery.settling.settling import Settling
 from airflow_cloudfiles.engine.errors import LedgerError
-from airflow_cloudfiles.engine.files import Offset, printable_path
+from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake.announcements import (
     Announcements,
     Stream,
@@ -39,6 +39,7 @@ from airflow_cloudfiles.engine.intake.announcements import (
     is_listing_due,
 )
 from airflow_cloudfiles.engine.intake.baseline import Baseline
+from airflow_cloudfiles.engine.intake.changes import Changes
 from airflow_cloudfiles.engine.intake.contents import Contents
 from airflow_cloudfiles.engine.intake.metrics import (
     SourceMetrics,
@@ -62,6 +63,7 @@ from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.position import Position, position
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.access import Access
+from airflow_cloudfiles.engine.storage.base import may_be_partial
 
 _log = logging.getLogger(__name__)
 
@@ -191,7 +193,8 @@ class Intake:
         options = discovery or DiscoveryOptions()
         reports = [report_folder(options.inventory)] if options.inventory else []
         own = [source.key_of(uri) for uri in (state.uri, *exclude, *reports)]
-        file_filter = FileFilter(source.uri, pattern, options, own)
+        partial = may_be_partial(source)
+        file_filter = FileFilter(source.uri, pattern, options, own, may_be_partial=partial)
         metadata = open_metadata(
             state,
             name or name_of(source.uri, pattern),
@@ -262,21 +265,22 @@ class Intake:
     def _arrivals(self, head: Offset) -> Arrivals:
         recorded = self.outstanding(up_to=head).files > 0
         ledger = self._caught_up_ledger()
-        announced = self._announced()
-        recorder = self._recorder(ledger)
+        announced, recorder = self._announced(), self._recorder(ledger)
+        settled = recorder.has_settled()
         if announced is None or self._is_listing_due(announced, ledger):
             queue = "" if announced is None else announced.name
-            is_waiting = self._inventory is not None and self._inventory.is_waiting()
-            unrecorded = is_waiting or self._listing.has_new(recorder, queue=queue)
-            return Arrivals(head, recorded=recorded, unrecorded=unrecorded)
+            is_unread = self._inventory is not None and self._inventory.is_waiting()
+            unrecorded = settled or is_unread or self._listing.has_new(recorder, queue=queue)
+            return Arrivals(head, recorded, unrecorded, waiting=recorder.waiting)
         overwritten = self._discovery.sees_overwrites and has_overwritten(self.state)
         found = announced.announced(recorder)
         return Arrivals(
             head,
             recorded=recorded,
-            unrecorded=found.unrecorded or overwritten,
+            unrecorded=settled or found.unrecorded or overwritten,
             messages=found.messages,
             newest_us=found.newest_us,
+            waiting=recorder.waiting,
         )
 
     def has_arrivals(self) -> bool:
@@ -430,6 +434,8 @@ class Intake:
             baseline=self._baseline,
             check=self.check,
             on_recorded=on_recorded,
+            settling=Settling.if_asked(self.source, self.state, self._discovery, self._filter),
+            changes=Changes.if_asked(self, ledger, self._discovery, self._committed),
         )
 
     def _bound_rebuild(self, ledger: Ledger, recorder: LedgerRecorder) -> None:
@@ -481,6 +487,7 @@ class Intake:
         is_complete = bool(listing or (inventory and inventory.is_complete))
         if self._baseline and is_complete and not self._is_part:
             recorder.complete_baseline()
+        recorder.end_listing(is_part=self._is_part)
         if announced is not None:
             expected = expect_notifications(self.state)
             report = announced.record(recorder)
@@ -488,12 +495,6 @@ class Intake:
         if self._baseline:
             self._baseline.warn()
         self._bound_rebuild(ledger, recorder)
-        found = Discovered.of(recorder.recorded, listing, report, inventory)
-        _log.info(
-            "%s: %s listed, %d new, %s",
-            printable_path(self.source.uri),
-            counted(found.listed, "file"),
-            found.files,
-            counted(found.bytes, "byte"),
-        )
+        found = Discovered.of(recorder, listing, report, inventory)
+        found.log(self.source.uri)
         return found

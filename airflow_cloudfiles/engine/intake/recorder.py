@@ -30,6 +30,8 @@ from airflow_cloudfiles.engine.storage.base import key_bytes
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.filters import FileFilter
     from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
+    from airflow_cloudfiles.engine.discovery.settling.settling import Settling, WaitingReport
+    from airflow_cloudfiles.engine.intake.changes import Changes
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 _SAMPLE_FILES = 5
@@ -95,6 +97,8 @@ class LedgerRecorder:
             ones (`cloudFiles.includeExistingFiles=false`); `None`: none is.
         check: Called before an entry is appended; raises where the log has lost entries.
         on_recorded: Called after an entry with files that are to be ingested.
+        settling: Which candidates wait until they are whole; `None`: none does.
+        changes: Gets the files that are recorded in another version; `None`: nobody does.
     """
 
     def __init__(  # noqa: PLR0913 - it connects the packages
@@ -107,6 +111,8 @@ class LedgerRecorder:
         baseline: Baseline | None = None,
         check: Callable[[], None] | None = None,
         on_recorded: Callable[[], None] | None = None,
+        settling: Settling | None = None,
+        changes: Changes | None = None,
     ) -> None:
         self._ledger = ledger
         self._files = files
@@ -115,6 +121,8 @@ class LedgerRecorder:
         self._baseline = baseline
         self._check = check or (lambda: None)
         self._on_recorded = on_recorded or (lambda: None)
+        self._settling = settling
+        self.changes = changes
         self._lock = threading.Lock()
         self.recorded = Recorded()
 
@@ -124,13 +132,39 @@ class LedgerRecorder:
         return self._ledger
 
     def unseen(self, candidates: Iterable[FileEntry]) -> Iterator[FileEntry]:
-        """Leave out what is recorded; lazy."""
-        return self._ledger.unseen(candidates, versions=self._versions)
+        """Leave out what is recorded, and what is not whole yet; lazy."""
+        changed = None if self.changes is None else self.changes.see_listed
+        unseen = self._ledger.unseen(candidates, versions=self._versions, changed=changed)
+        return unseen if self._settling is None else self._settling.of_listing(unseen)
+
+    @property
+    def waiting(self) -> WaitingReport | None:
+        """What was found and is not whole yet; `None` where nothing has to wait."""
+        return None if self._settling is None else self._settling.report()
+
+    def has_settled(self) -> bool:
+        """Whether a file that was found before and had to wait can be recorded now."""
+        return self._settling is not None and self._settling.has_settled(self._is_recorded)
+
+    def end_listing(self, *, is_part: bool) -> None:
+        """Record what had to wait and does no longer, and report what was listed and has changed.
+
+        Args:
+            is_part: Whether only a part of the source is looked at; then what waits is left.
+        """
+        if self._settling is not None and not is_part:
+            self._settling.look_again(self, self._is_recorded)
+        if self.changes is not None:
+            self.changes.report_listed()
+
+    def _is_recorded(self, file: FileEntry) -> bool:
+        """Whether a file is in the file log; where its versions are files, this version."""
+        return next(self._ledger.unseen([file], versions=self._versions), None) is None
 
     def record(
         self, files: Sequence[FileEntry], found_by: FoundBy, *, position: str | None = None
     ) -> int:
-        """Append what no entry of the file log holds.
+        """Append what no entry of the file log holds, and is whole.
 
         Args:
             files: Candidates, in any number and order; a path may occur twice.
@@ -138,12 +172,15 @@ class LedgerRecorder:
             position: As for `Recorder.record`.
 
         Returns:
-            How many were new. When it returns, all of them are durable.
+            How many were new. When it returns, all of them are durable, those that wait are noted,
+            and those that have changed since they were ingested are reported.
         """
         ordered = _in_order(files)
+        if self._settling is not None:
+            ordered = self._settling.of_record(self._fresh(ordered), found_by)
         size = file_log.MAX_ENTRY_FILES
         with self._lock:
-            return sum(
+            new = sum(
                 self._append(
                     ordered[start : start + size],
                     found_by,
@@ -151,6 +188,14 @@ class LedgerRecorder:
                 )
                 for start in range(0, len(ordered), size)
             )
+            if self.changes is not None:
+                self.changes.report_announced()
+            return new
+
+    def _fresh(self, files: list[FileEntry]) -> list[FileEntry]:
+        """Those of some candidates that are not recorded, as far as is known."""
+        changed = None if self.changes is None else self.changes.see_announced
+        return list(self._ledger.unseen(files, versions=self._versions, changed=changed))
 
     def complete_baseline(self) -> None:
         """Note that everything that was there before the first start is recorded."""
@@ -168,7 +213,7 @@ class LedgerRecorder:
         while True:
             # Whether the baseline is complete is decided by the entries before this one.
             baseline = self._baseline if self._is_baseline() else None
-            batch = list(self._ledger.unseen(batch, versions=self._versions))
+            batch = self._fresh(batch)
             crash_point("after-dedupe")
             if not batch:
                 return appended

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.discovery.event_log.reading import EventLogReport
 from airflow_cloudfiles.engine.discovery.queues.notifications import NotificationReport
+from airflow_cloudfiles.engine.files import printable_path
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.inventory.reading import InventoryReport
     from airflow_cloudfiles.engine.discovery.listing.directory import ListingReport
+    from airflow_cloudfiles.engine.discovery.settling.settling import WaitingReport
     from airflow_cloudfiles.engine.files import Offset
-    from airflow_cloudfiles.engine.intake.recorder import Recorded
+    from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,10 @@ class Discovered:
         notifications: What the queue gave; `None` without notifications.
         file_events: What the event log gave; `None` without one.
         inventory: What reading an inventory report came to; `None` when none was read.
+        waiting: The files that were found and are not whole yet; `None` where none has to wait.
+        changed: The files that have changed since they were ingested and that this discovery
+            reports, the first hundred: `path`, `change`, and the command to `replay` it.
+        changed_files: How many these are.
     """
 
     listed: int
@@ -50,16 +60,20 @@ class Discovered:
     notifications: NotificationReport | None = None
     file_events: EventLogReport | None = None
     inventory: InventoryReport | None = None
+    waiting: WaitingReport | None = None
+    changed: tuple[dict[str, Any], ...] = ()
+    changed_files: int = 0
 
     @classmethod
     def of(
         cls,
-        recorded: Recorded,
+        recorder: LedgerRecorder,
         listing: ListingReport | None,
         announced: NotificationReport | EventLogReport | None,
         inventory: InventoryReport | None = None,
     ) -> Discovered:
         """Put the parts of a result together."""
+        recorded, changes = recorder.recorded, recorder.changes
         return cls(
             listed=(listing.listed if listing else 0) + (inventory.listed if inventory else 0),
             files=recorded.files,
@@ -74,6 +88,9 @@ class Discovered:
             notifications=announced if isinstance(announced, NotificationReport) else None,
             file_events=announced if isinstance(announced, EventLogReport) else None,
             inventory=inventory,
+            waiting=recorder.waiting,
+            changed=tuple(changes.to_json()) if changes else (),
+            changed_files=len(changes.reported) if changes else 0,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -90,7 +107,27 @@ class Discovered:
             "notifications": self.notifications.to_json() if self.notifications else None,
             **({"file_events": self.file_events.to_json()} if self.file_events else {}),
             **({"inventory": self.inventory.to_json()} if self.inventory else {}),
+            "waiting_files": self.waiting.files if self.waiting else 0,
+            "waiting": self.waiting.to_json() if self.waiting else None,
+            "changed_files": self.changed_files,
+            "changed": list(self.changed),
         }
+
+    def log(self, source: str) -> None:
+        """Log what was found.
+
+        Args:
+            source: URI of the source.
+        """
+        _log.info(
+            "%s: %s listed, %d new, %s",
+            printable_path(source),
+            counted(self.listed, "file"),
+            self.files,
+            counted(self.bytes, "byte"),
+        )
+        if self.waiting is not None and self.waiting.files:
+            _log.info("%s", self.waiting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +175,8 @@ class Arrivals:
         messages: About how many messages wait in the queue.
         newest_us: Where nobody counts them: when the newest one that was inspected was sent, in
             microseconds since 1970.
+        waiting: The files that were found and are not whole yet, as far as was looked; `None`
+            where none has to wait.
     """
 
     head: Offset
@@ -145,6 +184,7 @@ class Arrivals:
     unrecorded: bool = False
     messages: int = 0
     newest_us: int = 0
+    waiting: WaitingReport | None = None
 
     def __bool__(self) -> bool:
         return self.recorded or self.unrecorded or self.messages > 0

@@ -104,6 +104,11 @@ def _discovery_warnings(found: Mapping[str, Any]) -> list[str]:
     if failed := queue.get("failed_deletes"):
         text = "{message} could not be deleted, and will come back, harmlessly."
         warnings.append(sentence(failed, text))
+    if changed := found.get("changed_files"):
+        first = found["changed"][0]
+        text = "{file} {has} changed since {it} {was} ingested; the table has what {it} {was} then."
+        again = f" {first['path']}: {first['change']}. To ingest it again: {first['replay']}"
+        warnings.append(sentence(changed, text) + again)
     return warnings
 
 

@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import printable_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from airflow_cloudfiles.engine.files import FileEntry
@@ -57,7 +57,11 @@ class Ledger(Protocol):
         """Of its bytes, which says what another version of a file is (`index_format`)."""
 
     def unseen(
-        self, entries: Iterable[FileEntry], *, versions: bool = False
+        self,
+        entries: Iterable[FileEntry],
+        *,
+        versions: bool = False,
+        changed: Callable[[FileEntry], None] | None = None,
     ) -> Iterator[FileEntry]:
         """Give the files that are in no entry up to `caught_up`.
 
@@ -69,6 +73,7 @@ class Ledger(Protocol):
                 fast one.
             versions: Whether a file also counts as unseen when it is another version (size,
                 modification time or etag) than the one that was recorded last.
+            changed: Called for each file that is seen, and another version than that.
         """
 
     def entry_of_content(self, content: str) -> int | None:

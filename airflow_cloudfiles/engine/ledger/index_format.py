@@ -130,6 +130,11 @@ def decode_entry_number(value: bytes) -> int:
     return int.from_bytes(value, "big")
 
 
+def decode_version(value: bytes) -> bytes:
+    """Read the version of a file from its value."""
+    return value[:_VERSION_BYTES]
+
+
 def decode_value(value: bytes) -> tuple[bytes, int]:
     """Read the value of a file: its version, and the number of its entry."""
     return value[:_VERSION_BYTES], decode_entry_number(value[_VERSION_BYTES:])

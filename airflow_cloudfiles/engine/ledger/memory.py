@@ -17,7 +17,7 @@ from airflow_cloudfiles.engine.ledger.index_format import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from airflow_cloudfiles.engine.files import FileEntry, FileIdentity
@@ -74,13 +74,19 @@ class MemoryLedger:
         return self._format
 
     def unseen(
-        self, entries: Iterable[FileEntry], *, versions: bool = False
+        self,
+        entries: Iterable[FileEntry],
+        *,
+        versions: bool = False,
+        changed: Callable[[FileEntry], None] | None = None,
     ) -> Iterator[FileEntry]:
         """Give the files that are in no entry."""
         for entry in entries:
             known = self._versions.get(path_key(entry.path))
             if known is None or (versions and known != self._hash(entry)):
                 yield entry
+            elif changed is not None and known != self._hash(entry):
+                changed(entry)
 
     def entry_of_content(self, content: str) -> int | None:
         """Give the entry whose file is ingested for a content."""

@@ -30,7 +30,7 @@ from airflow_cloudfiles.engine.private_folders import make_private
 from airflow_cloudfiles.engine.storage.outage import is_transient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from airflow_cloudfiles.engine.files import FileEntry, FileIdentity
     from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
@@ -236,10 +236,14 @@ class _SlotLedger:
         return self._ledger.index_format
 
     def unseen(
-        self, entries: Iterable[FileEntry], *, versions: bool = False
+        self,
+        entries: Iterable[FileEntry],
+        *,
+        versions: bool = False,
+        changed: Callable[[FileEntry], None] | None = None,
     ) -> Iterator[FileEntry]:
         """Give the files that are in no entry."""
-        return self._ledger.unseen(entries, versions=versions)
+        return self._ledger.unseen(entries, versions=versions, changed=changed)
 
     def entry_of_content(self, content: str) -> int | None:
         """Give the entry whose file is ingested for a content."""

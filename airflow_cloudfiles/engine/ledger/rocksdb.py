@@ -37,6 +37,7 @@ from airflow_cloudfiles.engine.ledger.index_format import (
     decode_entry_number,
     decode_mark,
     decode_value,
+    decode_version,
     encode_entry_number,
     encode_mark,
     format_of,
@@ -117,7 +118,11 @@ class RocksDBLedger:
         return self._format
 
     def unseen(
-        self, entries: Iterable[FileEntry], *, versions: bool = False
+        self,
+        entries: Iterable[FileEntry],
+        *,
+        versions: bool = False,
+        changed: Callable[[FileEntry], None] | None = None,
     ) -> Iterator[FileEntry]:
         """Give the files that are in no entry.
 
@@ -130,6 +135,8 @@ class RocksDBLedger:
             is_known = scan.at_or_after(key) == key
             if not is_known or (versions and scan.version() != version_hash(entry)):
                 yield entry
+            elif changed is not None and scan.version() != version_hash(entry):
+                changed(entry)
 
     def entry_of_content(self, content: str) -> int | None:
         """Give the entry whose file is ingested for a content; `None` for none.
@@ -313,7 +320,7 @@ class _Scan:
 
     def version(self) -> bytes:
         """Version of the file at the scan's place."""
-        return decode_value(self._iterator.value())[0]
+        return decode_version(self._iterator.value())
 
     def _key(self, beyond: bytes) -> bytes:
         """Key at the scan's place, or what stands for its end.

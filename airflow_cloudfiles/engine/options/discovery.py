@@ -17,6 +17,7 @@ from airflow_cloudfiles.engine.options.values import (
     boolean,
     choice,
     interval,
+    names,
     positive,
     rewrites,
     text,
@@ -25,7 +26,25 @@ from airflow_cloudfiles.engine.options.values import (
 
 IncrementalListing = Literal["auto", "true", "false"]
 INCREMENTAL_LISTING: tuple[IncrementalListing, ...] = ("auto", "true", "false")
+NoticeChanges = Literal["auto", "true", "false"]
+NOTICE_CHANGES: tuple[NoticeChanges, ...] = ("auto", "true", "false")
+IN_PROGRESS_NAMES: Final = (
+    "*.part",
+    "*.partial",
+    "*.filepart",
+    "*.tmp",
+    "*.temp",
+    "*.crdownload",
+    "*.inprogress",
+    "*.swp",
+    "~*",
+    "*~",
+)
+"""Names under which programs write a file before they rename it: browsers, WinSCP, Flink, editors,
+Office. Names that begin with a dot (rsync) are hidden anyway."""
 
+MARKED_NAME: Final = "{name}"
+"""What stands for the name of the file in `cloudFiles.completionMarker`."""
 _SECONDS_A_DAY: Final = 86400
 _MIN_DAYS: Final = 14
 _RECOMMENDED_DAYS: Final = 90
@@ -52,6 +71,17 @@ _NOT_WITH_FILE_EVENTS: Final = (
 """Options that a stream which reads an event log cannot have."""
 _OF_INVENTORIES: Final = ("inventory_max_age_seconds", "notifications_since_us")
 """Options without a meaning where no inventory report is read."""
+
+
+def _marker(name: str, text: str) -> str:
+    """Refuse what cannot be the name of a marker."""
+    fixed = text.replace(MARKED_NAME, "", 1)
+    if not fixed or "/" in fixed or "{" in fixed or "}" in fixed:
+        raise OptionError(
+            f"{name} must be a file name such as {MARKED_NAME}.done, for a marker beside each "
+            f"file, or _SUCCESS, for one in a folder; got {text!r}."
+        )
+    return text
 
 
 def _file_age(name: str, text: str) -> float:
@@ -105,6 +135,34 @@ class DiscoveryOptions(OptionGroup):
     """Files modified longer ago than this are left out, and counted; a day later the index forgets
     them. At least 14 days (B108); 90 are recommended. A file that is written again after that,
     under its old name, counts as new."""
+    min_file_age_seconds: float | None = option("cloudFiles.minFileAge", interval, default=None)
+    """A file is taken when it has not changed for so long (`30 seconds`), by the clock of its
+    store. A younger one waits, however it was found, and is counted in `waiting_files`. Default is
+    not to wait. Ours, not Auto Loader's."""
+    completion_marker: str | None = option(
+        "cloudFiles.completionMarker", Kind("file name", _marker, ignores_empty=True), default=None
+    )
+    """A file is taken when its marker is there. `{name}.done`: the marker of `a.json` is
+    `a.json.done`, beside it. A name without `{name}`, such as `_SUCCESS`: the marker is in the
+    folder of the file, or in one above it, up to the source. Markers are never ingested. Listings
+    are full then. Ours, not Auto Loader's."""
+    in_progress_names: tuple[str, ...] | None = option(
+        "cloudFiles.inProgressNames",
+        names,
+        default=None,
+        shown="on local disks and SFTP `" + ",".join(IN_PROGRESS_NAMES) + "`, else none",
+    )
+    """Patterns for names of files that are still being written, in any case; such a file is left
+    out until it is renamed. Separated by commas; an empty text for none. Ours, not Auto
+    Loader's."""
+    notice_changes: NoticeChanges = option(
+        "cloudFiles.noticeChanges", choice(NOTICE_CHANGES), default="auto"
+    )
+    """Whether a file whose size, modification time or etag has changed since it was ingested is
+    reported, once, when it is listed or announced again. `auto`: where that costs nothing, which
+    is everywhere but in full listings of files that notifications have announced. `true`: there,
+    too, which reads the file log of these files. No effect with another `cloudFiles.fileIdentity`
+    than `path`: there, such a file is a new one. Ours, not Auto Loader's."""
     modified_after_us: int | None = option("modifiedAfter", time, default=None)
     """Only files modified after this time, exclusive (B92). ISO 8601, UTC where no zone is
     given."""
@@ -186,6 +244,16 @@ class DiscoveryOptions(OptionGroup):
         """When a full listing is due again; never where an inventory report takes its place."""
         return None if self.inventory else self.backfill_interval_seconds
 
+    @property
+    def waits(self) -> bool:
+        """Whether files wait until they are whole."""
+        return self.min_file_age_seconds is not None or self.completion_marker is not None
+
+    @property
+    def lists_all(self) -> bool:
+        """Whether listings must be full: a file may become new long after it was there."""
+        return self.sees_overwrites or self.completion_marker is not None
+
     @classmethod
     def _complete(cls, values: dict[str, Any], given: Mapping[str, str]) -> None:  # noqa: ARG003
         """Refuse two identities, and options of queues where none is read."""
@@ -213,6 +281,12 @@ class DiscoveryOptions(OptionGroup):
                 f"cloudFiles.inventory and cloudFiles.fileIdentity={self.identity} (or "
                 "cloudFiles.allowOverwrites=true) contradict each other: a report gives times and "
                 "etags of a past version, so a file could be ingested twice. Leave one of them out."
+            )
+        if self.completion_marker is not None and self.use_incremental_listing == "true":
+            raise OptionError(
+                "cloudFiles.completionMarker and cloudFiles.useIncrementalListing=true contradict "
+                "each other: the marker of a file may come when an incremental listing has passed "
+                "it. Leave useIncrementalListing out (auto lists everything then)."
             )
         if self.sees_overwrites and self.use_incremental_listing == "true":
             given = (

@@ -73,6 +73,7 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
     range_of: FirstRange | None = None,
     was_refused: Callable[[FileEntry], bool] | None = None,
     superseded: Superseded | None = None,
+    accepted: Superseded | None = None,
     keep_parts: bool = False,
 ) -> Iterator[_Made]:
     """Open one part of a file and give what is made of it.
@@ -91,6 +92,7 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
             it as the error advised; it is skipped, too.
         superseded: Called with the version that is there when it is not the discovered one;
             then nothing is read. `None`: the version that is there is read.
+        accepted: Called with that version, after it was read.
         keep_parts: Whether what was read of a file that is deleted meanwhile may be kept: for who
             learns from a file, and does not ingest it.
 
@@ -105,7 +107,8 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
     """
     is_begun = False
     try:
-        for made in _counted(store, part, counts, use, first, range_of or beginning, superseded):
+        first_of = range_of or beginning
+        for made in _counted(store, part, counts, use, first, first_of, superseded, accepted):
             is_begun = True
             yield made
     except ObjectChangedError as error:
@@ -156,6 +159,7 @@ def _counted(  # noqa: PLR0913, PLR0917 - private
     first: FirstRead | None,
     range_of: FirstRange,
     superseded: Superseded | None,
+    accepted: Superseded | None,
 ) -> Iterator[_Made]:
     """Read a part in the version that was discovered, else in the present one, or not."""
     try:
@@ -177,11 +181,18 @@ def _counted(  # noqa: PLR0913, PLR0917 - private
         if not found.etag:  # unreadable perhaps because it was being overwritten
             _refuse_overwritten(store, part, found)
         raise
+    _count(part, found, counts)
+    if not found.etag:
+        _refuse_overwritten(store, part, found)
+    if is_other and accepted is not None:
+        accepted(found)
+
+
+def _count(part: FileRange, found: FileEntry, counts: FetchCounts) -> None:
+    """Count a part that was read."""
     if part.start == 0:
         counts.files += 1
     counts.bytes += part.size if not part.is_whole else found.size
-    if not found.etag:
-        _refuse_overwritten(store, part, found)
 
 
 def _leave(store: ObjectStore, file: FileEntry, counts: FetchCounts) -> None:

@@ -25,6 +25,7 @@ from airflow_cloudfiles.engine.formats.base import (
     OpenedFile,
 )
 from airflow_cloudfiles.engine.formats.line_blocks import line_blocks
+from airflow_cloudfiles.engine.ledger.changed import note_read
 from airflow_cloudfiles.engine.ledger.overwritten import note_overwritten
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.bad_records import BadRecordWriter
@@ -100,6 +101,7 @@ class SplitReader:
         self._bad_records = BadRecordWriter(split)
         discovery = context.options.discovery
         self._superseded = self._note if discovery.sees_overwrites else None
+        self._accepted = self._note_read if context.state_uri else None
         self._same_content = (
             SameContent(self._store, context.state_uri, context.start.entry)
             if discovery.identity == "content"
@@ -139,6 +141,10 @@ class SplitReader:
     def _note(self, found: FileEntry) -> None:
         """See to it that the version that is there becomes an entry, before the batch is done."""
         note_overwritten(open_store(self._split.context.state_uri), found)
+
+    def _note_read(self, found: FileEntry) -> None:
+        """See to it that nobody takes the version that was read for a later change."""
+        note_read(open_store(self._split.context.state_uri), found)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         if not self._split.ranges:
@@ -238,6 +244,7 @@ class SplitReader:
                 was_refused=self._was_refused,
                 first=first,
                 superseded=self._superseded,
+                accepted=self._accepted,
                 range_of=range_of,
             )
 

@@ -57,9 +57,11 @@ class Fingerprint:
 class ObjectStore(Protocol):
     """A root under which objects are listed, read and written.
 
-    A store may have two attributes besides. `key_order` gives what two keys are compared by, `None`
-    where it has no order or does not report it; without it, keys are compared by their bytes.
+    A store may have three attributes besides. `key_order` gives what two keys are compared by,
+    `None` where it has no order or does not report it; without it, their bytes are compared.
     `is_order_promised` is false where a server may list in another order than it should.
+    `has_partial_objects` is true where an object can be seen before all of it is written, as on a
+    disk; without it, objects appear whole (`may_be_partial`).
 
     Whatever an implementation cannot do raises `OSError`; a call that raises may have happened
     (a lost answer), so callers that write read again before they decide.
@@ -280,6 +282,11 @@ class RequestCounter:
         """Give the counts; they do not change any more."""
         with self._lock:
             return self._counts.copy()
+
+
+def may_be_partial(store: ObjectStore) -> bool:
+    """Whether a store shows objects that are still being written."""
+    return bool(getattr(store, "has_partial_objects", False))
 
 
 def check_range(start: int, length: int) -> None:

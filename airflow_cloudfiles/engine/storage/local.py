@@ -64,6 +64,9 @@ class LocalStore:
         uri: Path or `file:` URI of the root. It need not exist; writing creates it.
     """
 
+    has_partial_objects = True
+    """A file is seen as soon as it is created, and grows."""
+
     def __init__(self, uri: str) -> None:
         self._uri = normalize_uri(uri)
         self._root = key_bytes(local_path(self._uri))

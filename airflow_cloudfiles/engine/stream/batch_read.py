@@ -31,6 +31,7 @@ from airflow_cloudfiles.engine.reading.fetch import packed
 from airflow_cloudfiles.engine.reading.split_reader import SplitReader
 from airflow_cloudfiles.engine.reading.splits import BatchContext, Split
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage.base import may_be_partial
 from airflow_cloudfiles.engine.stream.own_locations import own_locations
 
 if TYPE_CHECKING:
@@ -57,7 +58,9 @@ def plan(options: CloudFilesOptions, resolved: ResolvedSchema) -> list[Split]:
     place = locate(options.path)
     store = open_store(place.root)
     keys = [store.key_of(location) for location in own_locations(options)]
-    wanted = FileFilter(store.uri, place.pattern, options.discovery, keys)
+    wanted = FileFilter(
+        store.uri, place.pattern, options.discovery, keys, may_be_partial=may_be_partial(store)
+    )
     found = DirectoryListing(store, wanted).discover()
     files = sorted(found, key=lambda file: file.path)
     can_cut = options.format_options.can_split()

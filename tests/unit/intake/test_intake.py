@@ -17,7 +17,6 @@ from airflow_cloudfiles.engine.errors import (
     StateConflictError,
 )
 from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
-from airflow_cloudfiles.engine.intake import intake as intake_module
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
 from airflow_cloudfiles.engine.ledger.opening import cache_folder
@@ -197,7 +196,7 @@ class _DamagedLedger(MemoryLedger):
 
     damaged = True
 
-    def unseen(self, entries, *, versions=False):
+    def unseen(self, entries, *, versions=False, changed=None):
         for number, entry in enumerate(super().unseen(entries)):
             if self.damaged and number == 3:
                 raise LedgerError("block checksum mismatch")
@@ -265,7 +264,7 @@ def test_a_damaged_file_log_stops_discovery_by_name(zone, opened, tmp_path):
 
 def test_a_discovery_says_what_it_found(zone, opened, caplog):
     zone.write("a", "123")
-    with caplog.at_level(logging.INFO, logger=intake_module.__name__):
+    with caplog.at_level(logging.INFO):
         opened().discover()
     assert f"{zone.uri}: 1 file listed, 1 new, 3 bytes" in caplog.text
 

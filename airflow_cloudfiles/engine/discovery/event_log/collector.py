@@ -59,6 +59,8 @@ _log = logging.getLogger(__name__)
 class _Outside:
     """Which files of a bucket are worth a line: all but those of the log itself."""
 
+    marker = None
+
     def __init__(self, source: ObjectStore, log: ObjectStore) -> None:
         own = source.key_of(log.uri)
         self._own = None if own is None else f"{own}/".removeprefix("/")

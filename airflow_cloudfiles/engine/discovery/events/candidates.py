@@ -22,6 +22,7 @@ from airflow_cloudfiles.engine.storage.base import ObjectStore, check_key
 from airflow_cloudfiles.engine.storage.uri import normalize_uri
 
 if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.discovery.markers import CompletionMarker
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 
 _CLOUDS = ("s3://", "abfss://", "gs://")
@@ -29,6 +30,10 @@ _CLOUDS = ("s3://", "abfss://", "gs://")
 
 class Wanted(Protocol):
     """Which files are wanted."""
+
+    @property
+    def marker(self) -> CompletionMarker | None:
+        """What says that a file is whole, if that is asked for."""
 
     def accepts(self, entry: FileEntry) -> bool:
         """Whether a file is."""
@@ -105,11 +110,20 @@ class Candidates:
                 self.outside += 1
             elif key.endswith("/") and not event.size:
                 self.ignored["mark of a folder"] += 1
+            elif self._filter.marker is not None and self._filter.marker.is_marker(key):
+                marked = self._marked(key, self._filter.marker)
+                yield from self._wanted((event, file) for file in marked)
             else:
                 placed.append((key, event))
         inspected = pool.map(self._entry, placed)
         announced = (event for _, event in placed)
         yield from self._wanted(zip(announced, inspected, strict=True))
+
+    def _marked(self, key: str, marker: CompletionMarker) -> Iterator[FileEntry | None]:
+        """Give the files that a completion marker stands for, as the store has them."""
+        if marker.is_of_folder:
+            return self._source.list(key[: len(key) - len(marker.pattern)], ordered=False)
+        return iter((self._source.head(marker.file_of(key)),))
 
     def _wanted(self, files: Iterable[tuple[FileEvent, FileEntry | None]]) -> Iterator[Found]:
         for event, file in files:

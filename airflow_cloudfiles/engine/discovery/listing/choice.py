@@ -138,6 +138,7 @@ def _why_full(given: Circumstances) -> str:
         (not given.has_order, NO_ORDER),
         (options.use_incremental_listing == "false", "cloudFiles.useIncrementalListing is false"),
         (options.sees_overwrites, f"{_identity(options)} needs known files listed, too"),
+        (options.lists_all, "cloudFiles.completionMarker may make any file a new one"),
         (remembered.full_started <= 0, "none was finished before"),
         (remembered.is_in_doubt, "one did not come to its end"),
         (not remembered.is_of(given.known, given.fingerprint), "other files are input than before"),

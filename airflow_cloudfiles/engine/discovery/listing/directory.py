@@ -322,7 +322,7 @@ class DirectoryListing:
         After notifications it is not asked: what is known then shows nothing about listings.
         """
         options, order = self._options, self._order
-        if options.sees_overwrites or options.use_incremental_listing == "false":
+        if options.lists_all or options.use_incremental_listing == "false":
             return []
         if order is None or remembered.full_started <= 0 or remembered.has_notifications:
             return []

@@ -1,0 +1,387 @@
+"""Is a file whole, or is it still being written?
+
+With `cloudFiles.minFileAge` a file is taken when it has been still for so long, with
+`cloudFiles.completionMarker` when its marker is there, with both when both hold. Every way of
+finding files hands its candidates to a `Recorder`; that asks here, so all ways wait alike.
+
+How long a file has been still, the clock of its store says, which is asked before anything is
+listed or received: a file may seem to be younger than it is, never older. The clock of this machine
+has no part in it. Where a file's time lies in the future, its time says nothing: it is taken when
+its version has been the same for so long.
+
+A young file is noted in the state (`waiting.py`) before `of_listing` ends or `of_record` returns. A
+file without its marker needs no note: where there is a queue, the marker's event brings it, and
+where there is none, all listings are full.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from airflow_cloudfiles.engine.counted import counted
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.discovery.listing.ranges import order_of
+from airflow_cloudfiles.engine.discovery.markers import Passed
+from airflow_cloudfiles.engine.discovery.settling.waiting import (
+    Waiting,
+    forget_notes,
+    keep_waiting,
+    load_waiting,
+)
+from airflow_cloudfiles.engine.errors import ListingError
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
+from airflow_cloudfiles.engine.storage.base import is_version
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.discovery.base import FoundBy, Recorder
+    from airflow_cloudfiles.engine.discovery.filters import FileFilter
+    from airflow_cloudfiles.engine.discovery.listing.edges import KeyOrder
+    from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+_CHUNK = 10_000
+_SAMPLE_FILES = 5
+_INSPECTORS = 16
+_NOTES_TO_KEEP = 8
+"""More notes than these are brought into one, also when nothing else has changed."""
+YOUNG = "minFileAge"
+UNMARKED = "completionMarker"
+
+
+@dataclass(slots=True)
+class WaitingReport:
+    """The files that a discovery has found and not taken yet.
+
+    Attributes:
+        reasons: How many wait, by the option they wait for.
+        sample: The first of them, at most five.
+        settles_in_seconds: In how long the first of the young ones is old enough, unless it
+            changes; `None` where none is young.
+    """
+
+    reasons: Counter[str] = field(default_factory=Counter)
+    sample: list[str] = field(default_factory=list)
+    settles_in_seconds: float | None = None
+
+    @property
+    def files(self) -> int:
+        """How many wait."""
+        return self.reasons.total()
+
+    def add(self, reason: str, path: str) -> None:
+        """Count one."""
+        self.reasons[reason] += 1
+        if len(self.sample) < _SAMPLE_FILES:
+            self.sample.append(printable_path(path))
+
+    def __str__(self) -> str:
+        """As logs say it."""
+        parts = [f"{count} for cloudFiles.{reason}" for reason, count in self.reasons.items()]
+        soonest = ""
+        if self.settles_in_seconds is not None:
+            soonest = f". The first is old enough in {self.settles_in_seconds:.0f} s"
+        names = ", ".join(self.sample)
+        return f"{counted(self.files, 'file')} not taken yet: {', '.join(parts)} ({names}){soonest}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As reports hold it."""
+        return {
+            "files": self.files,
+            "reasons": dict(self.reasons),
+            "sample": list(self.sample),
+            "settles_in_seconds": self.settles_in_seconds,
+        }
+
+
+class Settling:
+    """What one discovery lets wait. Safe to use from several threads.
+
+    Args:
+        source: The source.
+        state: The checkpoint location.
+        options: `minFileAge`, `completionMarker`.
+        file_filter: Which files are input, and the markers that listings have passed.
+
+    Raises:
+        ListingError: The store does not report its time.
+    """
+
+    def __init__(
+        self,
+        source: ObjectStore,
+        state: ObjectStore,
+        options: DiscoveryOptions,
+        file_filter: FileFilter,
+    ) -> None:
+        self._source = source
+        self._state = state
+        self._filter = file_filter
+        self._versions = options.sees_overwrites
+        age = options.min_file_age_seconds
+        self._age_us = None if age is None else round(age * 1_000_000)
+        self._now_us = 0 if age is None else _clock_us(source)
+        self._began = time.monotonic()
+        self._notes = {} if age is None else load_waiting(state)
+        every = sorted(chain.from_iterable(self._notes.values()), key=lambda each: each.seen_us)
+        self._noted = {each.file.path: each for each in every}  # as it was seen last
+        self._young: dict[str, Waiting] = {}
+        self._unmarked: dict[str, None] = {}
+        self._checked: set[FileEntry] = set()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def if_asked(
+        cls,
+        source: ObjectStore,
+        state: ObjectStore,
+        options: DiscoveryOptions,
+        file_filter: FileFilter,
+    ) -> Settling | None:
+        """Give what lets files wait; `None` where none has to."""
+        return cls(source, state, options, file_filter) if options.waits else None
+
+    # ── candidates ───────────────────────────────────────────────────────────────────────────────
+
+    def of_listing(self, files: Iterable[FileEntry]) -> Iterator[FileEntry]:
+        """Leave out those of some new files that are not whole; lazy, as a listing is.
+
+        When it has ended, those that have to be looked at again are noted.
+
+        Raises:
+            ListingError: The source does not answer.
+            StateError: The state cannot be written.
+        """
+        self._filter.passed.take()
+        waiting: list[Waiting] = []
+        still: Iterator[FileEntry]
+        if self._filter.marker is None:
+            still = (file for file in files if self._is_still(file, waiting, "listing"))
+        else:
+            still = self._marked_still(files, waiting)
+        for file in still:
+            with self._lock:
+                self._checked.add(file)
+            yield file
+        self._keep(waiting)
+
+    def of_record(self, files: Sequence[FileEntry], found_by: FoundBy) -> list[FileEntry]:
+        """Leave out those of some candidates that are not whole.
+
+        When it returns, those that have to be looked at again are noted.
+
+        Raises:
+            ListingError: The source does not answer.
+            StateError: The state cannot be written.
+        """
+        with self._lock:
+            checked = self._checked.intersection(files)
+            self._checked -= checked
+        left = [file for file in files if file not in checked]
+        waiting: list[Waiting] = []
+        marked = self._with_markers(left, Passed())
+        still = {file for file in marked if self._is_still(file, waiting, found_by)}
+        self._keep(waiting)
+        return [file for file in files if file in checked or file in still]
+
+    def _marked_still(
+        self, files: Iterable[FileEntry], waiting: list[Waiting]
+    ) -> Iterator[FileEntry]:
+        """Those whose markers are there and that are still, some thousands at a time."""
+        chunk: list[FileEntry] = []
+        for file in files:
+            chunk.append(file)
+            if len(chunk) >= _CHUNK:
+                yield from self._whole(chunk, waiting)
+                chunk = []
+        yield from self._whole(chunk, waiting)
+
+    def _whole(self, chunk: list[FileEntry], waiting: list[Waiting]) -> Iterator[FileEntry]:
+        marked = self._with_markers(chunk, self._filter.passed.take())
+        return (file for file in marked if self._is_still(file, waiting, "listing"))
+
+    # ── age ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _is_still(self, file: FileEntry, waiting: list[Waiting], found_by: FoundBy) -> bool:
+        """Whether a file has been still for long enough; if not, it is put with those that wait."""
+        if self._age_us is None or self._left_us(file) <= 0:
+            return True
+        noted = self._noted.get(file.path)
+        if noted is None or noted.file != file:
+            seen_us = self._now_us + round((time.monotonic() - self._began) * 1_000_000)
+            noted = Waiting(file, seen_us, found_by)
+            waiting.append(noted)
+        with self._lock:
+            self._young[file.path] = noted
+        return False
+
+    def _left_us(self, file: FileEntry) -> int:
+        """How long a file still has to wait; 0 or less: no longer."""
+        since_us, noted = file.modification_time_us, self._noted.get(file.path)
+        if since_us > self._now_us and noted is not None and is_version(file, noted.file):
+            since_us = noted.seen_us
+        return (self._age_us or 0) - (self._now_us - since_us)
+
+    def _keep(self, waiting: Sequence[Waiting]) -> None:
+        if waiting:
+            crash_point("before-waiting-note")
+            keep_waiting(self._state, waiting)
+            crash_point("after-waiting-note")
+
+    # ── markers ──────────────────────────────────────────────────────────────────────────────────
+
+    def _with_markers(self, files: Sequence[FileEntry], passed: Passed) -> Sequence[FileEntry]:
+        """Those of some files whose markers are there, in their order.
+
+        Raises:
+            ListingError: The source does not answer.
+        """
+        marker = self._filter.marker
+        if marker is None or not files:
+            return files
+        wanted = dict.fromkeys(key for file in files for key in marker.markers_of(file.path))
+        order = self._order
+        there: dict[str, FileEntry | None] = {
+            key: passed.markers.get(key)
+            for key in wanted
+            if key in passed.markers or (order is not None and passed.is_absent(key, order))
+        }
+        self._inspect([key for key in wanted if key not in there], there)
+        found = []
+        for file in files:
+            markers = [there[key] for key in marker.markers_of(file.path)]
+            if any(each is not None and self._is_of(each, file) for each in markers):
+                found.append(file)
+                self._unmarked.pop(file.path, None)
+            else:
+                self._unmarked[file.path] = None
+        return found
+
+    def _inspect(self, keys: Sequence[str], there: dict[str, FileEntry | None]) -> None:
+        """Look at markers, several at once."""
+        if not keys:
+            return
+        with ThreadPoolExecutor(_INSPECTORS, thread_name_prefix="cloudfiles-markers") as pool:
+            there.update(zip(keys, pool.map(partial(_head, self._source), keys), strict=True))
+
+    def _is_of(self, marker: FileEntry, file: FileEntry) -> bool:
+        """Whether a marker is of this version of a file.
+
+        Where only the first version of a file is taken, it is. Where others are, one that is older
+        than the file is of the version before. Some stores give whole seconds.
+        """
+        whole_second = file.modification_time_us // 1_000_000 * 1_000_000
+        return not self._versions or marker.modification_time_us >= whole_second
+
+    @property
+    def _order(self) -> KeyOrder | None:
+        """In which order keys are listed; `None` where that is not certain."""
+        is_promised = bool(getattr(self._source, "is_order_promised", True))
+        return order_of(self._source) if is_promised else None
+
+    # ── what was noted ───────────────────────────────────────────────────────────────────────────
+
+    def look_again(self, recorder: Recorder, is_recorded: Callable[[FileEntry], bool]) -> None:
+        """Record what is noted and has been still for long enough; note anew what has not.
+
+        Killed anywhere, it leaves each file that waits in a note.
+
+        Args:
+            recorder: Where files go.
+            is_recorded: Whether a file is in the file log.
+
+        Raises:
+            ListingError: The source does not answer.
+            StateError: The state cannot be read or written.
+        """
+        if not self._notes:
+            return
+        left = [each for each in self._noted.values() if not is_recorded(each.file)]
+        due = [each for each in left if self._left_us(each.file) <= 0]
+        later = [each for each in left if self._left_us(each.file) > 0]
+        for found_by in dict.fromkeys(each.found_by for each in due):
+            some = [each.file.path for each in due if each.found_by == found_by]
+            recorder.record(self._present(some), found_by)
+        crash_point("after-waiting-record")
+        is_same = len(later) == sum(map(len, self._notes.values()))
+        if not is_same or len(self._notes) > _NOTES_TO_KEEP:
+            keep_waiting(self._state, later)
+            crash_point("after-waiting-note")
+            forget_notes(self._state, self._notes)
+        with self._lock:
+            for each in later:
+                self._young.setdefault(each.file.path, each)
+
+    def has_settled(self, is_recorded: Callable[[FileEntry], bool]) -> bool:
+        """Whether something that is noted can be taken now; changes nothing.
+
+        Args:
+            is_recorded: Whether a file is in the file log.
+
+        Raises:
+            ListingError: The source does not answer.
+        """
+        due = (each.file for each in self._noted.values() if self._left_us(each.file) <= 0)
+        for file in due:
+            if is_recorded(file):
+                continue
+            found = self._present([file.path])
+            if any(self._left_us(each) <= 0 for each in self._with_markers(found, Passed())):
+                return True
+        return False
+
+    def _present(self, paths: Sequence[str]) -> list[FileEntry]:
+        """The files as they are now; those that are gone, or no input any more, are left out."""
+        there: dict[str, FileEntry | None] = {}
+        self._inspect(paths, there)
+        return [each for each in there.values() if each is not None and self._filter.accepts(each)]
+
+    # ── report ───────────────────────────────────────────────────────────────────────────────────
+
+    def report(self) -> WaitingReport:
+        """Say what has been found and waits."""
+        found = WaitingReport()
+        with self._lock:
+            young, unmarked = list(self._young.values()), list(self._unmarked)
+        for each in young:
+            found.add(YOUNG, each.file.path)
+        for path in unmarked:
+            found.add(UNMARKED, path)
+        if young:
+            passed = time.monotonic() - self._began
+            left = min(self._left_us(each.file) for each in young) / 1_000_000
+            found.settles_in_seconds = round(max(0.0, left - passed), 3)
+        return found
+
+
+def _clock_us(source: ObjectStore) -> int:
+    """The clock of the store.
+
+    Raises:
+        ListingError: It does not answer.
+    """
+    try:
+        return source.clock_us()
+    except OSError as failure:
+        name = printable_path(source.uri)
+        raise ListingError(f"{name} does not report its time: {failure} Run again.") from failure
+
+
+def _head(source: ObjectStore, key: str) -> FileEntry | None:
+    """Inspect an object.
+
+    Raises:
+        ListingError: The store does not answer.
+    """
+    try:
+        return source.head(key)
+    except OSError as failure:
+        name = printable_path(source.child_uri(key))
+        raise ListingError(f"{name} could not be inspected: {failure} Run again.") from failure

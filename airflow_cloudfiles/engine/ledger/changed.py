@@ -1,0 +1,145 @@
+"""Which files have changed since they were ingested, and which were read in another version?
+
+Notes in the state, `_source/changed/`, named by a hash of the path:
+
+- `<hash>-<entry>.json`: the file that this entry of the file log has was ingested, and is another
+  version now. `<hash>-<entry>.reported` beside it: somebody reports that, so nobody else has to.
+- `<hash>-<version>.read`: the file had changed before it was read, and was ingested in this
+  version, so that its entry names an older one.
+
+The notes are about versions and are never changed. A file that is ingested again has another entry,
+and so another note.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.ledger.index_format import version_hash
+from airflow_cloudfiles.engine.storage.sealed import seal, unseal
+from airflow_cloudfiles.engine.versions import FIELD, fields_of
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+PREFIX = "_source/changed"
+NOTE_VERSION = 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NOTICE = re.compile(re.escape(PREFIX) + r"/([0-9a-f]{32})-(\d+)\.(json|reported)")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A file that has changed since it was ingested.
+
+    Attributes:
+        entry: The entry of the file log with the version that was recorded.
+        before: That version.
+        now: The one that was found.
+    """
+
+    entry: int
+    before: FileEntry
+    now: FileEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Notices:
+    """Which changes are noted.
+
+    Attributes:
+        times_us: When each was noted, by the clock of the state, in microseconds since 1970; by the
+            hash of the path and the entry.
+        reported: Those that somebody reports.
+    """
+
+    times_us: dict[tuple[str, int], int]
+    reported: frozenset[tuple[str, int]]
+
+
+def path_hash(path: str) -> str:
+    """What stands for a path in the names of notes."""
+    return blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def note_change(state: ObjectStore, change: Change) -> None:
+    """Note that a file has changed; noting it twice is noting it once."""
+    value = {
+        FIELD: NOTE_VERSION,
+        "entry": change.entry,
+        "before": asdict(change.before),
+        "now": asdict(change.now),
+    }
+    state.put_if_absent(f"{_key(change)}.json", seal(value))
+
+
+def claim_change(state: ObjectStore, change: Change) -> bool:
+    """Take on the report of a change; of any number of callers, one does."""
+    return state.put_if_absent(f"{_key(change)}.reported", seal({FIELD: NOTE_VERSION}))
+
+
+def read_change(state: ObjectStore, path: str, entry: int) -> Change | None:
+    """Read a note; `None` where there is none, or it is damaged.
+
+    Raises:
+        IncompatibleStateError: A newer version of this package wrote it.
+    """
+    key = f"{PREFIX}/{path_hash(path)}-{entry}.json"
+    try:
+        name = state.child_uri(key)
+        fields = fields_of(unseal(state.get(key)), name=name, understood=NOTE_VERSION)
+        return Change(int(fields["entry"]), _file(fields["before"]), _file(fields["now"]))
+    except (LookupError, ValueError, TypeError):
+        return None
+
+
+def notices(state: ObjectStore) -> Notices:
+    """List which changes are noted; reads no note."""
+    times_us: dict[tuple[str, int], int] = {}
+    reported = set()
+    for note in state.list(f"{PREFIX}/"):
+        found = _NOTICE.fullmatch(note.path)
+        if found is None:
+            continue
+        key = found[1], int(found[2])
+        if found[3] == "reported":
+            reported.add(key)
+        else:
+            times_us[key] = note.modification_time_us
+    return Notices(times_us, frozenset(reported))
+
+
+def changed_times(state: ObjectStore) -> dict[int, dict[str, datetime]]:
+    """Give when each change was noted, by the entry and the hash of the path."""
+    found: dict[int, dict[str, datetime]] = {}
+    for (hashed, entry), time_us in notices(state).times_us.items():
+        found.setdefault(entry, {})[hashed] = _EPOCH + timedelta(microseconds=time_us)
+    return found
+
+
+def note_read(state: ObjectStore, found: FileEntry) -> None:
+    """Note in which version a file is ingested that had changed before it was read."""
+    state.put(_read_key(found), seal({FIELD: NOTE_VERSION, "path": found.path}))
+
+
+def was_read(state: ObjectStore, found: FileEntry) -> bool:
+    """Whether a file was ingested in a version although its entry names another one."""
+    return state.head(_read_key(found)) is not None
+
+
+def _key(change: Change) -> str:
+    return f"{PREFIX}/{path_hash(change.before.path)}-{change.entry}"
+
+
+def _read_key(found: FileEntry) -> str:
+    return f"{PREFIX}/{path_hash(found.path)}-{version_hash(found).hex()}.read"
+
+
+def _file(given: dict[str, Any]) -> FileEntry:
+    time_us = int(given["modification_time_us"])
+    return FileEntry(str(given["path"]), int(given["size"]), time_us, str(given["etag"]))
