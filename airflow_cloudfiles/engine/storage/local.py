@@ -64,6 +64,9 @@ class LocalStore:
         uri: Path or `file:` URI of the root. It need not exist; writing creates it.
     """
 
+    is_tree = True
+    """A folder that is not there can be told from one that is empty."""
+
     def __init__(self, uri: str) -> None:
         self._uri = normalize_uri(uri)
         self._root = key_bytes(local_path(self._uri))
