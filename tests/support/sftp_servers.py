@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import asyncssh
+import pytest
 
 from airflow_cloudfiles.engine.storage.access import SftpAccess
+from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.sftp import session
+from airflow_cloudfiles.engine.storage.sftp.store import SftpStore
 from tests.support.waiting import until
 
 USER = "partner"
@@ -38,6 +41,23 @@ class Served:
     folder: Path
     access: SftpAccess
     location: str
+
+
+class Landed(SftpStore):
+    """A folder on a server, in which a test puts files by the disk behind the server.
+
+    Args:
+        served: The server.
+        below: A folder there.
+    """
+
+    def __init__(self, served: Served, below: str = "") -> None:
+        super().__init__(f"{served.location.rstrip('/')}/{below}", served.access)
+        self.disk = LocalStore(str(served.folder / below))
+
+    def put(self, key: str, content: bytes) -> None:
+        """Write a file as somebody else would."""
+        self.disk.put(key, content)
 
 
 def _key(path: Path) -> asyncssh.SSHKey:
@@ -241,6 +261,22 @@ class _Session(asyncssh.SFTPServer):
     def scandir(self, path: bytes) -> Any:
         self._server.passed("scandir")
         return super().scandir(path)
+
+
+@pytest.fixture(scope="session")
+def openssh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """OpenSSH's server, where it is installed."""
+    if SSHD is None:
+        pytest.skip("OpenSSH's server is not installed (Debian: openssh-server)")
+    with openssh(tmp_path_factory.mktemp("openssh")) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def asyncssh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """asyncssh's server, without faults."""
+    with faulty(tmp_path_factory.mktemp("asyncssh")) as server:
+        yield server.served
 
 
 @contextlib.contextmanager

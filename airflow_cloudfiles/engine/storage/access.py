@@ -22,6 +22,9 @@ from airflow_cloudfiles.engine.errors import OptionError
 ENVIRONMENT = "CLOUDFILES_ACCESS"
 """Environment variable of a child process: the access as JSON. It holds secrets."""
 
+MAX_CONNECTIONS = 2
+"""Connections to one SFTP server that a process keeps where nothing else is said."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsAccess:
@@ -138,7 +141,7 @@ class SftpAccess:
     host_key: str | None = None
     known_hosts: str | None = None
     checks_host_key: bool = True
-    max_connections: int = 2
+    max_connections: int = MAX_CONNECTIONS
 
 
 Access = AwsAccess | AzureAccess | GcpAccess | SftpAccess
