@@ -123,6 +123,7 @@ class Faults:
         cut_after: So many operations are answered, then connections end; `None` for never.
         cuts: How often they ended.
         fails: Operations (`read`, `rename`, …) that are answered with a failure.
+        denies: Ends of the paths that nobody may list or read.
         connections: How many there are now.
         most: How many there were at once.
         logins: How many were let in.
@@ -131,6 +132,7 @@ class Faults:
     cut_after: int | None = None
     cuts: int = 0
     fails: set[str] = field(default_factory=set)
+    denies: set[str] = field(default_factory=set)
     connections: int = 0
     most: int = 0
     logins: int = 0
@@ -224,8 +226,10 @@ class FaultyServer:
         self._thread.join()
         self._loop.close()
 
-    def passed(self, operation: str) -> None:
+    def passed(self, operation: str, path: bytes = b"") -> None:
         """Fail, or end the connections, if it is to be."""
+        if any(path.endswith(end.encode()) for end in self.faults.denies):
+            raise asyncssh.SFTPPermissionDenied("no")
         if operation in self.faults.fails:
             raise asyncssh.SFTPFailure("disk on fire")
         if self.faults.cut_after is None:
@@ -246,9 +250,9 @@ class _Session(asyncssh.SFTPServer):
         super().__init__(chan, chroot=str(server.folder).encode())
         self._server = server
 
-    def open(self, *given: Any, **more: Any) -> Any:
-        self._server.passed("open")
-        return super().open(*given, **more)
+    def open(self, path: bytes, pflags: int, attrs: asyncssh.SFTPAttrs) -> Any:
+        self._server.passed("open", path)
+        return super().open(path, pflags, attrs)
 
     def read(self, *given: Any) -> Any:
         self._server.passed("read")
@@ -259,7 +263,7 @@ class _Session(asyncssh.SFTPServer):
         return super().rename(*given)
 
     def scandir(self, path: bytes) -> Any:
-        self._server.passed("scandir")
+        self._server.passed("scandir", path)
         return super().scandir(path)
 
 

@@ -21,7 +21,7 @@ BROKEN_OFF = (
 )
 """A connection ended in the middle; another one may do."""
 
-FAILURES = (asyncssh.Error, OSError, ValueError)
+FAILURES = (asyncssh.Error, OSError)
 """What the client raises."""
 
 _DENIED = (asyncssh.SFTPPermissionDenied, asyncssh.SFTPWriteProtect)

@@ -43,6 +43,7 @@ _ALIVE_SECONDS: Final = 15
 """A server that is silent for so long is asked whether it is there; three times, then it is not."""
 _ANSWER_SECONDS: Final = 300
 _IDLE_SECONDS = 20.0
+_GOODBYE_SECONDS: Final = 2
 
 
 class _Client(asyncssh.SSHClient):
@@ -84,11 +85,14 @@ class _Connection:
     async def close(self) -> None:
         """End the session; what is said at the end does not matter."""
         self._opening.cancel()
-        with contextlib.suppress(asyncssh.Error, OSError, asyncio.CancelledError):
-            connection, client = await self._opening
+        await asyncio.wait([self._opening])
+        if self._opening.cancelled() or self._opening.exception() is not None:
+            return
+        connection, client = self._opening.result()
+        with contextlib.suppress(asyncssh.Error, OSError):
             client.exit()
             connection.close()
-            await asyncio.wait_for(connection.wait_closed(), 2)
+            await asyncio.wait_for(connection.wait_closed(), _GOODBYE_SECONDS)
 
     async def _open(self) -> tuple[asyncssh.SSHClientConnection, asyncssh.SFTPClient]:
         login, known = self._login, KnownServers(self._login)

@@ -251,7 +251,7 @@ class SftpStore:
 
         async def read(client: asyncssh.SFTPClient) -> Names | None:
             try:
-                return await names_in(client, self._below(folder))
+                return await names_in(client, self._below(folder).rstrip(b"/") or b"/")
             except GONE:
                 if not folder:
                     raise
