@@ -203,7 +203,7 @@ def _sftp() -> dict[str, object]:
         "ui-field-behaviour": {
             "hidden-fields": ["schema"],
             "relabeling": {"login": "User"},
-            "placeholders": {"host": "sftp.acme.com", "port": "22"},
+            "placeholders": {"host": "sftp.acme.com"},
         },
     }
 

@@ -1,4 +1,4 @@
-"""What the connections of the three clouds and of SFTP servers say reaches the engine, and nothing says a secret."""
+"""What connections of clouds and SFTP servers say reaches the engine, and nothing says a secret."""
 
 from __future__ import annotations
 

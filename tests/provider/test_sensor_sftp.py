@@ -114,7 +114,7 @@ def test_a_sensor_tells_what_is_wrong(
 ) -> None:
     hook, given = CloudFilesHook("partner"), _stream(server, tmp_path)
     given.pop("conn_id")
-    with pytest.raises(OptionError, match="for the host 127.0.0.1"):
+    with pytest.raises(OptionError, match=r"for the host 127\.0\.0\.1"):
         hook.check(StreamArguments(**{**given, "source": "sftp://elsewhere.example/inbox"}))
     with pytest.raises(UnsupportedOptionError, match="source only"):
         hook.check(StreamArguments(**{**given, "checkpoint_location": "sftp://127.0.0.1/state"}))
