@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import multiprocessing
 import os
+import re
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 
+from airflow_cloudfiles.cli import main
 from airflow_cloudfiles.engine.errors import (
     FileUnreachableError,
     FileUnreadableError,
@@ -30,11 +33,13 @@ from airflow_cloudfiles.engine.reading.fetch import FetchCounts
 from airflow_cloudfiles.engine.reading.prefetch import fetched_ahead
 from airflow_cloudfiles.engine.reading.splits import FileRange
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
+from airflow_cloudfiles.engine.storage.access import to_environment
 from airflow_cloudfiles.engine.storage.base import LinkedObjectError, ObjectChangedError
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.outage import is_transient
 from airflow_cloudfiles.engine.storage.sftp import session
 from airflow_cloudfiles.engine.storage.sftp.login import from_variables, login_of
+from tests.support.landed import Stream
 from tests.support.lines import fetch
 from tests.support.sftp_servers import PASSWORD, USER, Landed, faulty, public
 from tests.support.waiting import until
@@ -448,6 +453,41 @@ def test_a_forked_process_has_connections_of_its_own(server):
     assert store.get("a") == b"x" * 100_000
     assert server.faults.logins == 2
     assert threading.active_count() < 50
+
+
+# ── the command line ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def reached(landed, monkeypatch):
+    """A folder that every process of this one reaches by its environment."""
+    for name, value in to_environment(landed._login.access).items():
+        monkeypatch.setenv(name, value)
+    landed.put("in/a b%.json", b'{"a": 1, "b": "x"}\n')
+    landed.put("in/b.json", b'{"a": 2, "c": true}\n')
+    return f"{landed.uri}/in"
+
+
+def test_a_schema_is_inferred_and_rows_are_read(reached, tmp_path):
+    options = {"cloudFiles.inferColumnTypes": "true"}
+    stream = Stream(reached, tmp_path / "state", "json", **options)
+    found = [{name: row[name] for name in "abc"} for row in stream.run()]
+    assert sorted(found, key=lambda row: row["a"]) == [
+        {"a": 1, "b": "x", "c": None},
+        {"a": 2, "b": None, "c": True},
+    ]
+
+
+def test_the_commands_find_files_and_check_a_source(reached, tmp_path, capsys):
+    state = ["--checkpoint-location", str(tmp_path / "state")]
+    assert main(["discover", "--source", reached, *state, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["new_files"] == 2
+    assert main(["doctor", "--source", reached]) in {0, 1}  # whether there is a Java
+    told = capsys.readouterr().out
+    assert re.search(r"ok +source: list +such as sftp://\S+/in/a b%\.json", told)
+    assert "not told by the server" in told
+    assert main(["doctor", "--source", f"{reached}/none"]) == 1
+    assert re.search(r"problem +source: list .*is no folder", capsys.readouterr().out)
 
 
 # ── what is not there ────────────────────────────────────────────────────────────────────────────
