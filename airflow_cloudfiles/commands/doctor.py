@@ -267,7 +267,7 @@ def _writes(store: ObjectStore) -> Finding:
 def _clock(store: ObjectStore) -> Finding:
     """How far the clock of a store is from this machine's."""
     if not getattr(store, "tells_time", True):
-        return Finding("clock", "ok", "not told by the server: it has no request for that")
+        return Finding("clock", "ok", "not known: the server has no request for it")
     before = time.time()
     skew = store.clock_us() / 1e6 - (before + time.time()) / 2
     if abs(skew) <= SKEW_SECONDS:

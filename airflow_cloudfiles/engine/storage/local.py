@@ -65,7 +65,7 @@ class LocalStore:
     """
 
     is_tree = True
-    """A folder that is not there can be told from one that is empty."""
+    """A folder that is not there does not look like an empty one."""
 
     def __init__(self, uri: str) -> None:
         self._uri = normalize_uri(uri)

@@ -485,7 +485,7 @@ def test_the_commands_find_files_and_check_a_source(reached, tmp_path, capsys):
     assert main(["doctor", "--source", reached]) in {0, 1}  # whether there is a Java
     told = capsys.readouterr().out
     assert re.search(r"ok +source: list +such as sftp://\S+/in/a b%\.json", told)
-    assert "not told by the server" in told
+    assert "not known: the server" in told
     assert main(["doctor", "--source", f"{reached}/none"]) == 1
     assert re.search(r"problem +source: list .*is no folder", capsys.readouterr().out)
 

@@ -83,7 +83,7 @@ class SftpStore:
     """
 
     is_tree = True
-    """A folder that is not there can be told from one that is empty."""
+    """A folder that is not there does not look like an empty one."""
 
     has_partial_objects = True
     """A file is seen as soon as it is created, and grows."""
@@ -150,7 +150,7 @@ class SftpStore:
         return file_entry(key, found) if found and stat.S_ISREG(found[0]) else None
 
     def clock_us(self) -> int:
-        """Give a time that the clock of the server has passed, as far as can be told from here."""
+        """Give a time that the clock of the server has passed, as far as this machine knows."""
         return (now_us() // 1_000_000 - SKEW_SECONDS) * 1_000_000
 
     def arrived_us(self, entry: FileEntry) -> int:
