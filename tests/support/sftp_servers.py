@@ -262,6 +262,10 @@ class _Session(asyncssh.SFTPServer):
         self._server.passed("rename")
         return super().rename(*given)
 
+    def remove(self, path: bytes) -> Any:
+        self._server.passed("remove")
+        return super().remove(path)
+
     def scandir(self, path: bytes) -> Any:
         self._server.passed("scandir", path)
         return super().scandir(path)

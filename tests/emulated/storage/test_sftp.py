@@ -28,6 +28,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts
 from airflow_cloudfiles.engine.reading.prefetch import fetched_ahead
@@ -39,6 +40,7 @@ from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.outage import is_transient
 from airflow_cloudfiles.engine.storage.sftp import session
 from airflow_cloudfiles.engine.storage.sftp.login import from_variables, login_of
+from airflow_cloudfiles.engine.stream.own_locations import own_locations
 from tests.support.landed import Stream
 from tests.support.lines import fetch
 from tests.support.sftp_servers import PASSWORD, USER, Landed, faulty, public
@@ -202,11 +204,12 @@ def test_a_link_is_neither_removed_nor_moved(landed):
     assert Path(f"{_folder(landed)}/link.json").is_symlink()
 
 
-def test_a_rename_that_fails_leaves_the_file_in_its_place(server):
+@pytest.mark.parametrize("fails", ["rename", "remove"])
+def test_what_fails_leaves_the_file_in_its_place(server, fails):
     (server.folder / "a.json").write_bytes(b"x")
     store = open_store(server.served.location, server.served.access)
     entry = store.head("a.json")
-    server.faults.fails.add("rename")
+    server.faults.fails.add(fails)
     with pytest.raises(ConnectionError, match="does not say why"):
         store.delete_version(entry)
     assert [each.path for each in store.list()] == ["a.json"]
@@ -245,6 +248,15 @@ def test_a_hidden_name_that_a_killed_process_left_is_put_back(landed, monkeypatc
 
 def _line(server, key, pattern=None):
     return f"{pattern or f'[127.0.0.1]:{server.port}'} {public(key)}\n"
+
+
+def test_a_key_that_was_revoked_is_refused_for_good(server, tmp_path):
+    hosts = tmp_path / "known_hosts"
+    hosts.write_text(_line(server, server.key) + "@revoked " + _line(server, server.key))
+    store = open_store(server.served.location, replace(server.known(), known_hosts=str(hosts)))
+    with pytest.raises(SourceAccessError, match="was revoked"):
+        _discovered(store)
+    assert server.faults.logins == 0
 
 
 @pytest.mark.parametrize("known", ["none", "another", "another kind"])
@@ -491,6 +503,13 @@ def test_the_commands_find_files_and_check_a_source(reached, tmp_path, capsys):
 
 
 # ── what is not there ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("option", ["cloudFiles.schemaLocation", "badRecordsPath"])
+def test_schemas_and_bad_records_at_a_server_are_refused_by_name(option):
+    given = {"cloudFiles.format": "json", option: "sftp://host/x"}
+    with pytest.raises(UnsupportedOptionError, match=r"host/x .* source only"):
+        own_locations(CloudFilesOptions.parse(given, path="/in", has_schema=True))
 
 
 @pytest.mark.parametrize("place", ["checkpoint_location", "target"])

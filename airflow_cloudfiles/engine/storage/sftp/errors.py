@@ -87,6 +87,11 @@ def _of_way(failure: BaseException, what: str, server: str, user: str) -> OSErro
             "user, password or key in the connection or the environment, or have the key added on "
             "the server."
         )
+    if isinstance(failure, asyncssh.HostKeyNotVerifiable):
+        return ServerNotKnownError(
+            f"{what}: the key of {server} was revoked, or its certificate is not valid. Nothing "
+            "was sent to it. Ask whoever runs the server."
+        )
     if isinstance(failure, asyncssh.KeyExchangeFailed | asyncssh.ProtocolNotSupported):
         return OSError(
             f"{what}: {server} offers no algorithm or version that this client takes. The server "

@@ -41,7 +41,8 @@ _CONNECT_SECONDS: Final = 20
 _LOGIN_SECONDS: Final = 30
 _ALIVE_SECONDS: Final = 15
 """A server that is silent for so long is asked whether it is there; three times, then it is not."""
-_ANSWER_SECONDS: Final = 300
+_ANSWER_SECONDS: Final = 1800
+"""Many large pieces over a slow line take long; that the server is gone shows sooner."""
 _IDLE_SECONDS = 20.0
 _GOODBYE_SECONDS: Final = 2
 

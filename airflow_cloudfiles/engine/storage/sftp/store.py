@@ -187,8 +187,12 @@ class SftpStore:
     def delete_version(self, entry: FileEntry) -> None:
         """Remove a file if it still is a version."""
         self._requests.add("delete")
-        hidden = self._taken(entry)
-        self._remove(hidden, entry.path)
+        path, hidden = self._path(entry.path), self._taken(entry)
+        try:
+            self._remove(hidden, entry.path)
+        except OSError:
+            self._put_back(hidden, path, entry.path)
+            raise
 
     def move_version(self, entry: FileEntry, to: ObjectStore, key: str) -> bool:
         """Move a version of a file within the server, unless there is a file already.
@@ -219,9 +223,11 @@ class SftpStore:
             # A server refuses to rename to a name that is taken; and nobody else uses this one.
             self._rename(hidden, target, entry.path)
         except OSError:
-            if self._look(target, key) is None or self._look(hidden, entry.path) is None:
+            if self._look(hidden, entry.path) is None:  # it may be done, and its answer lost
                 raise
             self._put_back(hidden, path, entry.path)
+            if self._look(target, key) is None:
+                raise
             return False
         return True
 
