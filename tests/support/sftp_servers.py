@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import getpass
+import os
 import shutil
 import socket
 import subprocess
@@ -56,8 +57,12 @@ class Landed(SftpStore):
         self.disk = LocalStore(str(served.folder / below))
 
     def put(self, key: str, content: bytes) -> None:
-        """Write a file as somebody else would."""
+        """Write a file as somebody else would; over another one, not in the same second."""
+        path = Path(self.disk.local_path(key))
+        before = int(path.stat().st_mtime) if path.is_file() else 0
         self.disk.put(key, content)
+        if int(path.stat().st_mtime) <= before:
+            os.utime(path, (before + 1, before + 1))
 
 
 def _key(path: Path) -> asyncssh.SSHKey:

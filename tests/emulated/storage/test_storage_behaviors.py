@@ -228,7 +228,6 @@ def test_a_range_is_cut_at_the_end_of_the_object(store):
             store.get_range("a", start, length)
 
 
-@pytest.mark.parametrize("kind", WRITTEN, indirect=True)
 def test_a_read_may_ask_for_a_version(kind, store):
     store.put("a", b"0123456789")
     first = store.head("a").etag
