@@ -101,7 +101,8 @@ def test_links_below_the_source_are_not_followed_and_the_log_says_so(landed, tmp
     Path(f"{folder}/broken").symlink_to("nowhere")
     with caplog.at_level(logging.WARNING):
         assert [entry.path for entry in landed.list()] == ["real/a.json"]
-    assert "5 symbolic links" in caplog.text
+        list(landed.list())
+    assert caplog.text.count("5 symbolic links") == 1
     assert landed.head("out.json") is None
     with pytest.raises(ObjectNotFoundError):
         landed.get("out.json")

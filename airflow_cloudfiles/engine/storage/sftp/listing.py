@@ -32,6 +32,9 @@ AHEAD: Final = 8
 
 _log = logging.getLogger(__name__)
 
+_warned: dict[str, int] = {}
+"""By root: how many links this process has warned of."""
+
 
 class Reading(Protocol):
     """A folder that is being read."""
@@ -131,7 +134,8 @@ class SftpWalk(TreeWalk):
         return key
 
     def _tell(self) -> None:
-        if self._links:
+        if self._links and _warned.get(self._name) != self._links:  # a sensor lists again and again
+            _warned[self._name] = self._links
             _log.warning(
                 "%s in %s %s not followed, such as %s: a source on an SFTP server has the files "
                 "and folders that are in it. Give where a link leads as a source of its own.",

@@ -67,12 +67,15 @@ class _Connection:
         self._opening = asyncio.ensure_future(self._open())
         self._slots = asyncio.Semaphore(IN_FLIGHT)
         self.users = 0
+        self.idle_since = 0.0
         self.is_broken = False
 
     async def run(self, operation: Operation[_Answer]) -> _Answer:
         """Do something; a connection that breaks off is used no more."""
         try:
             _, client = await asyncio.shield(self._opening)
+        except asyncio.CancelledError:  # of one who waits; others may go on
+            raise
         except BaseException:
             self.is_broken = True
             raise
@@ -202,10 +205,13 @@ class _Server:
             if not connection.users:
                 _keep(asyncio.ensure_future(connection.close()))
         elif not connection.users:
-            asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._close_idle, connection)
+            loop = asyncio.get_running_loop()
+            connection.idle_since = loop.time()
+            loop.call_at(loop.time() + _IDLE_SECONDS, self._close_idle, connection, loop.time())
 
-    def _close_idle(self, connection: _Connection) -> None:
-        if not connection.users and connection in self._open:
+    def _close_idle(self, connection: _Connection, since: float) -> None:
+        is_idle = not connection.users and connection.idle_since <= since
+        if is_idle and connection in self._open:
             self._open.remove(connection)
             _keep(asyncio.ensure_future(connection.close()))
 
