@@ -149,6 +149,16 @@ def test_a_file_that_is_not_touched_is_found_once(landed, identity, tmp_path):
         assert intake.discover().files == expected
 
 
+def test_a_listing_reads_the_folders_of_its_range_only(landed):
+    for day in range(20):
+        landed.put(f"day={day:02}/a.json", b"{}")
+    everything = [entry.path for entry in landed.list()]
+    assert landed.requests["list"] == 21
+    assert [entry.path for entry in landed.list(start_after="day=17/z")] == everything[18:]
+    assert landed.requests["list"] == 21 + 4  # the root, the folder that it begins in, two more
+    assert landed.key_after("day=17/z") == everything[18]
+
+
 def test_a_large_file_is_read_in_ranges_of_one_version(landed):
     content = os.urandom(5 * 2**20 + 3)
     landed.put("big", content)
