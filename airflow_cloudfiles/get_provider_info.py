@@ -75,7 +75,7 @@ def get_provider_info() -> dict[str, object]:
             f"airflow_cloudfiles.hooks.observability.links.{name}"
             for name in ("StreamLink", "ReportLink", "TableLink")
         ],
-        "connection-types": [_aws(), _azure(), _gcp()],
+        "connection-types": [_aws(), _azure(), _gcp(), _sftp()],
     }
 
 
@@ -172,6 +172,39 @@ def _gcp() -> dict[str, object]:
             "hidden-fields": ["host", "schema", "port", "login", "password"],
             "relabeling": {},
             "placeholders": {},
+        },
+    }
+
+
+def _sftp() -> dict[str, object]:
+    """The form of a connection to an SFTP server."""
+    return {
+        "connection-type": "cloudfiles_sftp",
+        "hook-class-name": "airflow_cloudfiles.hooks.clouds.CloudFilesSftpHook",
+        "hook-name": "Cloud Files: SFTP server",
+        "conn-fields": {
+            "test_location": _text(
+                "Location to test", "A folder such as sftp://sftp.acme.com/inbox, to be listed."
+            ),
+            "host_key": _text(
+                "Key of the server", "Such as ssh-ed25519 AAAA…; none for the known hosts."
+            ),
+            "known_hosts": _text("Known hosts", "Path of a file on every worker."),
+            "key_file": _text("Private key file", "Path of such a file on every worker."),
+            "private_key": _text("Private key", "The text of its file.", secret=True),
+            "private_key_passphrase": _text(
+                "Passphrase", "Of the private key, if it has one.", secret=True
+            ),
+            "max_connections": {
+                "label": "Connections",
+                "description": "To the server at once, of one process; 2 if none is given.",
+                "schema": {"type": ["integer", "null"], "minimum": 1},
+            },
+        },
+        "ui-field-behaviour": {
+            "hidden-fields": ["schema"],
+            "relabeling": {"login": "User"},
+            "placeholders": {"host": "sftp.acme.com"},
         },
     }
 

@@ -126,6 +126,8 @@ start sooner; may be deleted at any time |
 [warm Sparks](../how-to/warm-spark.md) |
 | `CLOUDFILES_ACCESS` | unset | set by the operators for the Spark they start: what the Airflow \
 connection says; never set it yourself |
+| `CLOUDFILES_SFTP_…` | unset | how an SFTP server is logged in to where no Airflow \
+connection says it ([the variables](../how-to/ingest-from-sftp.md#without-airflow)) |
 | `CLOUDFILES_RUN_FOLDER` | unset | set for a driver by whoever starts it: the folder of its \
 specification and report; never set it yourself |
 | `CLOUDFILES_LOG_LEVEL` | `INFO` | how much this package's own processes log |

@@ -44,6 +44,7 @@ _EXTRAS: Final = {
     "aws": ("boto3",),
     "azure": ("azure-storage-blob", "azure-storage-queue", "azure-identity"),
     "gcp": ("google-cloud-storage", "google-cloud-pubsub"),
+    "sftp": ("asyncssh",),
 }
 """By extra of this package: the distributions that show whether it is installed."""
 _TONES: Final[Mapping[Verdict, Tone]] = {"problem": "problem", "note": "caution"}
@@ -202,7 +203,7 @@ def _locations(given: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _source(store: ObjectStore) -> Iterator[Finding]:
-    if (folder := _local_folder(store)) and not folder.is_dir():
+    if getattr(store, "is_tree", False) and not store.is_folder():
         text = f"{printable_path(store.uri)} is no folder. Create it, or correct the location."
         yield Finding("list", "problem", text)
         return
@@ -265,6 +266,8 @@ def _writes(store: ObjectStore) -> Finding:
 
 def _clock(store: ObjectStore) -> Finding:
     """How far the clock of a store is from this machine's."""
+    if not getattr(store, "tells_time", True):
+        return Finding("clock", "ok", "not known: the server has no request for it")
     before = time.time()
     skew = store.clock_us() / 1e6 - (before + time.time()) / 2
     if abs(skew) <= SKEW_SECONDS:

@@ -97,7 +97,7 @@ CLEANING_POINTS = (
     "after-clean-record",
 )
 """The points that cleaning the source passes, in this order; the first two where it moves files,
-the fourth on a local disk."""
+the fourth on a local disk and, before the second, on an SFTP server."""
 
 VACUUM_POINTS = ("after-part-of-vacuum",)
 """The point that vacuuming a table passes, once for each part of the files."""

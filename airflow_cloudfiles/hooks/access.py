@@ -1,9 +1,9 @@
-"""How does an Airflow connection say that a cloud is reached?
+"""How does an Airflow connection say that a cloud or a server is reached?
 
-Each cloud has a type of connection of this package (`clouds`), with the fields of the Amazon, Azure
-and Google providers' types. Those are read here, too, and not by their hooks: see
-docs/decisions/0024-connections-are-read-here.md. What a connection says and this package does not
-offer is refused by name.
+Each cloud has a type of connection of this package (`clouds`), and so have SFTP servers, with the
+fields of the Amazon, Azure, Google and SFTP providers' types. Those are read here, too, and not by
+their hooks: see docs/decisions/0024-connections-are-read-here.md. What a connection says and this
+package does not offer is refused by name.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from airflow_cloudfiles.engine.errors import UnsupportedOptionError
 from airflow_cloudfiles.hooks.access_aws import aws_access
 from airflow_cloudfiles.hooks.access_azure import azure_access
 from airflow_cloudfiles.hooks.access_gcp import gcp_access
+from airflow_cloudfiles.hooks.access_sftp import sftp_access
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +29,7 @@ LOCAL = "fs"
 """Type of a connection that has no access: it says where relative locations begin."""
 
 AWS, AZURE, GCP = "cloudfiles_aws", "cloudfiles_azure", "cloudfiles_gcp"
+SFTP = "cloudfiles_sftp"
 """The types that this package brings."""
 
 _GENERIC = "generic"
@@ -37,10 +39,13 @@ _READERS: dict[str, Callable[[CloudConnection], Access]] = {
     AWS: aws_access,
     AZURE: azure_access,
     GCP: gcp_access,
+    SFTP: sftp_access,
     "aws": aws_access,
     "wasb": azure_access,
     "adls": azure_access,
     "google_cloud_platform": gcp_access,
+    "sftp": sftp_access,
+    "ssh": sftp_access,
 }
 
 
@@ -73,8 +78,8 @@ def _unreadable(connection: CloudConnection) -> str:
     if connection.conn_type == _GENERIC:
         return (
             f"{where}, which Airflow stores for a type that no installed provider has. Delete it "
-            f"and add it again with --conn-type {AWS}, {AZURE} or {GCP}, which come with this "
-            "package."
+            f"and add it again with --conn-type {AWS}, {AZURE}, {GCP} or {SFTP}, which come with "
+            "this package."
         )
     return (
         f"{where}. Use one of type {', '.join(sorted(_READERS))} or {LOCAL}, or none for the "

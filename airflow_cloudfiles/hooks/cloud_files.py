@@ -58,9 +58,9 @@ class CloudFilesHook(BaseHook):
     Args:
         conn_id: One connection for the source, the state, the schema log and the target of a
             stream: of a type of this package (`cloudfiles_aws`, `cloudfiles_azure`,
-            `cloudfiles_gcp`) or of the clouds' providers; a location in another cloud is reached
-            with the environment's own credentials. Or one of type *File (path)*: relative locations
-            are below its path.
+            `cloudfiles_gcp`, `cloudfiles_sftp`) or of the clouds' and SFTP's providers; a location
+            elsewhere is reached with the environment's own credentials. Or one of type
+            *File (path)*: relative locations are below its path.
             Without any, every location must be absolute, because a worker has no fixed working
             directory, and credentials are the environment's own.
     """

@@ -8,14 +8,17 @@ this module.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.conditional import SCRATCH, require_conditional_put
-from airflow_cloudfiles.hooks.access import AWS, AZURE, GCP
+from airflow_cloudfiles.hooks.access import AWS, AZURE, GCP, SFTP
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.extras import TEST_LOCATION
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.storage import ObjectStore
 
 
 class CloudConnectionHook(CloudFilesHook):
@@ -38,13 +41,17 @@ class CloudConnectionHook(CloudFilesHook):
         try:
             access = self.access
             store = open_store(self._test_location(), access)
-            next(iter(store.list(ordered=False)), None)
-            require_conditional_put(store, folder=SCRATCH)
+            return True, self._try(store)
         except CloudFilesError as failure:
             return False, failure.message
         except OSError as failure:
             return False, str(failure)
-        return True, (
+
+    def _try(self, store: ObjectStore) -> str:
+        """Try a location, and say what it is good for."""
+        next(iter(store.list(ordered=False)), None)
+        require_conditional_put(store, folder=SCRATCH)
+        return (
             f"{store.uri} can be listed, written, read and deleted in, and refuses a second writer "
             "of one object: source, state and table of a stream can be there."
         )
@@ -96,3 +103,19 @@ class CloudFilesGcpHook(CloudConnectionHook):
     default_conn_name = "cloudfiles_gcp_default"
     hook_name = "Cloud Files: Google Cloud Storage"
     example = "gs://acme-lake/_state"
+
+
+class CloudFilesSftpHook(CloudConnectionHook):
+    """Type `cloudfiles_sftp`: SFTP servers, as sources."""
+
+    conn_type = SFTP
+    default_conn_name = "cloudfiles_sftp_default"
+    hook_name = "Cloud Files: SFTP server"
+    example = "sftp://sftp.acme.com/inbox"
+
+    def _try(self, store: ObjectStore) -> str:
+        """List the folder; nothing is written to a source."""
+        if not store.is_folder():
+            raise OptionError(f"{store.uri} is no folder that is there. Correct the location.")
+        next(iter(store.list()), None)
+        return f"{store.uri} can be listed: it can be the source of a stream."

@@ -90,6 +90,17 @@ class Extras:
             return value in _TRUE
         raise OptionError(f"{self._where}: {name} must be true or false. Correct it there.")
 
+    def whole(self, name: str, *, default: int) -> int:
+        """Take a field that holds a whole number, perhaps as text.
+
+        Raises:
+            OptionError: It holds something else.
+        """
+        value = str(self._fields.pop(name, default))
+        if value.isascii() and value.removeprefix("-").isdigit():
+            return int(value)
+        raise OptionError(f"{self._where}: {name} must be a whole number. Correct it there.")
+
     def within(self, name: str) -> Extras:
         """Take a field that holds fields, or their JSON text.
 

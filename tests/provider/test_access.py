@@ -1,4 +1,4 @@
-"""What the connections of the three clouds say reaches the engine, and nothing says a secret."""
+"""What connections of clouds and SFTP servers say reaches the engine, and nothing says a secret."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from airflow_cloudfiles.engine.storage.access import (
     AwsAccess,
     AzureAccess,
     GcpAccess,
+    SftpAccess,
     from_environment,
     to_environment,
 )
@@ -212,9 +213,65 @@ def test_a_file_connection_has_no_access() -> None:
     assert _access("fs", extra={"path": "/data"}) is None
 
 
+KEY_TEXT = f"-----BEGIN OPENSSH PRIVATE KEY-----\n{HUSH}\n"
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, SftpAccess(host="h")),
+        (
+            {"login": "u", "password": HUSH, "port": 2222, "extra": {"host_key": "ssh-rsa A"}},
+            SftpAccess(host="h", port=2222, user="u", password=HUSH, host_key="ssh-rsa A"),
+        ),
+        (
+            {
+                "extra": {
+                    "key_file": "/k",
+                    "private_key_passphrase": HUSH,
+                    "known_hosts": "/kh",
+                    "look_for_keys": "false",
+                    "conn_timeout": 5,
+                    "max_connections": "1",
+                }
+            },
+            SftpAccess(
+                host="h",
+                key_file="/k",
+                passphrase=HUSH,
+                known_hosts="/kh",
+                uses_own_keys=False,
+                max_connections=1,
+            ),
+        ),
+        (
+            {"extra": {"private_key": KEY_TEXT.replace("\n", "\\n"), "no_host_key_check": "true"}},
+            SftpAccess(host="h", private_key=KEY_TEXT, checks_host_key=False),
+        ),
+        ({"extra": {"no_host_key_check": "false", "host_key": ""}}, SftpAccess(host="h")),
+    ],
+)
+@pytest.mark.parametrize("conn_type", ["sftp", "ssh", "cloudfiles_sftp"])
+def test_an_sftp_connection(conn_type: str, fields: dict[str, Any], expected: SftpAccess) -> None:
+    assert _access(conn_type, host="h", **fields) == expected
+
+
+def test_a_key_of_a_server_that_is_not_checked_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    _access("sftp", host="h", extra={"no_host_key_check": True})
+    assert "any server can pose as h" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("conn_type", "fields", "named"),
     [
+        ("sftp", {"password": HUSH}, "no host"),
+        ("sftp", {"host": "h", "extra": {"host_proxy_cmd": HUSH}}, "host_proxy_cmd"),
+        ("ssh", {"host": "h", "extra": {"allow_host_key_change": True}}, "allow_host_key_change"),
+        ("sftp", {"host": "h", "extra": {"private_key": HUSH, "key_file": "/k"}}, "Keep the one"),
+        ("sftp", {"host": "h", "extra": {"no_host_key_check": 1, "host_key": "k"}}, "one of them"),
+        ("sftp", {"host": "h", "extra": {"max_connections": HUSH}}, "whole number"),
+        ("sftp", {"host": "h", "extra": {"max_connections": 0}}, "1 at least"),
+        ("cloudfiles_sftp", {"host": "h", "extra": {"private_kee": HUSH}}, "private_kee"),
         ("aws", {"extra": {"assume_role_method": "assume_role_with_saml"}}, "assume_role_method"),
         ("aws", {"extra": {"assume_role_with_saml": {"idp_url": HUSH}}}, "assume_role_with_saml"),
         ("aws", {"extra": {"config_kwargs": {"signature_version": "unsigned"}}}, "signature_vers"),
@@ -286,6 +343,8 @@ def test_an_unknown_kind_is_unsupported_not_misread() -> None:
         ("wasb", {"extra": {"connection_string": HUSH}}),
         ("wasb", {"login": "id", "password": HUSH, "extra": {"tenant_id": "t"}}),
         ("google_cloud_platform", {"extra": {"keyfile_dict": KEY}}),
+        ("sftp", {"host": "h", "password": HUSH}),
+        ("sftp", {"host": "h", "extra": {"private_key": KEY_TEXT, "passphrase": HUSH}}),
     ],
 )
 def test_a_secret_is_in_no_representation_and_survives_the_way_to_the_driver(

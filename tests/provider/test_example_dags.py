@@ -30,6 +30,8 @@ from tests.support.promoted import Landed
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from tests.support.sftp_servers import Served
+
 pytestmark = pytest.mark.airflow
 
 FOLDER = Path(__file__).parents[2] / "dags_examples"
@@ -144,6 +146,28 @@ def test_batch_streaming_waits_for_files_and_hands_them_on(root: Path) -> None:
     )
     assert CloudFilesHook().discover(stream) == told.xcom_value  # both speak of one stream
     assert _outstanding(root) == ["1.json"]
+
+
+def test_the_inbox_on_a_server_is_found_by_its_connection(
+    root: Path, monkeypatch: pytest.MonkeyPatch, asyncssh_server: Served
+) -> None:
+    access = asyncssh_server.access
+    connection = {
+        "conn_type": "cloudfiles_sftp",
+        "host": access.host,
+        "port": access.port,
+        "login": access.user,
+        "password": access.password,
+        "extra": {"host_key": access.host_key},
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_ACME_SFTP", json.dumps(connection))
+    monkeypatch.setenv("SFTP_INBOX_SERVER", f"sftp://{access.host}:{access.port}")
+    (asyncssh_server.folder / "inbox").mkdir()
+    (asyncssh_server.folder / "inbox/1.csv").write_text("a\n1\n")
+    arrived = _dag("example_sftp_inbox").get_task("arrived")
+    assert isinstance(arrived, CloudFilesSensor)
+    told = arrived.poke({})  # type: ignore[typeddict-item]
+    assert told.xcom_value["sample"] == ["1.csv"]
 
 
 def test_an_arrival_schedules_the_event_driven_dag(root: Path) -> None:

@@ -25,6 +25,8 @@ class Cleaned:
         root: URI of a folder for all of it: `in`, `state` and `archive`.
         source: Store of the source, if it is not `<root>/in`.
         state: Name of the state below the folder.
+        at: URI of the folder for `in` and `archive`, where no state can be.
+        behind: A place from which the files in that folder can be written.
 
     Attributes:
         source: The source.
@@ -32,16 +34,25 @@ class Cleaned:
         written: The state.
     """
 
-    def __init__(self, root: str, *, source: str = "in", state: str = "state") -> None:
+    def __init__(
+        self,
+        root: str,
+        *,
+        source: str = "in",
+        state: str = "state",
+        at: str = "",
+        behind: str = "",
+    ) -> None:
         self.root = root
-        self.source = open_store(f"{root}/{source}")
-        self.archive = open_store(f"{root}/archive")
+        self.source = open_store(f"{at or root}/{source}")
+        self.archive = open_store(f"{at or root}/archive")
+        self._landing = open_store(f"{behind or at or root}/{source}")
         self.written = WrittenState(f"{root}/{state}", self.source.uri)
 
     def land(self, *names: str, content: bytes = b"rows") -> list[FileEntry]:
         """Put files into the source."""
         for name in names:
-            self.source.put(name, content)
+            self._landing.put(name, content)
         found = [self.source.head(name) for name in names]
         return [each for each in found if each is not None]
 

@@ -39,7 +39,7 @@ def check_destination(
     if _bucket(to) != _bucket(place.root):
         raise OptionError(
             f"{OPTION}={destination} is not where the source {printable_path(place.root)} is. "
-            "Files are moved within one bucket, container or disk: give a folder there."
+            "Files are moved within one bucket, container, disk or server: give a folder there."
         )
     below = open_store(place.root).key_of(to)
     is_above = open_store(to).key_of(place.root) is not None

@@ -54,7 +54,8 @@ class Clock:
     """Since when must a file be committed to be due?
 
     The clock of this machine and that of the source's store have to agree that it is: one that runs
-    ahead must not remove anything early. The store is asked once, when this machine says so.
+    ahead must not remove anything early. The store is asked once, when this machine says so. Where
+    it cannot be asked, this machine decides alone.
 
     Args:
         source: The store of the source.
@@ -71,6 +72,8 @@ class Clock:
         """Whether what was committed at a time may be cleaned."""
         if committed + self._retention > datetime.now(UTC):
             return False
+        if not getattr(self._source, "tells_time", True):
+            return True
         if self._store_time is None:
             self._store_time = _EPOCH + timedelta(microseconds=self._source.clock_us())
             self._asked = time.monotonic()

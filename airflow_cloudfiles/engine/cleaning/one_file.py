@@ -7,6 +7,9 @@
 3. Inspect the copy: its size, its checksum where the store knows one, else its bytes.
 4. Remove this very version. It takes a condition that the store checks itself.
 
+Where a store cannot copy and can rename (an SFTP server), this very version is renamed to its new
+name, in place of 2 to 4.
+
 Killed anywhere, the next try finds what is done: a copy that is the file counts as this one's.
 """
 
@@ -80,10 +83,10 @@ class FileCleaner:
         if isinstance(found, str):
             return found
         try:
-            if self._destination is not None and not self._copied(found, self._destination):
+            if self._destination is None:
+                self._remove(found)
+            elif not self._bring(found, self._destination):
                 return "taken"
-            crash_point("before-clean-delete")
-            self._source.delete_version(found.entry)
         except ObjectNotFoundError:
             return "gone"
         except ObjectChangedError:
@@ -92,6 +95,19 @@ class FileCleaner:
             return "linked"
         crash_point("after-clean-delete")
         return "cleaned"
+
+    def _bring(self, found: Fingerprint, to: ObjectStore) -> bool:
+        """Move a file; false where other objects have the names that it could have."""
+        if hasattr(self._source, "move_version"):
+            return self._moved(found, to)
+        if not self._copied(found, to):
+            return False
+        self._remove(found)
+        return True
+
+    def _remove(self, found: Fingerprint) -> None:
+        crash_point("before-clean-delete")
+        self._source.delete_version(found.entry)
 
     def _copied(self, found: Fingerprint, to: ObjectStore) -> bool:
         """See to a copy that is the file; false where other objects have the names for one."""
@@ -110,6 +126,22 @@ class FileCleaner:
                 if is_made and there.entry.size == found.entry.size and _agree(found, there):
                     return self._is_at(path, key)
             if self._is_copy(found, there, to, key):
+                return self._is_at(path, key)
+        return False
+
+    def _moved(self, found: Fingerprint, to: ObjectStore) -> bool:
+        """Rename a file, or remove it where it is already; false where both names are taken."""
+        path = found.entry.path
+        for key in (path, own_name(found.entry)):
+            there = to.fingerprint(key)
+            if there is None:
+                crash_point("before-clean-copy")
+                if self._source.move_version(found.entry, to, key):  # type: ignore[attr-defined]
+                    crash_point("after-clean-copy")
+                    return self._is_at(path, key)
+                there = to.fingerprint(key)
+            if there is not None and self._is_copy(found, there, to, key):
+                self._remove(found)
                 return self._is_at(path, key)
         return False
 

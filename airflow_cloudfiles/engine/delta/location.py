@@ -40,7 +40,7 @@ from airflow_cloudfiles.engine.storage.outage import is_transient
 from airflow_cloudfiles.engine.storage.uri import (
     bucket_and_path,
     local_path,
-    refuse_directory_bucket,
+    refuse_source_only,
 )
 
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
@@ -113,7 +113,7 @@ class DeltaLocation:
 
     def store(self) -> ObjectStore:
         """The table's files."""
-        refuse_directory_bucket(self.uri)
+        refuse_source_only(self.uri)
         return open_store(self.uri)
 
     def storage_options(self) -> dict[str, str]:

@@ -18,7 +18,7 @@ from airflow_cloudfiles.engine.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_DISKS = ("file:", "memory:")
+_DISKS = ("file:", "memory:", "sftp:")
 _SPECIAL = frozenset("*?[{")
 _ANY = r"[\s\S]*"
 _ANY_NAME = "[^/]*"
@@ -42,7 +42,7 @@ def split_pattern(uri: str) -> tuple[str, str | None]:
     Raises:
         OptionError: The pattern is in the name of a bucket or container, or cannot be read.
     """
-    start = _first_special(uri)
+    start = _first_special(uri, after=_address_end(uri))
     if start is None:
         return _literal(uri), None
     cut = uri.rfind("/", 0, start) + 1
@@ -266,9 +266,16 @@ def _characters(pattern: str) -> list[tuple[int, str]]:
     return found
 
 
-def _first_special(pattern: str) -> int | None:
+def _first_special(pattern: str, after: int = 0) -> int | None:
     """Where the first character stands that makes a text a pattern."""
-    return next((at for at, char in _characters(pattern) if char in _SPECIAL), None)
+    found = (at for at, char in _characters(pattern) if char in _SPECIAL and at >= after)
+    return next(found, None)
+
+
+def _address_end(uri: str) -> int:
+    """Where an address of IPv6 ends, whose brackets are no pattern: `sftp://[::1]/in`."""
+    found = re.match(r"sftp://[^/\[]*\[[^/\]]*\]", uri, re.IGNORECASE)
+    return 0 if found is None else found.end()
 
 
 def _first_star(pattern: str) -> int | None:

@@ -24,7 +24,7 @@ from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, RUNS_PRE
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.sealed import seal, unseal
-from airflow_cloudfiles.engine.storage.uri import refuse_iceberg
+from airflow_cloudfiles.engine.storage.uri import refuse_iceberg, refuse_source_only
 from airflow_cloudfiles.engine.versions import FIELD, fields_of, read_note
 
 if TYPE_CHECKING:
@@ -113,6 +113,8 @@ class JobSpec:
         start_conf.check(self.spark_conf)
         if self.kind not in {"infer", "clean"} and not self.target:
             raise OptionError(f"target is required to {self.kind}: the folder of a Delta table.")
+        for place in (self.checkpoint_location, self.target):
+            refuse_source_only(place or "")
         if self.kind not in {"ingest", "clean"} and self.target:
             refuse_iceberg(self.target)
         if self.transform is not None:

@@ -98,7 +98,7 @@ class CloudFilesOptions(OptionGroup):
         "path", text, required="No source: give the folder to load(path) or as the option `path`."
     )
     """The folder the files land in, or a pattern of folders, as a path or URI (`s3://`, `abfss://`,
-    `gs://`); usually the argument of `load`. Folders below it are read too."""
+    `gs://`, `sftp://`); usually the argument of `load`. Folders below it are read too."""
     format: str = option(
         "cloudFiles.format",
         replace(choice(tuple(FORMATS)), ignores_empty=True),

@@ -40,7 +40,7 @@ from airflow_cloudfiles.engine.storage.conditional import require_conditional_pu
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.replacing import replace_if_same
-from airflow_cloudfiles.engine.storage.uri import refuse_directory_bucket
+from airflow_cloudfiles.engine.storage.uri import refuse_source_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -252,7 +252,7 @@ def _has_log(state: ObjectStore) -> bool:
 
 def read_metadata(state: ObjectStore) -> StreamMetadata | None:
     """Read who a checkpoint location belongs to; `None` when it is new."""
-    refuse_directory_bucket(state.uri)
+    refuse_source_only(state.uri)
     try:
         with reaching_state(state):
             content = state.get(KEY)

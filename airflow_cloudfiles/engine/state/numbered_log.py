@@ -33,7 +33,7 @@ from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.clock import Moment
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.outage import reaching_state
-from airflow_cloudfiles.engine.storage.uri import refuse_directory_bucket
+from airflow_cloudfiles.engine.storage.uri import refuse_source_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -114,7 +114,7 @@ class NumberedLog:
         has_all: bool = False,
         is_packed: bool = False,
     ) -> None:
-        refuse_directory_bucket(store.uri)
+        refuse_source_only(store.uri)
         self._store = store
         self._prefix = prefix
         self._format_version = format_version

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ObjectNotFoundError", "ObjectStore", "normalize_uri", "open_store"]
 
-_CLOUDS = {
+_FAR = {
     "s3": ("aws.s3", "S3Store", "aws"),
     "abfss": ("azure.blobs", "AzureStore", "azure"),
     "gs": ("gcp.gcs", "GcsStore", "gcp"),
+    "sftp": ("sftp.store", "SftpStore", "sftp"),
 }
 """By scheme: the module, its store, and the extra with the client that it needs."""
 
@@ -34,10 +35,11 @@ def open_store(uri: str, access: Access | None = None) -> ObjectStore:
 
     Args:
         uri: A local path, a `file:` URI, `s3://bucket/path`, `gs://bucket/path`,
-            `abfss://container@account.dfs.core.windows.net/path`, or `memory://name` (one per
-            process, for tests). Other spellings of the same: see `normalize_uri`.
-        access: How the cloud is reached. One of another cloud is as none: then the environment
-            decides (`CLOUDFILES_ACCESS`, else the client's own chain).
+            `abfss://container@account.dfs.core.windows.net/path`, `sftp://host/path` (to read and
+            clean), or `memory://name` (one per process, for tests). Other spellings of the same:
+            see `normalize_uri`.
+        access: How the cloud or server is reached. One of another cloud is as none: then the
+            environment decides (`CLOUDFILES_ACCESS`, else the client's own chain).
 
     Raises:
         UnsupportedOptionError: A location that this version cannot reach.
@@ -57,8 +59,8 @@ def open_store(uri: str, access: Access | None = None) -> ObjectStore:
     if access is None and canonical in FETCHED:
         return FETCHED[canonical]
     scheme = canonical.partition(":")[0]
-    if scheme in _CLOUDS:
-        module, store, extra = _CLOUDS[scheme]
+    if scheme in _FAR:
+        module, store, extra = _FAR[scheme]
         leaf = import_with_extra(f"{__name__}.{module}", extra, needed_for=canonical)
         return cast("ObjectStore", getattr(leaf, store)(canonical, access))
     if scheme == "memory":

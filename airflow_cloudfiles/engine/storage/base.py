@@ -57,11 +57,14 @@ class Fingerprint:
 class ObjectStore(Protocol):
     """A root under which objects are listed, read and written.
 
-    A store may have three attributes besides. `key_order` gives what two keys are compared by,
-    `None` where it has no order or does not report it; without it, their bytes are compared.
+    A store may have further attributes. `key_order` gives what two keys are compared by, `None`
+    where it has no order or does not report it; without it, keys are compared by their bytes.
     `is_order_promised` is false where a server may list in another order than it should.
     `has_partial_objects` is true where an object can be seen before all of it is written, as on a
     disk; without it, objects appear whole (`may_be_partial`).
+    `is_tree` is true where a root is a folder that has to be there, read folder by folder in one
+    go, as on a disk. `tells_time` is false where the server cannot be asked for its time.
+    `move_version`, with the arguments of `copy_version`, moves where nothing can be copied.
 
     Whatever an implementation cannot do raises `OSError`; a call that raises may have happened
     (a lost answer), so callers that write read again before they decide.
@@ -287,6 +290,11 @@ class RequestCounter:
 def may_be_partial(store: ObjectStore) -> bool:
     """Whether a store shows objects that are still being written."""
     return bool(getattr(store, "has_partial_objects", False))
+
+
+def is_tree(store: ObjectStore) -> bool:
+    """Whether a store is a tree of folders, whose root has to be there."""
+    return bool(getattr(store, "is_tree", False))
 
 
 def check_range(start: int, length: int) -> None:

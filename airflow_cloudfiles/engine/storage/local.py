@@ -66,6 +66,8 @@ class LocalStore:
 
     has_partial_objects = True
     """A file is seen as soon as it is created, and grows."""
+    is_tree = True
+    """A folder that is not there does not look like an empty one."""
 
     def __init__(self, uri: str) -> None:
         self._uri = normalize_uri(uri)

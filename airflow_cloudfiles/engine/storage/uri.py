@@ -9,9 +9,11 @@ ordinary characters of a key, so there only slashes at the end go.
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 
 from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
+from airflow_cloudfiles.engine.files import printable_path
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/|$)")
 _CLOUDS = {
@@ -29,6 +31,12 @@ _CLOUDS = {
 ICEBERG = "iceberg"
 """The scheme of tables that are found by a catalog, not by where they are."""
 _ICEBERG_PARTS = 5
+
+SFTP = "sftp"
+"""The scheme of folders on SFTP servers, which can only be sources."""
+_SERVER = re.compile(r"(?:([^/@:\s]+)@)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
+_SSH_PORT = 22
+_PORTS = 2**16
 
 _BUCKET = {
     "s3": (re.compile(r"[A-Za-z0-9._-]+"), "s3://bucket/path"),
@@ -48,10 +56,12 @@ def normalize_uri(uri: str) -> str:
         uri: `/x`, `x` (relative to the working directory), `file:/x`, `file:///x`,
             `memory://name/x`, `s3://bucket/x` (also `s3a`, `s3n`), `gs://bucket/x`, or
             `abfss://container@account.dfs.core.windows.net/x` (also `abfs`, `wasb`, `wasbs`, and
-            hosts with `.blob.`), or `iceberg://catalog/namespace/table`, a table and no place.
+            hosts with `.blob.`), `sftp://user@host:port/x` (user and port may be left out), or
+            `iceberg://catalog/namespace/table`, a table and no place.
 
     Returns:
-        `file:///x` or `memory://name/x`: absolute, no doubled, dotted or trailing slashes; or
+        `file:///x`, `memory://name/x` or `sftp://host/x`: absolute, no doubled, dotted or trailing
+        slashes; or
         `s3://…`, `gs://…`, `abfss://…dfs…`: no trailing slashes, all else as it was given; or
         `iceberg://catalog/level/…/table`.
 
@@ -73,6 +83,8 @@ def normalize_uri(uri: str) -> str:
         return "memory://" + _memory_name(uri, rest)
     if scheme in _CLOUDS:
         return _cloud(_CLOUDS[scheme], rest)
+    if scheme == SFTP:
+        return _sftp(rest)
     if scheme == ICEBERG:
         catalog, identifier = iceberg_name(uri)
         return f"{ICEBERG}://{'/'.join((catalog, *identifier))}"
@@ -162,12 +174,37 @@ def is_directory_bucket(uri: str) -> bool:
     return bucket != uri and bucket.endswith("--x-s3")
 
 
-def refuse_directory_bucket(uri: str) -> None:
-    """Refuse to keep anything but a source in a directory bucket.
+def is_sftp(uri: str) -> bool:
+    """Whether a location is on an SFTP server."""
+    return uri.lower().startswith(f"{SFTP}:")
+
+
+def server_of(uri: str) -> tuple[str | None, str, int | None]:
+    """Give the user, the host and the port of a canonical `sftp://` URI.
+
+    Returns:
+        `None` for the user and the port where the location names none. An address of IPv6 has no
+        brackets.
+    """
+    found = _SERVER.fullmatch(bucket_and_path(uri)[0])
+    if found is None:
+        raise OptionError(_NOT_SFTP)
+    user, host, port = found.groups()
+    return user, host.strip("[]"), int(port) if port else None
+
+
+def refuse_source_only(uri: str) -> None:
+    """Refuse to keep anything but a source where no write can be made that one of several wins.
 
     Raises:
-        UnsupportedOptionError: It is one.
+        UnsupportedOptionError: It is an SFTP server, or a directory bucket.
     """
+    if is_sftp(uri):
+        raise UnsupportedOptionError(
+            f"{printable_path(uri)} is on an SFTP server, which can be a source only: SFTP has no "
+            f"write that keeps two runs apart. Put checkpoint location, schema location, bad "
+            f"records and target on S3, Azure Storage, Cloud Storage or a local disk."
+        )
     if is_directory_bucket(uri):
         raise UnsupportedOptionError(
             f"{uri} is in a directory bucket, which does not list its keys in order. It can be a "
@@ -199,6 +236,27 @@ def _cloud(scheme: str, rest: str) -> str:
         )
         raise OptionError(msg)
     return f"{scheme}://{bucket}{slash}{path}".rstrip("/")
+
+
+_NOT_SFTP = (
+    "A location that starts with sftp: is written sftp://host/folder, with a user (user@host) or a "
+    "port (host:2222) if need be, and the one given is not. A password does not belong in it: it "
+    "comes from a connection or from the environment."
+)
+
+
+def _sftp(rest: str) -> str:
+    """Canonical URI of a folder on an SFTP server; a refused one may hold a password."""
+    authority, _, path = rest.removeprefix("//").partition("/")
+    found = _SERVER.fullmatch(authority)
+    if not rest.startswith("//") or found is None:
+        raise OptionError(_NOT_SFTP)
+    user, host, port = found.groups()
+    if port and not 0 < int(port) < _PORTS:
+        raise OptionError(_NOT_SFTP)
+    server = (f"{user}@" if user else "") + host.lower()
+    server += f":{int(port)}" if port and int(port) != _SSH_PORT else ""
+    return f"{SFTP}://{server}/{posixpath.normpath('/' + path).strip('/')}".rstrip("/")
 
 
 def _unsupported(scheme: str, uri: str) -> OptionError:

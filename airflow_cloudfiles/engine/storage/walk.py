@@ -1,4 +1,4 @@
-"""In which order, and how cheaply, can a local tree be listed?
+"""In which order, and how cheaply, can a tree of folders be listed?
 
 In byte order of the full keys, as object stores list. A folder `a` sorts as `a/`, that is between
 the files `a-b` and `a0`. So each folder's names are sorted once, folders with their slash, and
@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.files import FileEntry
@@ -34,17 +35,15 @@ def file_entry(key: str, found: os.stat_result) -> FileEntry:
     return FileEntry(key, found.st_size, found.st_mtime_ns // 1000)
 
 
-class Walk:
-    """One listing of a local tree.
+class TreeWalk(ABC):
+    """One listing of a tree of folders, wherever it is.
 
     Args:
-        root: Absolute path of the tree.
         wanted: Which keys are asked for.
         requests: Counts the folders that are read.
     """
 
-    def __init__(self, root: bytes, wanted: ListRequest, requests: RequestCounter) -> None:
-        self._root = root.rstrip(b"/")
+    def __init__(self, wanted: ListRequest, requests: RequestCounter) -> None:
         self._prefix = key_bytes(wanted.prefix)
         self._start_after = key_bytes(wanted.start_after)
         self._end_before = key_bytes(wanted.end_before)
@@ -58,47 +57,31 @@ class Walk:
             OSError: A folder or file is there but cannot be inspected.
         """
         top, _, _ = self._prefix.rpartition(b"/")
-        stack: list[tuple[_Identity, Iterator[bytes]]] = []
+        stack: list[Iterator[bytes]] = []
         if self._skips_above(top):
             return
         self._enter(top + b"/" if top else b"", stack)
         while stack:
-            key = next(stack[-1][1], None)
+            key = next(stack[-1], None)
             if key is None:
                 stack.pop()
+                self._left()
             elif key.endswith(b"/"):
                 self._enter(key, stack)
-            else:
-                found = _stat(self._root + b"/" + key)
-                if found is not None and stat.S_ISREG(found.st_mode):
-                    yield file_entry(key_text(key), found)
+            elif (found := self._file(key)) is not None:
+                yield found
 
-    def _enter(self, folder: bytes, stack: list[tuple[_Identity, Iterator[bytes]]]) -> None:
-        """Put a folder's keys on the stack, unless it is one of those it was reached through."""
-        path = self._root + b"/" + folder
-        found = _stat(path)
-        if found is None or not stat.S_ISDIR(found.st_mode):
-            return
-        identity = (found.st_dev, found.st_ino)
-        if any(identity == above for above, _ in stack):
-            return
-        stack.append((identity, iter(self._keys(path, folder))))
+    @abstractmethod
+    def _enter(self, folder: bytes, stack: list[Iterator[bytes]]) -> None:
+        """Put a folder's keys on the stack: sorted, those of folders with a slash at the end."""
 
-    def _keys(self, path: bytes, folder: bytes) -> list[bytes]:
-        """Sorted keys in one folder, those of folders with a slash at the end."""
-        keys = []
-        self._requests.add("list")
-        try:
-            with os.scandir(path) as entries:
-                for entry in entries:
-                    is_folder = _is_folder(entry)
-                    key = folder + entry.name + (b"/" if is_folder else b"")
-                    if self._wanted(key, entry.name, is_folder=is_folder):
-                        keys.append(key)
-        except FileNotFoundError:
-            return []
-        keys.sort()
-        return keys
+    @abstractmethod
+    def _file(self, key: bytes) -> FileEntry | None:
+        """Describe a file; `None` where there is none."""
+
+    @abstractmethod
+    def _left(self) -> None:
+        """Take note that the last folder of the stack is done."""
 
     def _skips_above(self, top: bytes) -> bool:
         """Whether the rule leaves out a folder above everything that has the prefix."""
@@ -121,6 +104,58 @@ class Walk:
             return False
         skip = self._skip
         return skip is None or not skip(key_text(key.removesuffix(b"/")), is_folder)
+
+
+class Walk(TreeWalk):
+    """One listing of a local tree.
+
+    Args:
+        root: Absolute path of the tree.
+        wanted: Which keys are asked for.
+        requests: Counts the folders that are read.
+    """
+
+    def __init__(self, root: bytes, wanted: ListRequest, requests: RequestCounter) -> None:
+        super().__init__(wanted, requests)
+        self._root = root.rstrip(b"/")
+        self._above: list[_Identity] = []
+
+    def _enter(self, folder: bytes, stack: list[Iterator[bytes]]) -> None:
+        """Put a folder's keys on the stack, unless it is one of those it was reached through."""
+        path = self._root + b"/" + folder
+        found = _stat(path)
+        if found is None or not stat.S_ISDIR(found.st_mode):
+            return
+        identity = (found.st_dev, found.st_ino)
+        if identity in self._above:
+            return
+        self._above.append(identity)
+        stack.append(iter(self._keys(path, folder)))
+
+    def _left(self) -> None:
+        self._above.pop()
+
+    def _file(self, key: bytes) -> FileEntry | None:
+        found = _stat(self._root + b"/" + key)
+        if found is None or not stat.S_ISREG(found.st_mode):
+            return None
+        return file_entry(key_text(key), found)
+
+    def _keys(self, path: bytes, folder: bytes) -> list[bytes]:
+        """Sorted keys in one folder, those of folders with a slash at the end."""
+        keys = []
+        self._requests.add("list")
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    is_folder = _is_folder(entry)
+                    key = folder + entry.name + (b"/" if is_folder else b"")
+                    if self._wanted(key, entry.name, is_folder=is_folder):
+                        keys.append(key)
+        except FileNotFoundError:
+            return []
+        keys.sort()
+        return keys
 
 
 def _is_folder(entry: os.DirEntry[bytes]) -> bool:

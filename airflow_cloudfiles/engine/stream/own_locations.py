@@ -8,10 +8,17 @@ from airflow_cloudfiles.engine.cleaning.destination import check_destination
 from airflow_cloudfiles.engine.intake.source_path import SourcePath, locate
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
+from airflow_cloudfiles.engine.storage.uri import refuse_source_only
 
 
 def own_locations(options: CloudFilesOptions, *others: str | None) -> Sequence[str]:
-    """Locations that may lie below the source and are not input: state, schemas, target ..."""
+    """Locations that may lie below the source and are not input: state, schemas, target ...
+
+    Raises:
+        UnsupportedOptionError: State, schemas or bad records are where only a source can be.
+    """
+    for location in _named(options):
+        refuse_source_only(location or "")
     named = (*_named(options), options.cleaning.move_destination)
     own = (*others, *named, *options.exclude)
     return tuple(dict.fromkeys(normalize_uri(location) for location in own if location))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import threading
+import uuid
 
 import pytest
 
@@ -17,11 +18,14 @@ from airflow_cloudfiles.engine.reading.prefetch import fetched_ahead
 from airflow_cloudfiles.engine.reading.splits import FileRange
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.lines import fetch
+from tests.support.sftp_servers import Landed
 
 
-@pytest.fixture(params=["s3", "azure", "gcs"])
+@pytest.fixture(params=["s3", "azure", "gcs", "sftp"])
 def store(request):
-    """A new folder in each cloud."""
+    """A new folder in each cloud, and on a server."""
+    if request.param == "sftp":
+        return Landed(request.getfixturevalue("asyncssh_server"), uuid.uuid4().hex)
     emulator = request.getfixturevalue(
         {"s3": "aws", "azure": "azurite", "gcs": "gcs"}[request.param]
     )

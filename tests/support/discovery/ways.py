@@ -1,4 +1,4 @@
-"""Ten ways for files to land and be found: four places by listing, three by notification, three
+"""Twelve ways for files to land and be found: six places by listing, three by notification, three
 by the event log of a bucket.
 
 One interface for all, so that one suite says what must hold wherever files land. S3 and its queue
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import time
 import uuid
 from dataclasses import replace
@@ -22,15 +23,19 @@ from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
+from tests.support.sftp_servers import Landed
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
+    from tests.support.sftp_servers import Served
 
 WAYS = (
     "local",
     "s3",
     "azure",
     "gcs",
+    "sftp",
+    "openssh",
     "s3 notified",
     "azure notified",
     "gcs notified",
@@ -92,6 +97,30 @@ class Landing:
             discovery=replace(self.options, **options),
             access=self.access,
         )
+
+
+class OnServer(Landing):
+    """A folder on an SFTP server: what lands there comes by the disk behind it."""
+
+    def __init__(self, served: Served) -> None:
+        self._landed = Landed(served, uuid.uuid4().hex)
+        self._folder = Path(self._landed.disk.local_path("in"))
+        self._folder.mkdir(parents=True)
+        super().__init__(f"{self._landed.uri}/in", served.access, DiscoveryOptions())
+
+    def put(self, key: str, content: bytes = b"{}\n") -> None:
+        """Write the file, as somebody else would."""
+        self._landed.put(f"in/{key}", content)
+
+    def lose(self, key: str, content: bytes = b"{}\n") -> None:
+        """There is nothing to lose."""
+        self.put(key, content)
+
+    def let_time_pass(self) -> None:
+        """Make all that has landed an hour older: the server does not tell its time."""
+        for path in self._folder.rglob("*"):
+            then = path.stat().st_mtime - 3600
+            os.utime(path, (then, then))
 
 
 class S3Notified(Landing):
@@ -236,6 +265,8 @@ def landing(way: str, folder: Path, ask: Any) -> Landing:
     if way == "local":
         (folder / "in").mkdir()
         return Landing(str(folder / "in"), None, DiscoveryOptions())
+    if way in {"sftp", "openssh"}:
+        return OnServer(ask("asyncssh_server" if way == "sftp" else "openssh_server"))
     emulator = ask({"s3": "aws", "azure": "azurite", "gcs": "gcs"}[way.partition(" ")[0]])
     if way in LOGGED:
         return logged(landing(f"{way.partition(' ')[0]} notified", folder, ask), folder)

@@ -11,4 +11,5 @@ pytest_plugins = [
     "tests.support.emulators.azure",
     "tests.support.emulators.gcp",
     "tests.support.emulators.gcs_xml",
+    "tests.support.sftp_servers",
 ]

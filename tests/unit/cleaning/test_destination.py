@@ -54,6 +54,8 @@ def test_beside_the_source(source: str, destination: str) -> None:
         ("s3://lake/in", "s3://other/archive"),
         ("s3://lake/in", "gs://lake/archive"),
         ("s3://lake/in", "/archive"),
+        ("sftp://host/in", "sftp://host:2222/done"),
+        ("sftp://host/in", "sftp://me@host/done"),
         (
             "abfss://c@account.dfs.core.windows.net/in",
             "abfss://d@account.dfs.core.windows.net/archive",
@@ -61,7 +63,7 @@ def test_beside_the_source(source: str, destination: str) -> None:
     ],
 )
 def test_not_in_another_bucket(source: str, destination: str) -> None:
-    with pytest.raises(OptionError, match="within one bucket, container or disk"):
+    with pytest.raises(OptionError, match="within one bucket, container, disk or server"):
         check_destination(destination, locate(source), ())
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from airflow_cloudfiles.engine.discovery.filters import split_pattern
 from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
-from airflow_cloudfiles.engine.storage.uri import bucket_and_path
+from airflow_cloudfiles.engine.storage.uri import bucket_and_path, server_of
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,11 @@ from airflow_cloudfiles.engine.storage.uri import bucket_and_path
             "abfs://$web@a.dfs.core.usgovcloudapi.net//x",
             "abfss://$web@a.dfs.core.usgovcloudapi.net//x",
         ),
+        ("sftp://host", "sftp://host"),
+        ("SFTP://Sftp.Acme.com:22//in/./x/../a%20b#?/", "sftp://sftp.acme.com/in/a%20b#?"),
+        ("sftp://me.too@host:02222/", "sftp://me.too@host:2222"),
+        ("sftp://me@[2001:DB8::1]:22/in\n", "sftp://me@[2001:db8::1]/in\n"),
+        ("sftp://host/../..", "sftp://host"),
         ("iceberg://prod/sales/orders/", "iceberg://prod/sales/orders"),
         ("ICEBERG://prod/a.b/c/t", "iceberg://prod/a/b/c/t"),
     ],
@@ -85,6 +91,12 @@ def test_what_is_no_location_is_refused(uri):
         "abfss://secret/x",
         "abfss://c@account/secret",
         "wasbs://c:x@y@secret.table.core.windows.net/x",
+        "sftp:/secret",
+        "sftp:///secret",
+        "sftp://me:secret@host/in",
+        "sftp://host:secret/in",
+        "sftp://host:99999/secret",
+        "sftp://ho st/secret",
     ],
 )
 def test_a_cloud_location_that_is_not_one_is_refused_and_not_quoted(uri):
@@ -103,6 +115,30 @@ def test_a_location_is_taken_apart():
     assert bucket_and_path("s3://b//x/y") == ("b", "/x/y")
     account = "c@a.dfs.core.windows.net"
     assert bucket_and_path(f"abfss://{account}/x") == (account, "x")
+
+
+@pytest.mark.parametrize(
+    ("uri", "parts"),
+    [
+        ("sftp://host/in", (None, "host", None)),
+        ("sftp://me@host:2222", ("me", "host", 2222)),
+        ("sftp://me@[::1]/in", ("me", "::1", None)),
+    ],
+)
+def test_a_location_at_a_server_names_user_host_and_port(uri, parts):
+    assert server_of(uri) == parts
+
+
+@pytest.mark.parametrize(
+    ("uri", "folder", "pattern"),
+    [
+        ("sftp://[::1]/in", "sftp://[::1]/in", None),
+        ("sftp://[::1]:2222/in//*.json", "sftp://[::1]:2222/in", "*.json"),
+        ("sftp://host/[ab]/x", "sftp://host", "[ab]/x"),
+    ],
+)
+def test_the_brackets_of_an_address_are_no_pattern(uri, folder, pattern):
+    assert split_pattern(uri) == (folder, pattern)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
-from airflow_cloudfiles.engine.storage.base import UnorderedListingError
+from airflow_cloudfiles.engine.storage.base import UnorderedListingError, is_tree
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.base import FoundBy, KnownKeys, Recorder
@@ -63,7 +63,8 @@ _log = logging.getLogger(__name__)
 _PAGE_KEYS = 1000
 THREADS = 8
 """Readers of an object store, which answers slowly and many at once. A local disk has one: there
-Python itself is what takes the time, and it runs in one thread at a time."""
+Python itself is what takes the time, and it runs in one thread at a time. So has an SFTP server,
+whose store reads the next folders ahead."""
 
 
 class DirectoryListing:
@@ -309,7 +310,7 @@ class DirectoryListing:
             recorder,
             choice.ranges,
             found_by=choice.found_by,
-            threads=1 if self._is_local else THREADS,
+            threads=1 if is_tree(self._source) else THREADS,
             page_size=self._page_size,
             order=self._order,
             is_order_certain=is_order_certain,
@@ -333,10 +334,6 @@ class DirectoryListing:
         return plan_all(known, self._filter.prefix, order, page_size=self._page_size, pages=pages)
 
     @property
-    def _is_local(self) -> bool:
-        return self._source.uri.startswith("file:")
-
-    @property
     def _page_size(self) -> int:
         """Keys on a page; a local disk is treated as if it had pages."""
         return int(getattr(self._source, "page_size", _PAGE_KEYS))
@@ -354,9 +351,9 @@ class DirectoryListing:
         return bool(getattr(self._source, "is_order_promised", True))
 
     def _check_source(self) -> None:
-        """See that a local folder is there; an object store shows it when it is listed."""
+        """See that a folder is there; an object store shows it when it is listed."""
         try:
-            is_there = not self._is_local or self._source.is_folder()
+            is_there = not is_tree(self._source) or self._source.is_folder()
         except OSError as failure:
             raise not_listed(self._source, failure) from failure
         if not is_there:
