@@ -25,6 +25,8 @@ _MARKS: Final = (
 _BINARY: Final = frozenset(kind for _, kind in _MARKS) | {"Excel"}
 _WORKBOOK: Final = (
     b"[Content_Types].xml",
+    b"_rels/",
+    b"docProps/",
     b"xl/",
     b"mimetypeapplication/vnd.oasis.opendocument.spreadsheet",
 )

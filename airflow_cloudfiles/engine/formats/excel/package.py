@@ -7,6 +7,7 @@ is parsed as it comes, without entities of its own, of which a small part could 
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ _REQUEST_BYTES: Final = 2**20
 """What is asked of a store at once."""
 _DAMAGE: Final = (
     *(zipfile.BadZipFile, zlib.error, EOFError, KeyError, IndexError, expat.ExpatError),
-    *(NotImplementedError, OverflowError, UnicodeDecodeError, RuntimeError),
+    *(NotImplementedError, OverflowError, UnicodeDecodeError, RuntimeError, struct.error),
 )
 """What is raised for bytes that are no archive, no XML, or not what they should be."""
 

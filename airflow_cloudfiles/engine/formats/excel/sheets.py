@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from airflow_cloudfiles.engine.formats.columnar.reader import content_of
+from airflow_cloudfiles.engine.formats.columnar.reader import content_of, reading
 from airflow_cloudfiles.engine.formats.excel.rows import Table
 from airflow_cloudfiles.engine.formats.excel.workbook import open_workbook, wanted_sheets
 from airflow_cloudfiles.engine.formats.header import safe_names
@@ -18,6 +18,7 @@ from airflow_cloudfiles.engine.formats.header import safe_names
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.casing import NameMatcher
     from airflow_cloudfiles.engine.formats.base import OpenedFile
+    from airflow_cloudfiles.engine.formats.excel.cells import Cells
     from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 
 FORMAT: Final = "Excel"
@@ -39,8 +40,14 @@ def tables(file: OpenedFile, options: ExcelOptions) -> Iterator[tuple[str, Table
         if not wanted:
             _log.warning("%s has no sheet that dataAddress names", file.uri)
         for sheet in wanted:
-            cells = book.cells(sheet)
+            cells = _told(file, book.cells(sheet))
             yield sheet, Table(cells, address, has_header=bool(options.header_rows))
+
+
+def _told(file: OpenedFile, cells: Iterator[Cells]) -> Iterator[Cells]:
+    """The cells of a file, whose name is in what goes wrong with them."""
+    with reading(file, FORMAT):
+        yield from cells
 
 
 def names_of(table: Table, matcher: NameMatcher) -> tuple[str, ...]:

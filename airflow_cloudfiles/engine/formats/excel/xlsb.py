@@ -65,11 +65,12 @@ class XlsbWorkbook:
         self._paths: dict[str, str] = {}
         book = Relations(package, "").first("/officeDocument") or "xl/workbook.bin"
         self._relations = Relations(package, book)
-        for kind, data in records(package, book):
-            if kind == _BOOK:
-                self._is_1904 = bool(data[0] & 1)
-            elif kind == _SHEET:
-                self._add_sheet(data)
+        with damage(book):
+            for kind, data in records(package, book):
+                if kind == _BOOK:
+                    self._is_1904 = bool(data[0] & 1)
+                elif kind == _SHEET:
+                    self._add_sheet(data)
         self.sheets = [*self._paths]
         self._shared: list[str] | None = None
         self._styles: list[Kind] = []
@@ -81,20 +82,26 @@ class XlsbWorkbook:
             DamagedWorkbookError: The sheet, or what it needs, is damaged.
         """
         if self._shared is None:
-            self._styles = self._read_styles()
-            self._shared = self._read_shared()
-        found = _SheetCells(self._shared, self._styles, is_1904=self._is_1904)
+            with damage("of texts or of styles"):
+                self._styles = self._read_styles()
+                self._shared = self._read_shared()
+        path = self._paths[sheet]
+        with damage(path):
+            yield from self._of_records(records(self._package, path))
+
+    def _of_records(self, found: Iterator[tuple[int, bytes]]) -> Iterator[Cells]:
+        sheet = _SheetCells(self._shared or [], self._styles, is_1904=self._is_1904)
         is_data = False
-        for kind, data in records(self._package, self._paths[sheet]):
+        for kind, data in found:
             if kind in {_BEGIN_DATA, _END_DATA}:
                 is_data = kind == _BEGIN_DATA
             elif is_data and kind == _ROW:
-                if len(found.cells) >= BLOCK_CELLS:
-                    yield found.take()
-                found.begin_row(data)
+                if len(sheet.cells) >= BLOCK_CELLS:
+                    yield sheet.take()
+                sheet.begin_row(data)
             elif is_data:
-                found.add(kind, data)
-        yield found.take()
+                sheet.add(kind, data)
+        yield sheet.take()
 
     def _add_sheet(self, data: bytes) -> None:
         identifier, end = _text(data, 8)

@@ -55,7 +55,7 @@ def _read(name: str, text: str) -> Address:
     quoted_sheet, plain_sheet, rest = found.groups()
     sheet = quoted_sheet.replace("''", "'") if quoted_sheet else plain_sheet
     ends = _RANGE.fullmatch(rest)
-    if ends is None and sheet is None:
+    if ends is None and sheet is None and not rest.startswith("'"):
         return Address(rest)
     cell = _CELL.fullmatch(rest)
     if ends is None and cell is None:
