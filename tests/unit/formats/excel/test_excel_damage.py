@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import random
-import resource
 import subprocess
 import sys
 import zipfile
@@ -13,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
+from airflow_cloudfiles.engine.formats.excel.cells import BLOCK_CELLS
+from airflow_cloudfiles.engine.formats.excel.workbook import open_workbook
 from tests.support.damage import damages
 from tests.support.formats.csv_files import written
 from tests.support.formats.excel_files import (
     WRITERS,
-    book,
     changed,
     packed,
     reader,
@@ -182,13 +182,6 @@ def test_no_bomb_takes_the_memory(tmp_path: Path) -> None:
         names.append(str(path))
     corners = tmp_path / "corners.xlsx"
     corners.write_bytes(xlsx({"S": [["a", "b"], *[[None]] * 1000, [1] + [None] * 16382 + [2]]}))
-    many = '<table:table-cell office:value-type="float" office:value="0" table:number-columns-repeated="2"/>'
-    row = f'<table:table-row table:number-rows-repeated="1048576">{many}</table:table-row>'
-    table = f'<d><spreadsheet><table:table table:name="S" xmlns:table="t" xmlns:office="o">{row}'
-    repeated = tmp_path / "repeated.ods"
-    repeated.write_bytes(
-        packed({"content.xml": f"{table}</table:table></spreadsheet></d>".encode()})
-    )
     run = subprocess.run(
         [sys.executable, "-c", _LIMITED, *names, str(corners)],
         capture_output=True,
@@ -202,6 +195,18 @@ def test_no_bomb_takes_the_memory(tmp_path: Path) -> None:
     for each in errors:
         assert each.startswith("FileUnreadableError True"), each
     assert rows == "1001"
+
+
+def test_repeated_cells_are_multiplied_some_at_a_time() -> None:
+    cell = '<t:table-cell o:value-type="float" o:value="0" t:number-columns-repeated="16384"/>'
+    rows = f'<t:table-row t:number-rows-repeated="1048576">{cell}</t:table-row>'
+    rows = rows.replace("t:", "table:").replace("o:", "office:")
+    content = (
+        f'<d xmlns:table="t" xmlns:office="o"><table:table table:name="S">{rows}</table:table></d>'
+    )
+    found = open_workbook(io.BytesIO(packed({"content.xml": content.encode()})), 2**20)
+    cells = found.cells("S")
+    assert [len(next(cells)) for _ in range(3)] == [BLOCK_CELLS] * 3
 
 
 def test_a_sheet_that_ends_far_away_is_read_row_by_row(tmp_path: Path) -> None:
