@@ -1,4 +1,4 @@
-"""Workbooks of several kinds go through Spark into one table, with their sheets and their errors."""
+"""Workbooks of all kinds go through Spark into one table, with the names of their sheets."""
 
 from __future__ import annotations
 

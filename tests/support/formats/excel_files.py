@@ -22,8 +22,15 @@ from tests.support.formats.csv_files import SHORT, columns, written
 
 Row = Sequence[Any]
 ERRORS = {"#N/A": 0x2A, "#DIV/0!": 0x07, "#REF!": 0x17}
-EPOCH = dt.datetime(1899, 12, 30)
 DATE, MOMENT, CLOCK = "yyyy-mm-dd", "yyyy-mm-dd hh:mm:ss", "hh:mm:ss"
+
+
+def local(*parts: int) -> dt.datetime:
+    """A time of no zone, as a workbook has it."""
+    return dt.datetime(*parts)  # type: ignore[arg-type]  # noqa: DTZ001 - there is none
+
+
+EPOCH = local(1899, 12, 30)
 
 
 def format_of(value: object) -> str | None:
@@ -51,19 +58,21 @@ def xlsx(sheets: dict[str, Sequence[Row]], **book_options: Any) -> bytes:
             sheet = book.add_worksheet(name)
             for row, values in enumerate(rows):
                 for column, value in enumerate(values):
-                    place = (row, column)
-                    shown = format_of(value)
-                    if value in ERRORS:
-                        sheet.write_formula(*place, "=1/0", None, value)
-                    elif isinstance(value, str):
-                        sheet.write_string(*place, value)
-                    elif isinstance(value, bool):
-                        sheet.write_boolean(*place, value)
-                    elif shown is not None:
-                        sheet.write_datetime(*place, value, formats[shown])
-                    elif value is not None:
-                        sheet.write_number(*place, value)
+                    _xlsx_cell(sheet, (row, column), value, formats.get(format_of(value)))
     return sink.getvalue()
+
+
+def _xlsx_cell(sheet: Any, place: tuple[int, int], value: Any, shown: Any) -> None:
+    if value in ERRORS:
+        sheet.write_formula(*place, "=1/0", None, value)
+    elif isinstance(value, str):
+        sheet.write_string(*place, value)
+    elif isinstance(value, bool):
+        sheet.write_boolean(*place, value)
+    elif shown is not None:
+        sheet.write_datetime(*place, value, shown)
+    elif value is not None:
+        sheet.write_number(*place, value)
 
 
 def xls(sheets: dict[str, Sequence[Row]]) -> bytes:
@@ -101,23 +110,23 @@ def ods(sheets: dict[str, Sequence[Row]]) -> bytes:
 
 
 def _ods_cell(value: Any) -> Any:
-    if value is None:
-        return table.TableCell()
+    given: dict[str, str] = {}
+    lines: list[str] = []
     if value in ERRORS:
-        cell = table.TableCell(formula="of:=1/0", valuetype="string", stringvalue="")
-        cell.addElement(text.P(text=value))
-        return cell
-    if isinstance(value, bool):
-        return table.TableCell(valuetype="boolean", booleanvalue=str(value).lower())
-    if isinstance(value, dt.date):
-        return table.TableCell(valuetype="date", datevalue=value.isoformat())
-    if isinstance(value, dt.time):
-        period = f"PT{value.hour:02d}H{value.minute:02d}M{value.second:02d}S"
-        return table.TableCell(valuetype="time", timevalue=period)
-    if isinstance(value, int | float):
-        return table.TableCell(valuetype="float", value=repr(value))
-    cell = table.TableCell(valuetype="string")
-    for line in value.split("\n"):
+        given = {"formula": "of:=1/0", "valuetype": "string", "stringvalue": ""}
+        lines = [value]
+    elif isinstance(value, str):
+        given, lines = {"valuetype": "string"}, value.split("\n")
+    elif isinstance(value, bool):
+        given = {"valuetype": "boolean", "booleanvalue": str(value).lower()}
+    elif isinstance(value, dt.date):
+        given = {"valuetype": "date", "datevalue": value.isoformat()}
+    elif isinstance(value, dt.time):
+        given = {"valuetype": "time", "timevalue": f"{value:PT%HH%MM%SS}"}
+    elif value is not None:
+        given = {"valuetype": "float", "value": repr(value)}
+    cell = table.TableCell(**given)
+    for line in lines:
         cell.addElement(text.P(text=line))
     return cell
 

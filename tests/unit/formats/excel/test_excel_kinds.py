@@ -18,6 +18,7 @@ from tests.support.formats.excel_files import (
     WRITERS,
     book,
     inferred,
+    local,
     reader,
     rows_of,
     serial,
@@ -33,7 +34,7 @@ ROWS: list[list[Any]] = [
         42,
         0.1,
         dt.date(2024, 2, 29),
-        dt.datetime(2024, 1, 31, 12, 30, 59),
+        local(2024, 1, 31, 12, 30, 59),
         None,
         True,
         "007",
@@ -45,7 +46,7 @@ ROWS: list[list[Any]] = [
         -7,
         1e-7,
         dt.date(1999, 12, 31),
-        dt.datetime(2024, 1, 31),
+        local(2024, 1, 31),
         dt.time(6),
         False,
         "x",
@@ -74,8 +75,8 @@ def test_every_kind_of_workbook_gives_the_same_types_and_values(kind: str, tmp_p
     found = reader(", ".join(f"{name} {each}" for name, each in types.items()))
     rows = rows_of(file, found)
     assert [list(row.values())[:-1] for row in rows] == [
-        ["é😀", 42, 0.1, dt.date(2024, 2, 29), dt.datetime(2024, 1, 31, 12, 30, 59, tzinfo=UTC), None,
-         True, "007", 1],
+        ["é😀", 42, 0.1, dt.date(2024, 2, 29), dt.datetime(2024, 1, 31, 12, 30, 59, tzinfo=UTC),
+         None, True, "007", 1],
         [None] * 9,
         ["b\nc", -7, 1e-7, dt.date(1999, 12, 31), dt.datetime(2024, 1, 31, tzinfo=UTC), "06:00:00",
          False, "x", None],

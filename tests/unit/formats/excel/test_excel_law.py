@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.formats.excel.cells import number_text
 from tests.support.formats.csv_files import written
-from tests.support.formats.excel_files import WRITERS, inferred, reader, rows_of
+from tests.support.formats.excel_files import WRITERS, inferred, local, reader, rows_of
 
 KINDS = ["STRING", "BIGINT", "TINYINT", "DOUBLE", "BOOLEAN", "DECIMAL(12,3)", "DATE", "TIMESTAMP"]
 TEXT = st.text(
@@ -34,7 +34,7 @@ CELLS = st.one_of(
     NUMBERS,
     st.booleans(),
     st.dates(dt.date(1950, 1, 1), dt.date(2100, 1, 1)),
-    st.datetimes(dt.datetime(1950, 1, 1), dt.datetime(2100, 1, 1)).map(
+    st.datetimes(local(1950, 1, 1), local(2100, 1, 1)).map(
         lambda each: each.replace(microsecond=0)
     ),
     TEXT,

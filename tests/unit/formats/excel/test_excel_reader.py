@@ -328,10 +328,9 @@ def test_elements_may_have_a_prefix_and_cells_no_place(tmp_path: Path) -> None:
             for end in (b" ", b">"):
                 part = part.replace(b"<" + name + end, b"<x:" + name + end)
             part = part.replace(b"</" + name + b">", b"</x:" + name + b">")
-        part = (
+        return (
             part.replace(b"xmlns=", b"xmlns:x=").replace(b' r="A1"', b"").replace(b' r="B2"', b"")
         )
-        return part
 
     content = xlsx({"S": [["a", "b"], [1, 2]]})
     other = changed(content, "xl/worksheets/sheet1.xml", prefixed)
