@@ -22,7 +22,7 @@ _LONGEST_TAG: Final = 2**24
 """No tag with its attributes is longer: a parser must hold it as a whole."""
 _SMALL_PART: Final = 2**26
 """What is held as a whole is not larger: the styles, the list of sheets."""
-_REQUEST_BYTES: Final = 2**20
+REQUEST_BYTES: Final = 2**20
 """What is asked of a store at once."""
 _DAMAGE: Final = (
     *(zipfile.BadZipFile, zlib.error, EOFError, KeyError, IndexError, expat.ExpatError),
@@ -189,7 +189,7 @@ class _Buffered(io.RawIOBase):
         begin = self._position - self._at
         if begin < 0 or begin + wanted > len(self._held):
             self._content.seek(self._position)
-            self._held = self._content.read(max(wanted, min(left, _REQUEST_BYTES)))
+            self._held = self._content.read(max(wanted, min(left, REQUEST_BYTES)))
             self._at, begin = self._position, 0
         found = self._held[begin : begin + wanted]
         self._position += len(found)

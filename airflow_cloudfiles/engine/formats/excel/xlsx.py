@@ -82,8 +82,8 @@ class XlsxWorkbook:
         self._relations = Relations(package, book)
         parse_whole(package, book, self._book)
         self.sheets = [*self._paths]
-        self._shared: list[str] | None = None
-        self._styles: list[Kind] | None = None
+        self._shared: _SharedStrings | None = None
+        self._styles: list[Kind] = []
 
     def cells(self, sheet: str) -> Iterator[Cells]:
         """The cells of a sheet, whole rows at a time.
@@ -91,16 +91,19 @@ class XlsxWorkbook:
         Raises:
             DamagedWorkbookError: The sheet, or what it needs, is damaged.
         """
-        if self._shared is None or self._styles is None:
+        if self._shared is None:
             self._styles = self._read_styles()
-            self._shared = self._read_shared()
+            self._shared = self._open_shared()
         path = self._paths[sheet]
         parser = _SheetParser(self._shared, self._styles, is_1904=self._is_1904)
         pieces = self._package.pieces(path)
+        enough = 1  # who wants to know the header waits for no more
         for _ in parse(path, pieces, start=parser.start, end=parser.end, text=parser.text):
-            if parser.complete >= BLOCK_CELLS:
+            if parser.complete >= enough:
                 yield parser.take()
+                enough = BLOCK_CELLS
         yield parser.take()
+        self._shared.finish()
 
     def _book(self, tag: str, given: dict[str, str]) -> None:
         if tag == "workbookPr":
@@ -118,15 +121,10 @@ class XlsxWorkbook:
             parse_whole(self._package, path, styles.start)
         return styles.kinds()
 
-    def _read_shared(self) -> list[str]:
+    def _open_shared(self) -> _SharedStrings:
         path = self._relations.first("/sharedStrings")
-        if path is None or not self._package.has(path):
-            return []
-        shared = _SharedStrings(self._most_text)
-        pieces = self._package.pieces(path)
-        for _ in parse(path, pieces, start=shared.start, end=shared.end, text=shared.text):
-            pass
-        return shared.found
+        there = path is not None and self._package.has(path)
+        return _SharedStrings(self._package, path if there else None, self._most_text)
 
 
 class _Styles:
@@ -158,33 +156,65 @@ def format_shows(number: str, code: str | None) -> Kind:
 
 
 class _SharedStrings:
-    """The texts that cells share."""
+    """The texts that cells share, read as far as they are asked for.
 
-    def __init__(self, most: int) -> None:
-        self.found: list[str] = []
+    Args:
+        package: The archive.
+        path: Their part, if there is one.
+        most: How many bytes are held at most.
+    """
+
+    def __init__(self, package: Package, path: str | None, most: int) -> None:
+        self._found: list[str] = []
+        self._more: Iterator[None] = iter(())
+        if path is not None:
+            pieces = package.pieces(path)
+            self._more = parse(path, pieces, start=self._start, end=self._end, text=self._text)
         self._tags = Tags()
         self._parts: list[str] = []
         self._takes = False
         self._phonetic = 0
         self._left = self._most = most
 
-    def start(self, name: str, _: dict[str, str]) -> None:
+    def text_of(self, place: int) -> str | None:
+        """The text of a place; `None` where there is none.
+
+        Raises:
+            DamagedWorkbookError: They are damaged, or too many.
+        """
+        while place >= len(self._found):
+            try:
+                next(self._more)
+            except StopIteration:
+                return None
+        return self._found[place] if place >= 0 else None
+
+    def finish(self) -> None:
+        """Read what is left: the archive has a checksum behind it.
+
+        Raises:
+            DamagedWorkbookError: They are damaged, or too many.
+        """
+        for _ in self._more:
+            pass
+
+    def _start(self, name: str, _: dict[str, str]) -> None:
         tag = self._tags[name]
         self._takes = tag == "t" and not self._phonetic
         self._phonetic += tag == "rPh"
 
-    def text(self, text: str) -> None:
+    def _text(self, text: str) -> None:
         if self._takes:
             self._parts.append(text)
             self._spend(len(text))
 
-    def end(self, name: str) -> None:
+    def _end(self, name: str) -> None:
         tag = self._tags[name]
         self._takes = False
         self._phonetic -= tag == "rPh"
         if tag == "si":
             self._spend(64)
-            self.found.append(unescaped("".join(self._parts)))
+            self._found.append(unescaped("".join(self._parts)))
             self._parts.clear()
 
     def _spend(self, size: int) -> None:
@@ -203,7 +233,7 @@ class _SheetParser:
         complete: How many cells there are in rows that are complete.
     """
 
-    def __init__(self, shared: list[str], styles: list[Kind], *, is_1904: bool) -> None:
+    def __init__(self, shared: _SharedStrings, styles: list[Kind], *, is_1904: bool) -> None:
         self._shared, self._styles, self._is_1904 = shared, styles, is_1904
         self._tags = Tags()
         self._cells = Cells()
@@ -290,12 +320,12 @@ class _SheetParser:
             self._add_text(unescaped(raw))
 
     def _shared_text(self, raw: str) -> str:
-        place = int(raw) if raw.isdecimal() else -1
-        if not 0 <= place < len(self._shared):
+        text = self._shared.text_of(int(raw)) if raw.isdecimal() else None
+        if text is None:
             raise DamagedWorkbookError(
                 f"a cell of row {self._row + 1} names no text ({raw[:20]!r})"
             )
-        return self._shared[place]
+        return text
 
     def _add_text(self, text: str) -> None:
         if text:
