@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from benchmarks.data import ROWS_A_FILE, records
 
-FORMATS = ("json", "csv", "parquet", "avro", "orc", "xml", "text", "binaryFile")
+FORMATS = ("json", "csv", "parquet", "avro", "orc", "xml", "excel", "text", "binaryFile")
 BINARY_BYTES = 64 * 1024
 """Size of one file of `binaryFile`, which is one row."""
 ARROW = pa.schema(
@@ -85,6 +85,16 @@ def _csv(path: Path, rows: Records) -> None:
         writer.writerows([_word(row[name]) for name in ARROW.names] for row in rows)
 
 
+def _excel(path: Path, rows: Records) -> None:
+    import xlsxwriter  # noqa: PLC0415
+
+    with xlsxwriter.Workbook(path, {"constant_memory": True}) as book:
+        sheet = book.add_worksheet()
+        sheet.write_row(0, 0, ARROW.names)
+        for number, row in enumerate(rows, 1):
+            sheet.write_row(number, 0, [row[name] for name in ARROW.names])
+
+
 def _parquet(path: Path, rows: Records) -> None:
     import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -119,6 +129,7 @@ def _binary(target: Path, rows: int) -> None:
 _WRITERS: dict[str, Callable[[Path, Records], None]] = {
     "avro": _avro,
     "csv": _csv,
+    "excel": _excel,
     "json": _json,
     "orc": _orc,
     "parquet": _parquet,

@@ -31,7 +31,7 @@ import psutil
 from benchmarks import format_data, measure
 
 RESULTS = Path(__file__).parent / "results"
-STRINGS_TOO = frozenset({"csv", "json", "xml"})
+STRINGS_TOO = frozenset({"csv", "excel", "json", "xml"})
 CASES = {
     "ingest": ("ingest", "spark"),
     "read": ("reader", "spark reader"),

@@ -61,6 +61,7 @@ class ReadCounts:
         rescued_rows: Rows among them whose rescued data column is not NULL.
         corrupt_records: Records that are not valid, kept or dropped.
         dropped_records: Records that mode `DROPMALFORMED` dropped, or `badRecordsPath` took.
+        error_cells: Cells of workbooks that hold an error such as `#N/A`, which are null.
         corrupt_by_file: Of the corrupt records, how many are in which file.
     """
 
@@ -68,6 +69,7 @@ class ReadCounts:
     rescued_rows: int = 0
     corrupt_records: int = 0
     dropped_records: int = 0
+    error_cells: int = 0
     corrupt_by_file: Counter[str] = field(default_factory=Counter, compare=False)
 
     def add(self, other: ReadCounts) -> None:
@@ -76,6 +78,7 @@ class ReadCounts:
         self.rescued_rows += other.rescued_rows
         self.corrupt_records += other.corrupt_records
         self.dropped_records += other.dropped_records
+        self.error_cells += other.error_cells
         self.corrupt_by_file.update(other.corrupt_by_file)
 
 

@@ -13,18 +13,32 @@ from airflow_cloudfiles.engine.errors import FileUnreadableError
 
 HEAD_BYTES: Final = 2**16
 """So many bytes are looked at."""
+ZIP_MARK: Final = b"PK\x03\x04"
+OLE_MARK: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _MARKS: Final = (
     (b"PAR1", "Parquet"),
     (b"ORC", "ORC"),
     (b"Obj\x01", "Avro"),
-    (b"PK\x03\x04", "zip"),
+    (ZIP_MARK, "zip"),
+    (OLE_MARK, "Excel"),
 )
-_BINARY: Final = frozenset(kind for _, kind in _MARKS)
+_BINARY: Final = frozenset(kind for _, kind in _MARKS) | {"Excel"}
+_WORKBOOK: Final = (
+    b"[Content_Types].xml",
+    b"_rels/",
+    b"docProps/",
+    b"xl/",
+    b"mimetypeapplication/vnd.oasis.opendocument.spreadsheet",
+)
+"""With one of these the first part of an archive begins that is a workbook."""
+_FIRST_PART: Final = 30
+"""Where the name of the first part of a zip archive begins."""
 _ANY_MARK: Final = tuple(mark for mark, _ in _MARKS)
 _UTF8: Final = b"\xef\xbb\xbf"
 FORMAT_NAMES: Final = {
     "Avro": "avro",
     "CSV": "csv",
+    "Excel": "excel",
     "JSON": "json",
     "ORC": "orc",
     "Parquet": "parquet",
@@ -50,7 +64,7 @@ def kind_of_content(head: bytes) -> str | None:
     for mark, kind in _MARKS:
         # Behind its mark a binary file has bytes that no text has; `ORC,...` may be a header.
         if head.startswith(mark) and _NO_TEXT.search(head[:MARK_BYTES]):
-            return kind
+            return "Excel" if _is_workbook(head) else kind
     if _NO_TEXT.search(head[:_TEXT_BYTES]):
         return None
     text = head.lstrip()
@@ -101,10 +115,15 @@ def not_of_format(uri: str, kind: str) -> FileUnreadableError:
 
 def looks_like(kind: str) -> str:
     """What a file is, and what to set."""
-    article = "an" if kind[0] in "AHOX" else "a"
+    article = "an" if kind[0] in "AEHOX" else "a"
     name = FORMAT_NAMES.get(kind)
     what_to_do = f"Set cloudFiles.format={name}." if name else _NO_FORMAT.get(kind, "")
     return f"looks like {article} {kind} file, which cloudFiles.format does not say. {what_to_do}"
+
+
+def _is_workbook(head: bytes) -> bool:
+    """Whether an archive is one of a workbook, by the name of its first part."""
+    return head.startswith(ZIP_MARK) and head[_FIRST_PART:].startswith(_WORKBOOK)
 
 
 def _is_json(text: bytes) -> bool:

@@ -18,6 +18,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ _READERS: Final = {
     "avro": ("avro.reader", "AvroReader"),
     "binaryFile": ("binary", "BinaryReader"),
     "csv": ("csv.reader", "CsvReader"),
+    "excel": ("excel.reader", "ExcelReader"),
+    "excel sheets": ("excel.reader", "SheetListReader"),
     "json": ("json.reader", "JsonReader"),
     "json document": ("json.document", "JsonDocumentReader"),
     "json variant": ("json.variant", "JsonVariantReader"),
@@ -44,6 +47,7 @@ _READERS: Final = {
 _INFERENCES: Final = {
     "avro": ("avro.infer", "AvroInference"),
     "csv": ("csv.infer", "CsvInference"),
+    "excel": ("excel.infer", "ExcelInference"),
     "json": ("json.infer", "JsonInference"),
     "json document": ("json.document", "JsonDocumentInference"),
     "orc": ("orc.infer", "OrcInference"),
@@ -59,6 +63,8 @@ def kind_of(options: CloudFilesOptions) -> str:
     own = options.format_options
     if isinstance(own, JsonOptions) and own.multi_line:
         return "json document"
+    if isinstance(own, ExcelOptions) and own.lists_sheets:
+        return "excel sheets"
     return options.format
 
 
@@ -82,10 +88,15 @@ def open_reader(data_schema: StructType, options: CloudFilesOptions) -> BlockRea
 def fixed_schema(options: CloudFilesOptions) -> StructType | None:
     """The columns of a format that has the same ones for every file; `None` if it has not.
 
-    As Spark's own sources for `text` and `binaryFile` (B14); one column with `singleVariantColumn`.
+    As Spark's own sources for `text` and `binaryFile` (B14); one column with `singleVariantColumn`;
+    a row for each sheet with `operation=listSheets`.
     """
     if options.single_variant_column is not None:
         return StructType([StructField(options.single_variant_column, VariantType())])
+    if kind_of(options) == "excel sheets":
+        return StructType(
+            [StructField("sheetIndex", LongType()), StructField("sheetName", StringType())]
+        )
     if options.format == "text":
         return StructType([StructField("value", StringType())])
     if options.format == "binaryFile":

@@ -125,6 +125,7 @@ def summary(spec: JobSpec, noted: Sequence[progress.BatchDone]) -> dict[str, Any
         "rescued_rows": total.get("rescued_rows", 0),
         "corrupt_records": total.get("corrupt_records", 0),
         "dropped_records": total.get("dropped_records", 0),
+        **({"error_cells": total["error_cells"]} if total.get("error_cells") else {}),
         **_lost(done, total),
         **{name: total[name] for name in (*MERGED, *COMPACTED) if name in total},
         "batches": len(done),
@@ -157,6 +158,7 @@ def _batch_warnings(spec: JobSpec, total: dict[str, int]) -> list[str]:
         "changed_files": "{file} had changed since {it} {was} discovered.",
         "superseded_files": "{file} had been overwritten before {it} {was} read: a newer version "
         "is ingested as a file of its own, the one before is gone.",
+        "error_cells": "{cell} with an error such as #N/A {is} null.",
         "dropped_records": "invalid {record} {is} in badRecordsPath."
         if apart
         else "invalid {record} {was} dropped (DROPMALFORMED).",

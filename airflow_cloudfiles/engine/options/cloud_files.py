@@ -30,6 +30,7 @@ from airflow_cloudfiles.engine.options.metadata_columns import NAME as METADATA_
 from airflow_cloudfiles.engine.options.metadata_columns import (
     MetadataColumn,
     metadata_columns,
+    of_files,
 )
 from airflow_cloudfiles.engine.options.names import Groups, check_names
 from airflow_cloudfiles.engine.options.upkeep import UpkeepOptions
@@ -67,7 +68,8 @@ WATCHING_MODES = ADDING_MODES | {"failOnNewColumns"}
 INEXACT_NUMBERS: tuple[InexactNumbers, ...] = ("none", "wholeNumbers", "all")
 PARSE_MODES: tuple[ParseMode, ...] = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 DEFAULT_RESCUED_DATA_COLUMN = "_rescued_data"
-_TEXT_FORMATS: Final = ("csv", "json", "xml")
+_TEXT_FORMATS: Final = ("csv", "excel", "json", "xml")
+"""Formats with records that may not be valid."""
 
 
 def _column_name(name: str, text: str) -> str:
@@ -136,9 +138,9 @@ class CloudFilesOptions(OptionGroup):
         default="wholeNumbers",
         formats=_TEXT_FORMATS,
     )
-    """Which numbers of JSON, CSV and XML are rescued because a DOUBLE or FLOAT column would change
-    them: whole numbers and what would become 0; `all`, fractions with too many digits too; or
-    `none`, as in Spark, which is also what holds without a rescued data column. Ours, not Auto
+    """Which numbers of JSON, CSV, XML and Excel are rescued because a DOUBLE or FLOAT column would
+    change them: whole numbers and what would become 0; `all`, fractions with too many digits too;
+    or `none`, as in Spark, which is also what holds without a rescued data column. Ours, not Auto
     Loader's."""
     infer_column_types: bool = option("cloudFiles.inferColumnTypes", boolean, default=False)
     """Whether numbers, booleans and (in paths) dates get types; false makes every leaf a string,
@@ -205,8 +207,9 @@ class CloudFilesOptions(OptionGroup):
         METADATA_COLUMNS, metadata_columns, default=(), shown="none"
     )
     """Columns that say what file a row came from, as the list of a SELECT over Spark's `_metadata`:
-    `_metadata`, `file_path AS source_file, file_size` or `_metadata.*`. Ours, not Auto Loader's:
-    there the column is hidden, which a data source in Python cannot have."""
+    `_metadata`, `file_path AS source_file, file_size` or `_metadata.*`; of workbooks `sheet_name`,
+    too. Ours, not Auto Loader's: there the column is hidden, which a data source in Python cannot
+    have."""
     recursive_file_lookup: bool = option("recursiveFileLookup", boolean, default=False)
     """Folders at any depth are read either way; `true` besides takes no partition columns from
     their names, as in Spark, unless `cloudFiles.partitionColumns` names some."""
@@ -354,8 +357,12 @@ def _complete(values: dict[str, Any], *, has_schema: bool) -> None:
         values.setdefault("partition_columns", ())
 
 
-def _check_metadata(values: Mapping[str, Any]) -> None:
-    """Refuse metadata columns with the name of a column that has another meaning."""
+def _check_metadata(values: dict[str, Any]) -> None:
+    """Give metadata columns the fields of the format; refuse those named as another column."""
+    have_sheets = values["format"] == "excel"
+    values["metadata_columns"] = of_files(
+        values.get("metadata_columns", ()), have_sheets=have_sheets
+    )
     matcher = NameMatcher(bool(values.get("case_sensitive")))
     others = {
         "rescuedDataColumn": values.get("rescued_data_column", DEFAULT_RESCUED_DATA_COLUMN),
@@ -365,7 +372,7 @@ def _check_metadata(values: Mapping[str, Any]) -> None:
     named = [(option, name) for option, name in others.items() if name is not None]
     in_paths = values.get("partition_columns") or ()
     named += [("cloudFiles.partitionColumns", name) for name in in_paths]
-    for column in values.get("metadata_columns", ()):
+    for column in values["metadata_columns"]:
         for option_name, name in named:
             if matcher.same(column.name, name):
                 raise OptionError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from airflow_cloudfiles.engine.errors import OptionError
@@ -28,6 +28,8 @@ FIELDS: Final = (
     "file_modification_time",
 )
 """The fields of `_metadata`, in Spark's order."""
+SHEET_NAME: Final = "sheet_name"
+"""Where files have sheets, the last field: the name of the sheet that a row came from. Ours."""
 
 _ALL: Final = "*"
 _ENTRY: Final = re.compile(
@@ -44,11 +46,15 @@ class MetadataColumn:
 
     Attributes:
         name: Of the column.
-        field: One of `FIELDS`, or `STRUCT` for all of them.
+        field: One of `FIELDS`, `SHEET_NAME`, or `STRUCT` for all of them.
+        is_asked: Whether the field is named, rather than one of all there are.
+        has_sheet: Whether `STRUCT` has the field `SHEET_NAME`.
     """
 
     name: str
     field: str
+    is_asked: bool = True
+    has_sheet: bool = False
 
 
 def _read(name: str, text: str) -> tuple[MetadataColumn, ...]:
@@ -62,6 +68,21 @@ def _read(name: str, text: str) -> tuple[MetadataColumn, ...]:
 
 
 metadata_columns: Final = Kind("columns", _read)
+
+
+def of_files(columns: Sequence[MetadataColumn], *, have_sheets: bool) -> tuple[MetadataColumn, ...]:
+    """The columns for files that have sheets, or have none.
+
+    Raises:
+        OptionError: They have none, and a column is to name one.
+    """
+    if have_sheets:
+        return tuple(replace(each, has_sheet=each.field == STRUCT) for each in columns)
+    if any(each.field == SHEET_NAME and each.is_asked for each in columns):
+        raise OptionError(
+            f"{NAME} names {SHEET_NAME}, which only cloudFiles.format=excel has. Leave it out."
+        )
+    return tuple(each for each in columns if each.field != SHEET_NAME)
 
 
 def metadata_option(columns: Sequence[str] | Mapping[str, str]) -> str:
@@ -111,10 +132,10 @@ def _columns(name: str, field: str, column: str | None) -> list[MetadataColumn]:
             raise OptionError(
                 f"{name}: {STRUCT}.* is several columns and takes no AS. Name its fields."
             )
-        return [MetadataColumn(each, each) for each in FIELDS]
+        return [MetadataColumn(each, each, is_asked=False) for each in (*FIELDS, SHEET_NAME)]
     known = field.lower()
-    if known not in {*FIELDS, STRUCT}:
-        near = difflib.get_close_matches(known, FIELDS, n=1)
+    if known not in {*FIELDS, SHEET_NAME, STRUCT}:
+        near = difflib.get_close_matches(known, (*FIELDS, SHEET_NAME), n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise OptionError(
             f"{name} names {cut(field)!r}, which is no field of {STRUCT}.{hint} It has "

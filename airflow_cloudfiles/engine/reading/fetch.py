@@ -242,6 +242,8 @@ def first_range(options: CloudFilesOptions, *, schema_only: bool = False) -> Fir
     """
     if options.format in RANDOM_ACCESS:
         return _end if schema_only else _all_or_end
+    if options.format == "excel":
+        return _all_or_end
     return _header if schema_only and options.format == "avro" else beginning
 
 

@@ -18,6 +18,7 @@ from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats.base import BadRecord, BlockReader, FileReader, ReadCounts
 from airflow_cloudfiles.engine.formats.registry import open_reader
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.options.metadata_columns import SHEET_NAME
 from airflow_cloudfiles.engine.reading.file_metadata import metadata_arrays
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange
 from airflow_cloudfiles.engine.schema.file_metadata import with_metadata
@@ -128,7 +129,9 @@ class ColumnSources:
         values = partition_arrays(path, partitions, batch.num_rows, self._matcher)
         found |= dict(zip(partitions.names, values, strict=True))
         if made := self._options.metadata_columns:
-            found |= metadata_arrays(made, self._source_uri, part, batch.num_rows)
+            sheet = (batch.schema.metadata or {}).get(SHEET_NAME.encode())
+            name = None if sheet is None else sheet.decode()
+            found |= metadata_arrays(made, self._source_uri, part, batch.num_rows, name)
         lost = misfits(path, partitions, self._matcher)
         rescued = self._options.rescued_data_column
         if lost and rescued is None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.options.metadata_columns import STRUCT
-from airflow_cloudfiles.engine.schema.file_metadata import FIELDS
+from airflow_cloudfiles.engine.options.metadata_columns import SHEET_NAME, STRUCT
+from airflow_cloudfiles.engine.schema.file_metadata import FIELDS, SHEET_FIELDS
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.reading.splits import FileRange
 
 _FIELDS: Final = to_arrow(FIELDS)
+_SHEET_FIELDS: Final = to_arrow(SHEET_FIELDS)
 _QUOTED: Final = re.compile(
     # What `java.net.URI` quotes in a path: all of ASCII that no path may have, control characters,
     # and spaces of any kind; here also bytes that are no UTF-8.
@@ -33,7 +34,11 @@ _QUOTED: Final = re.compile(
 
 
 def metadata_arrays(
-    columns: Sequence[MetadataColumn], source_uri: str, part: FileRange, rows: int
+    columns: Sequence[MetadataColumn],
+    source_uri: str,
+    part: FileRange,
+    rows: int,
+    sheet: str | None = None,
 ) -> dict[str, pa.Array]:
     """Make the columns of rows of one part of a file.
 
@@ -42,19 +47,21 @@ def metadata_arrays(
         source_uri: What the path of the file is relative to.
         part: The part, of the version that was read.
         rows: How many rows.
+        sheet: The sheet that they are from, where files have sheets.
     """
-    values = metadata_values(source_uri, part)
+    values = {**metadata_values(source_uri, part), SHEET_NAME: sheet}
     wanted = {each.field for each in columns}
     arrays = {
         field.name: pa.repeat(pa.scalar(values[field.name], field.type), rows)
-        for field in _FIELDS
+        for field in _SHEET_FIELDS
         if STRUCT in wanted or field.name in wanted
     }
     found = {}
     for each in columns:
         if each.field == STRUCT:
+            fields = list(_SHEET_FIELDS if each.has_sheet else _FIELDS)
             found[each.name] = pa.StructArray.from_arrays(
-                list(arrays.values()), fields=list(_FIELDS)
+                [arrays[field.name] for field in fields], fields=fields
             )
         else:
             found[each.name] = arrays[each.field]

@@ -65,6 +65,7 @@ class SplitCounts:
     rescued_rows: int = 0
     corrupt_records: int = 0
     dropped_records: int = 0
+    error_cells: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,7 @@ class SplitReader:
         self.counts.rescued_rows = counted.rescued_rows
         self.counts.corrupt_records = counted.corrupt_records
         self.counts.dropped_records = counted.dropped_records
+        self.counts.error_cells = counted.error_cells
 
     @property
     def corrupt_by_file(self) -> Counter[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, OptionError
-from airflow_cloudfiles.engine.options.metadata_columns import NAME, STRUCT
+from airflow_cloudfiles.engine.options.metadata_columns import NAME, SHEET_NAME, STRUCT
 from airflow_cloudfiles.engine.types import short_type
 
 if TYPE_CHECKING:
@@ -30,14 +30,22 @@ FIELDS: Final = StructType(
         StructField("file_modification_time", TimestampType()),
     ]
 )
+SHEET_FIELDS: Final = StructType([*FIELDS.fields, StructField(SHEET_NAME, StringType())])
+"""Where files have sheets."""
 
 
 def metadata_fields(columns: Sequence[MetadataColumn]) -> list[StructField]:
     """The columns as fields of a schema."""
     return [
-        StructField(each.name, FIELDS if each.field == STRUCT else FIELDS[each.field].dataType)
+        StructField(each.name, _fields_of(each))
+        if each.field == STRUCT
+        else StructField(each.name, SHEET_FIELDS[each.field].dataType)
         for each in columns
     ]
+
+
+def _fields_of(column: MetadataColumn) -> StructType:
+    return SHEET_FIELDS if column.has_sheet else FIELDS
 
 
 def with_metadata(schema: StructType, columns: Sequence[MetadataColumn]) -> StructType:

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 FILE_KEY: Final = "_file_path"
 """The last member of rescued data: the file the row came from."""
-ALL_TEXT: Final = frozenset({"csv", "xml"})
-"""Formats in which every value is a string, so that numbers are rescued as JSON strings."""
+ALL_TEXT: Final = frozenset({"csv", "excel", "xml"})
+"""Formats whose values are rescued as strings, so that numbers are rescued as JSON strings."""
 
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,6})?", re.ASCII)
 _INTEGRAL: Final = ((ByteType(), 7), (ShortType(), 15), (IntegerType(), 31), (LongType(), 63))

@@ -104,11 +104,13 @@ def test_rows_of_every_format_say_where_they_are_from(tmp_path: Path, name: str)
     ]
     stream = Stream(source, tmp_path / "state", name, **OPTIONS.get(name, {}), **ALL)
     rows = stream.run(parallelism=1)
+    sheet = {"sheet_name": "Sheet1"} if name == "excel" else {}
+    expected = [each | sheet for each in expected]
     times = 1 if name == "binaryFile" else 2
     found = sorted((known(row["_metadata"]) for row in rows), key=lambda each: each["file_path"])
     assert found == sorted(expected * times, key=lambda each: each["file_path"])
     assert list(rows[0])[-1] == "_metadata"
-    assert list(rows[0]["_metadata"]) == FIELDS.names
+    assert list(rows[0]["_metadata"]) == [*FIELDS.names, *sheet]
 
 
 def test_columns_stand_behind_all_others_under_their_names(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ RECORDS = [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]
 NAMES = {
     "json": "JSON",
     "csv": "CSV",
+    "excel": "Excel",
     "xml": "XML",
     "parquet": "Parquet",
     "orc": "ORC",
@@ -24,7 +25,7 @@ CONTENTS = {name: write(RECORDS) for name, write in WRITERS.items()} | {
     "html": b"<!DOCTYPE html>\n<html><body>Not found</body></html>",
     "zip": b"PK\x03\x04\x14\x00\x00\x00\x08\x00",
 }
-BINARY = {"parquet", "orc", "avro", "zip"}
+BINARY = {"excel", "parquet", "orc", "avro", "zip"}
 PAIRS = [(asked, found) for asked in WRITERS for found in CONTENTS if asked != found]
 
 
@@ -35,7 +36,7 @@ def test_inference_names_the_file_and_its_format(tmp_path: Path, asked: str, fou
     with pytest.raises((FileUnreadableError, SchemaInferenceError)) as caught:
         landing.stream().run()
     message = caught.value.message
-    assert f"looks like a{'n' if NAMES[found][0] in 'AHOX' else ''} {NAMES[found]} file" in message
+    assert f"looks like a{'n' if NAMES[found][0] in 'AEHOX' else ''} {NAMES[found]} file" in message
     assert ("/1 " in message) or ("(such as 1)" in message)
     if found in WRITERS:
         assert f"Set cloudFiles.format={found}." in message

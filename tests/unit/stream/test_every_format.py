@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet
 import pytest
+import xlsxwriter
 
 from airflow_cloudfiles.engine.errors import (
     FileUnreadableError,
@@ -72,15 +73,32 @@ def _avro(records: Records) -> bytes:
     return sink.getvalue()
 
 
+def _excel(records: Records) -> bytes:
+    sink = io.BytesIO()
+    names = list(dict.fromkeys(name for each in records for name in each))
+    with xlsxwriter.Workbook(sink, {"in_memory": True}) as book:
+        sheet = book.add_worksheet()
+        sheet.write_row(0, 0, names)
+        for row, each in enumerate(records, 1):
+            for column, name in enumerate(names):
+                if name in each:
+                    sheet.write(row, column, each[name])
+    return sink.getvalue()
+
+
 WRITERS: dict[str, Callable[[Records], bytes]] = {
     "json": _json,
     "csv": _csv,
+    "excel": _excel,
     "xml": _xml,
     "parquet": _parquet,
     "orc": _orc,
     "avro": _avro,
 }
-OPTIONS: dict[str, dict[str, object]] = {"xml": {"rowTag": "row"}}
+OPTIONS: dict[str, dict[str, object]] = {
+    "excel": {"headerRows": "1"},
+    "xml": {"rowTag": "row"},
+}
 
 
 @pytest.fixture(params=WRITERS)

@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from airflow_cloudfiles.engine.formats.base import ENOUGH_RECORDS, UnknownFields
 from airflow_cloudfiles.engine.formats.csv.lines import ODD, PLAIN, SKIPPED, Records
-from airflow_cloudfiles.engine.formats.csv.rescue import Rescued
 from airflow_cloudfiles.engine.formats.csv.tokens import MalformedRecordError, Tokenizer
 from airflow_cloudfiles.engine.formats.new_fields import cut_sample
 from airflow_cloudfiles.engine.formats.record_policy import (
@@ -27,15 +26,16 @@ from airflow_cloudfiles.engine.formats.record_policy import (
     RecordOutcomes,
     RecordPolicy,
 )
+from airflow_cloudfiles.engine.formats.rescued_columns import Rescued
 from airflow_cloudfiles.engine.formats.rescued_json import member, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_cloudfiles.engine.formats.arrays import Positions
-    from airflow_cloudfiles.engine.formats.csv.casts import Cast
     from airflow_cloudfiles.engine.formats.csv.columns import PlainReader
-    from airflow_cloudfiles.engine.formats.csv.header import FileColumns
+    from airflow_cloudfiles.engine.formats.header import FileColumns
+    from airflow_cloudfiles.engine.formats.scalars.string_casts import Cast
 
 _NO_TEXTS: Final = pa.array([], pa.string())
 

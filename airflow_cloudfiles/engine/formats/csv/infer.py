@@ -16,12 +16,12 @@ from pyspark.sql.types import DataType, NullType, StringType, StructField, Struc
 
 from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.formats.csv.columns import PlainReader, without
-from airflow_cloudfiles.engine.formats.csv.header import safe_names
 from airflow_cloudfiles.engine.formats.csv.lines import ODD, SKIPPED, Records
 from airflow_cloudfiles.engine.formats.csv.parts import FileParts
 from airflow_cloudfiles.engine.formats.csv.reader import has_header
 from airflow_cloudfiles.engine.formats.csv.tokens import MalformedRecordError, Tokenizer
 from airflow_cloudfiles.engine.formats.csv.types import STRING, TypeFinder
+from airflow_cloudfiles.engine.formats.header import safe_names
 from airflow_cloudfiles.engine.types import is_column_name
 
 if TYPE_CHECKING:

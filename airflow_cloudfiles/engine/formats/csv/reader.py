@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, cast
 
 from airflow_cloudfiles.engine.formats.base import BadRecord, OpenedFile, ReadCounts
 from airflow_cloudfiles.engine.formats.csv.block import CsvBlock, CsvParsing, records_left
-from airflow_cloudfiles.engine.formats.csv.casts import Cast
 from airflow_cloudfiles.engine.formats.csv.columns import PlainReader
 from airflow_cloudfiles.engine.formats.csv.converters import CsvConverters
-from airflow_cloudfiles.engine.formats.csv.header import ColumnMatcher, FileColumns, safe_names
 from airflow_cloudfiles.engine.formats.csv.parts import FileParts
 from airflow_cloudfiles.engine.formats.csv.tokens import Tokenizer
+from airflow_cloudfiles.engine.formats.header import ColumnMatcher, FileColumns, safe_names
 from airflow_cloudfiles.engine.formats.record_policy import RecordOutcomes, RecordPolicy
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
+from airflow_cloudfiles.engine.formats.scalars.string_casts import Cast
 from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
 from airflow_cloudfiles.engine.types import missing_fields, to_arrow
 

@@ -28,10 +28,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from airflow_cloudfiles.engine.formats.csv.casts import Cast, data_of, only_has
 from airflow_cloudfiles.engine.formats.csv.converters import CsvConverters
 from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH
 from airflow_cloudfiles.engine.formats.scalars.decimals import decimal_type
+from airflow_cloudfiles.engine.formats.scalars.string_casts import Cast, data_of, only_has
 from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT, decimal_text, java_double
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, merge_types
 

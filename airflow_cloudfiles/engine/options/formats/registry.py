@@ -9,6 +9,7 @@ from airflow_cloudfiles.engine.options.formats.avro import AvroOptions
 from airflow_cloudfiles.engine.options.formats.base import FormatOptions
 from airflow_cloudfiles.engine.options.formats.binary import BinaryOptions
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
+from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 from airflow_cloudfiles.engine.options.formats.orc import OrcOptions
 from airflow_cloudfiles.engine.options.formats.parquet import ParquetOptions
@@ -19,6 +20,7 @@ FORMATS: Mapping[str, type[FormatOptions]] = {
     "avro": AvroOptions,
     "binaryFile": BinaryOptions,
     "csv": CsvOptions,
+    "excel": ExcelOptions,
     "json": JsonOptions,
     "orc": OrcOptions,
     "parquet": ParquetOptions,

@@ -368,6 +368,8 @@ def flat(counts: SplitCounts) -> dict[str, int]:
     """What a reader has counted, in one level."""
     numbers = asdict(counts)
     fetched: dict[str, int] = numbers.pop("fetched")
+    if not counts.error_cells:  # which most formats cannot have
+        del numbers["error_cells"]
     return {**numbers, **fetched}
 
 

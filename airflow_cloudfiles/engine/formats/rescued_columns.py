@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_cloudfiles.engine.formats.csv.casts import data_of
 from airflow_cloudfiles.engine.formats.rescued_json import path_end, quote
+from airflow_cloudfiles.engine.formats.scalars.string_casts import data_of
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.arrays import Positions

@@ -1,8 +1,8 @@
 """How are the strings of a column converted all at once?
 
 Each type has a rule which strings are *easy*: Arrow's own cast takes them and gives what Spark
-gives. The hard rest goes through `csv.converters`, each distinct string once. What is null is
-neither.
+gives. The hard rest goes through the format's own conversion of one text, each distinct string
+once. What is null is neither.
 """
 
 from __future__ import annotations

@@ -1,0 +1,186 @@
+"""What is in the cells of a sheet, whatever kind of workbook it is from?
+
+A `Cells` holds the cells that are not empty, row by row: where each stands, of which kind it is,
+and its value as a text. Numbers have the shortest text that gives the same number, as Excel would
+have shown it: 42 is never `42.0`. Whole numbers beyond 2**53 have the 15 digits that Excel keeps.
+Dates and times are written as Spark writes them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+MAX_ROWS: Final = 2**20
+MAX_COLUMNS: Final = 2**14
+"""No sheet is larger; a file that says so is damaged."""
+BLOCK_CELLS: Final = 2**16
+"""About so many cells are held at a time."""
+_EXACT: Final = 2**53
+_LONGEST: Final = 1e38
+"""Whole numbers are written out up to here: the largest that a decimal column takes."""
+_PLAIN_DIGITS: Final = 16
+_DAY_MS: Final = 86_400_000
+_LAST_SERIAL: Final = 2_958_466
+"""The day after 9999-12-31, the last that Excel knows."""
+_BETWEEN_EPOCHS: Final = 1462
+_LEAP_DAY: Final = 60
+"""1900-02-29, which there never was."""
+_EPOCH_1900: Final = dt.date(1899, 12, 30)
+_EPOCH_1904: Final = dt.date(1904, 1, 1)
+
+
+class Kind(IntEnum):
+    """What a cell holds."""
+
+    TEXT = 0
+    NUMBER = 1
+    BOOLEAN = 2
+    DATE = 3
+    TIMESTAMP = 4
+    TIME = 5
+    """A time of day or a duration, which no column type holds but a string."""
+    ERROR = 6
+    """Such as `#N/A`: no value, but not empty."""
+    DURATION = 7
+    """What a format may show; a cell with one is a `TIME`."""
+
+
+class DamagedWorkbookError(ValueError):
+    """The file is no workbook, or damaged; the text says what is wrong with it."""
+
+
+@dataclass(slots=True)
+class Cells:
+    """Cells that are not empty, in the order of rows and of columns.
+
+    Attributes:
+        rows: The row of each, from 0.
+        columns: The column of each, from 0.
+        kinds: The kind of each.
+        texts: The value of each.
+    """
+
+    rows: list[int] = field(default_factory=list)
+    columns: list[int] = field(default_factory=list)
+    kinds: bytearray = field(default_factory=bytearray)
+    texts: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def add(self, row: int, column: int, kind: Kind, text: str) -> None:
+        """Add the next cell."""
+        self.rows.append(row)
+        self.columns.append(column)
+        self.kinds.append(kind)
+        self.texts.append(text)
+
+    def split(self, count: int) -> tuple[Cells, Cells]:
+        """The first so many cells, and the others."""
+        if count == len(self):
+            return self, Cells()
+        first = Cells(
+            self.rows[:count], self.columns[:count], self.kinds[:count], self.texts[:count]
+        )
+        rest = Cells(
+            self.rows[count:], self.columns[count:], self.kinds[count:], self.texts[count:]
+        )
+        return first, rest
+
+    def add_number(
+        self, row: int, column: int, number: float, shown: Kind, *, is_1904: bool
+    ) -> None:
+        """Add a number, as its format shows it."""
+        if shown is Kind.NUMBER:
+            self.add(row, column, Kind.NUMBER, number_text(number))
+        else:
+            self.add(row, column, *moment(number, shown, is_1904=is_1904))
+
+
+def number_of(raw: str) -> float:
+    """The number of a text in a workbook.
+
+    Raises:
+        DamagedWorkbookError: It is none.
+    """
+    try:
+        number = float(raw)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or "_" in raw:
+        raise DamagedWorkbookError(f"a cell holds the number {raw[:40]!r}, which is none")
+    return number
+
+
+def plain_number(raw: str) -> str:
+    """The text of a number that is a text in a workbook."""
+    if raw.isdecimal() and raw.isascii() and len(raw) < _PLAIN_DIGITS and raw[0] != "0":
+        return raw
+    return number_text(number_of(raw))
+
+
+def number_text(number: float) -> str:
+    """The shortest text of a number, without a fraction where it has none."""
+    if number == (whole := math.trunc(number)) and abs(number) < _LONGEST:
+        if abs(whole) <= _EXACT:
+            return str(whole)
+        digits, _, exponent = f"{number:.14e}".partition("e")
+        return digits.replace(".", "") + "0" * (int(exponent) - 14)
+    text, _, exponent = repr(number).partition("e")
+    return f"{text.removesuffix('.0')}E{int(exponent)}" if exponent else text
+
+
+def moment(serial: float, shown: Kind, *, is_1904: bool) -> tuple[Kind, str]:
+    """A number that is shown as a date or a time.
+
+    Args:
+        serial: Days since the epoch of the workbook.
+        shown: What its format shows. A date with a time of day is a timestamp whatever that is.
+        is_1904: Whether days are counted from 1904-01-01, rather than 1900-01-01.
+
+    Returns:
+        Its kind and text; a number where Excel shows none, as for one below 0.
+    """
+    if shown is Kind.DURATION:
+        return Kind.TIME, _duration(serial)
+    if not 0 <= serial < (_LAST_SERIAL - _BETWEEN_EPOCHS * is_1904):
+        return Kind.NUMBER, number_text(serial)
+    days, ms = divmod(round(serial * _DAY_MS), _DAY_MS)
+    clock = _clock(ms)
+    if shown is Kind.TIME and not days:
+        return Kind.TIME, clock
+    if not days and not is_1904:  # 1900-01-00, with which Excel shows a time of day alone
+        return (Kind.TIME, clock) if ms else (Kind.DATE, "1900-01-00")
+    date = _date(days, is_1904=is_1904)
+    if shown is Kind.DATE and not ms:
+        return Kind.DATE, date
+    return Kind.TIMESTAMP, f"{date} {clock}"
+
+
+def _duration(serial: float) -> str:
+    """A number that is shown as hours, minutes and seconds beyond a day."""
+    ms = round(abs(serial) * _DAY_MS)
+    hours, rest = divmod(ms, 3_600_000)
+    sign = "-" if serial < 0 and ms else ""
+    return f"{sign}{hours:02d}{_clock(rest)[2:]}"
+
+
+def _clock(ms: int) -> str:
+    seconds, ms = divmod(ms, 1000)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    fraction = f".{ms:03d}".rstrip("0") if ms else ""
+    return f"{hours:02d}:{minutes:02d}:{seconds:02d}{fraction}"
+
+
+def _date(days: int, *, is_1904: bool) -> str:
+    if is_1904:
+        return (_EPOCH_1904 + dt.timedelta(days)).isoformat()
+    if days == _LEAP_DAY:
+        return "1900-02-29"
+    early = days < _LEAP_DAY
+    return (_EPOCH_1900 + dt.timedelta(days + early)).isoformat()

@@ -1,0 +1,196 @@
+"""How are the parts of a workbook read that is a zip archive?
+
+In pieces, so that a part that is small in the archive and large outside of it takes no memory. XML
+is parsed as it comes, without entities of its own, of which a small part could be made large.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, Final
+from xml.parsers import expat
+
+from airflow_cloudfiles.engine.formats.excel.cells import DamagedWorkbookError
+
+PIECE_BYTES: Final = 2**18
+_LONGEST_TAG: Final = 2**24
+"""No tag with its attributes is longer: a parser must hold it as a whole."""
+_SMALL_PART: Final = 2**26
+"""What is held as a whole is not larger: the styles, the list of sheets."""
+REQUEST_BYTES: Final = 2**20
+"""What is asked of a store at once."""
+_DAMAGE: Final = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, KeyError, IndexError, expat.ExpatError),
+    *(NotImplementedError, OverflowError, UnicodeDecodeError, RuntimeError, struct.error),
+)
+"""What is raised for bytes that are no archive, no XML, or not what they should be."""
+
+
+@contextmanager
+def damage(what: str) -> Iterator[None]:
+    """Turn what is raised for damaged bytes into an error that says which part they are of.
+
+    Raises:
+        DamagedWorkbookError: The part is damaged.
+    """
+    try:
+        yield
+    except DamagedWorkbookError:
+        raise
+    except _DAMAGE as error:
+        reason = str(error) or type(error).__name__
+        raise DamagedWorkbookError(f"its part {what} is damaged ({reason})") from error
+
+
+class Package:
+    """An archive of parts.
+
+    Args:
+        content: The file, seekable.
+
+    Raises:
+        DamagedWorkbookError: It is no archive.
+    """
+
+    def __init__(self, content: IO[bytes]) -> None:
+        with damage("the list of all parts"):
+            self._archive = zipfile.ZipFile(_Buffered(content))
+            self._names = {each.lower(): each for each in self._archive.namelist()}
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a part; names have no case."""
+        return name.lower() in self._names
+
+    def pieces(self, name: str) -> Iterator[bytes]:
+        """A part from its beginning, in pieces.
+
+        Raises:
+            DamagedWorkbookError: It is not there, or damaged.
+        """
+        if not self.has(name):
+            raise DamagedWorkbookError(f"it lacks its part {name}")
+        with damage(name), self._archive.open(self._names[name.lower()]) as part:
+            while piece := part.read(PIECE_BYTES):
+                yield piece
+
+    def whole(self, name: str) -> bytes:
+        """A small part.
+
+        Raises:
+            DamagedWorkbookError: It is not there, damaged, or not small.
+        """
+        found = bytearray()
+        for piece in self.pieces(name):
+            found += piece
+            if len(found) > _SMALL_PART:
+                raise DamagedWorkbookError(f"its part {name} has more than {_SMALL_PART} bytes")
+        return bytes(found)
+
+
+class Tags(dict[str, str]):
+    """Names of elements without prefixes, by the names with them."""
+
+    def __missing__(self, name: str) -> str:
+        found = name.rpartition(":")[2]
+        if len(self) < 2**10:
+            self[name] = found
+        return found
+
+
+def parse(
+    name: str,
+    pieces: Iterator[bytes],
+    *,
+    start: Callable[[str, dict[str, str]], object],
+    end: Callable[[str], object],
+    text: Callable[[str], object] | None = None,
+) -> Iterator[None]:
+    """Parse a part as it comes; gives something after each piece.
+
+    Args:
+        name: The part, for errors.
+        pieces: Its bytes.
+        start: Called with the name and the attributes of an element that begins.
+        end: Called with the name of an element that ends.
+        text: Called with text, which may come in several pieces.
+
+    Raises:
+        DamagedWorkbookError: It is no XML, or such as no program writes.
+    """
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.StartDoctypeDeclHandler = _refuse_doctype
+    if text is not None:
+        parser.CharacterDataHandler = text
+    given = 0
+    with damage(name):
+        for piece in pieces:
+            parser.Parse(piece, False)
+            given += len(piece)
+            if given - max(0, parser.CurrentByteIndex) > _LONGEST_TAG:
+                raise DamagedWorkbookError(f"its part {name} has a tag that does not end")
+            yield
+        parser.Parse(b"", True)
+    yield
+
+
+def parse_whole(
+    package: Package, name: str, start: Callable[[str, dict[str, str]], object]
+) -> None:
+    """Parse a small part of which only the beginnings of elements matter."""
+    tags = Tags()
+    pieces = iter([package.whole(name)])
+    for _ in parse(name, pieces, start=lambda tag, given: start(tags[tag], given), end=str):
+        pass
+
+
+def _refuse_doctype(*_: object) -> None:
+    raise DamagedWorkbookError("one of its parts has a DOCTYPE, which no workbook has")
+
+
+class _Buffered(io.RawIOBase):
+    """The file, of which neighboring bytes are read at once; its owner closes it."""
+
+    def __init__(self, content: IO[bytes]) -> None:
+        super().__init__()
+        self._content = content
+        self._size = content.seek(0, io.SEEK_END)
+        self._at, self._held, self._position = 0, b"", 0
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def seekable(self) -> bool:
+        """Always."""
+        return True
+
+    def tell(self) -> int:
+        """Where the next byte is read."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to another position."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read on."""
+        left = max(0, self._size - self._position)
+        wanted = left if size is None or size < 0 else min(size, left)
+        begin = self._position - self._at
+        if begin < 0 or begin + wanted > len(self._held):
+            self._content.seek(self._position)
+            self._held = self._content.read(max(wanted, min(left, REQUEST_BYTES)))
+            self._at, begin = self._position, 0
+        found = self._held[begin : begin + wanted]
+        self._position += len(found)
+        return found

@@ -1,0 +1,86 @@
+"""Which kind of workbook is a file, and which of its sheets are wanted?
+
+A file is known by its content, whatever its name says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import IO, Final, Protocol
+
+from airflow_cloudfiles.engine.formats.excel.cells import Cells, DamagedWorkbookError
+from airflow_cloudfiles.engine.formats.excel.ods import CONTENT, OdsWorkbook
+from airflow_cloudfiles.engine.formats.excel.package import Package
+from airflow_cloudfiles.engine.formats.excel.xlsb import XlsbWorkbook
+from airflow_cloudfiles.engine.formats.excel.xlsx import Relations, XlsxWorkbook
+from airflow_cloudfiles.engine.formats.recognize import OLE_MARK, ZIP_MARK
+from airflow_cloudfiles.engine.shortened import cut, more
+
+_SHOWN_SHEETS: Final = 10
+
+
+class Workbook(Protocol):
+    """An open workbook of whatever kind."""
+
+    sheets: list[str]
+    """The names of the sheets with cells, in their order."""
+
+    def cells(self, sheet: str) -> Iterator[Cells]:
+        """The cells of a sheet, whole rows at a time.
+
+        Raises:
+            DamagedWorkbookError: The sheet, or what it needs, is damaged.
+        """
+
+
+def open_workbook(content: IO[bytes], most_text: int) -> Workbook:
+    """Open a workbook.
+
+    Args:
+        content: The file, seekable.
+        most_text: How many bytes of texts that cells share are held at most.
+
+    Raises:
+        DamagedWorkbookError: It is none, damaged, or protected with a password.
+        OptionError: A package that this kind needs is not installed.
+    """
+    content.seek(0)
+    mark = content.read(len(OLE_MARK))
+    content.seek(0)
+    if mark == OLE_MARK:
+        from airflow_cloudfiles.engine.formats.excel.xls import XlsWorkbook  # noqa: PLC0415 - extra
+
+        return XlsWorkbook(content)
+    if not mark.startswith(ZIP_MARK):
+        raise DamagedWorkbookError("it does not begin as a workbook does")
+    package = Package(content)
+    book = Relations(package, "").first("/officeDocument")
+    if book is None and package.has(CONTENT):
+        return OdsWorkbook(package, most_text)
+    if (book or "").endswith(".bin"):
+        return XlsbWorkbook(package, most_text)
+    return XlsxWorkbook(package, most_text)
+
+
+def wanted_sheets(book: Workbook, pattern: str | None) -> list[str]:
+    """The sheets that `dataAddress` names: the first one, one by its name, or those of a pattern.
+
+    Raises:
+        DamagedWorkbookError: There is no sheet, or none of the name.
+    """
+    if pattern is None:
+        if not book.sheets:
+            raise DamagedWorkbookError("it has no sheet with cells")
+        return book.sheets[:1]
+    if pattern in book.sheets:
+        return [pattern]
+    folded = pattern.casefold()
+    found = [each for each in book.sheets if fnmatchcase(each.casefold(), folded)]
+    if not found and not any(each in pattern for each in "*?["):
+        names = ", ".join(map(cut, book.sheets[:_SHOWN_SHEETS]))
+        rest = more(len(book.sheets) - _SHOWN_SHEETS)
+        raise DamagedWorkbookError(
+            f"it has no sheet {pattern!r}, which dataAddress names. Its sheets are: {names}{rest}"
+        )
+    return found

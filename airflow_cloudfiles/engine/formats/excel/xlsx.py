@@ -1,0 +1,367 @@
+"""What is in a workbook of Office Open XML (`.xlsx`, `.xlsm`)?
+
+Sheets are parsed as they come, a block of rows at a time: what a sheet says of its size is not
+believed, and costs nothing. The texts that cells share are held (ECMA-376, 18.4).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import posixpath
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final
+
+from airflow_cloudfiles.engine.formats.excel.cells import (
+    BLOCK_CELLS,
+    MAX_COLUMNS,
+    MAX_ROWS,
+    Cells,
+    DamagedWorkbookError,
+    Kind,
+    number_of,
+    plain_number,
+)
+from airflow_cloudfiles.engine.formats.excel.number_formats import built_in, shown_by
+from airflow_cloudfiles.engine.formats.excel.package import Package, Tags, parse, parse_whole
+
+_ESCAPED: Final = re.compile("_x([0-9A-Fa-f]{4})_")
+_TRUE: Final = frozenset({"1", "true"})
+_FIRST_HALF, _LAST_HALF = 0xD800, 0xDFFF
+_WORKSHEET: Final = "/worksheet"
+
+
+class Relations:
+    """Which part is meant by which identifier in another part.
+
+    Args:
+        package: The archive.
+        part: The other part; empty for the archive itself.
+    """
+
+    def __init__(self, package: Package, part: str) -> None:
+        folder, _, name = part.rpartition("/")
+        self._folder = folder
+        self.targets: dict[str, tuple[str, str]] = {}
+        own = posixpath.join(folder, "_rels", f"{name}.rels")
+        if package.has(own):
+            parse_whole(package, own, self._start)
+
+    def _start(self, tag: str, given: dict[str, str]) -> None:
+        if tag == "Relationship" and given.get("TargetMode") != "External":
+            target = given.get("Target", "")
+            path = target[1:] if target[:1] == "/" else posixpath.join(self._folder, target)
+            found = given.get("Type", ""), posixpath.normpath(path)
+            self.targets[given.get("Id", "")] = found
+
+    def first(self, kind: str) -> str | None:
+        """The first part of a kind, by the end of its type."""
+        return next((path for each, path in self.targets.values() if each.endswith(kind)), None)
+
+
+class XlsxWorkbook:
+    """An open workbook.
+
+    Args:
+        package: The archive.
+        most_text: How many bytes of texts that cells share are held at most.
+
+    Attributes:
+        sheets: The names of the sheets with cells, in their order.
+
+    Raises:
+        DamagedWorkbookError: It is no such workbook, or damaged.
+    """
+
+    def __init__(self, package: Package, most_text: int) -> None:
+        self._package, self._most_text = package, most_text
+        self._is_1904 = False
+        self._paths: dict[str, str] = {}
+        book = Relations(package, "").first("/officeDocument") or "xl/workbook.xml"
+        self._relations = Relations(package, book)
+        parse_whole(package, book, self._book)
+        self.sheets = [*self._paths]
+        self._shared: _SharedStrings | None = None
+        self._styles: list[Kind] = []
+
+    def cells(self, sheet: str) -> Iterator[Cells]:
+        """The cells of a sheet, whole rows at a time.
+
+        Raises:
+            DamagedWorkbookError: The sheet, or what it needs, is damaged.
+        """
+        if self._shared is None:
+            self._styles = self._read_styles()
+            self._shared = self._open_shared()
+        path = self._paths[sheet]
+        parser = _SheetParser(self._shared, self._styles, is_1904=self._is_1904)
+        pieces = self._package.pieces(path)
+        enough = 1  # who wants to know the header waits for no more
+        for _ in parse(path, pieces, start=parser.start, end=parser.end, text=parser.text):
+            if parser.complete >= enough:
+                yield parser.take()
+                enough = BLOCK_CELLS
+        yield parser.take()
+        self._shared.finish()
+
+    def _book(self, tag: str, given: dict[str, str]) -> None:
+        if tag == "workbookPr":
+            self._is_1904 = given.get("date1904") in _TRUE
+        elif tag == "sheet":
+            identifier = next((each for name, each in given.items() if name.endswith(":id")), "")
+            kind, path = self._relations.targets.get(identifier, ("", ""))
+            if kind.endswith(_WORKSHEET):
+                self._paths[given.get("name", "")] = path
+
+    def _read_styles(self) -> list[Kind]:
+        path = self._relations.first("/styles")
+        styles = _Styles()
+        if path is not None and self._package.has(path):
+            parse_whole(self._package, path, styles.start)
+        return styles.kinds()
+
+    def _open_shared(self) -> _SharedStrings:
+        path = self._relations.first("/sharedStrings")
+        there = path is not None and self._package.has(path)
+        return _SharedStrings(self._package, path if there else None, self._most_text)
+
+
+class _Styles:
+    """What the styles of cells show."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, str] = {}
+        self._numbers: list[str] = []
+        self._in_cells = False
+
+    def start(self, tag: str, given: dict[str, str]) -> None:
+        if tag == "numFmt":
+            self._codes.setdefault(given.get("numFmtId", ""), given.get("formatCode", ""))
+        elif tag in {"cellXfs", "cellStyleXfs", "cellStyles", "dxfs"}:
+            self._in_cells = tag == "cellXfs"
+        elif tag == "xf" and self._in_cells:
+            self._numbers.append(given.get("numFmtId", "0"))
+
+    def kinds(self) -> list[Kind]:
+        """What each style shows."""
+        return [format_shows(each, self._codes.get(each)) for each in self._numbers]
+
+
+def format_shows(number: str, code: str | None) -> Kind:
+    """What a format shows, by its number and the code that the workbook has for that."""
+    if code is not None:
+        return shown_by(code)
+    return built_in(int(number)) if number.isdecimal() else Kind.NUMBER
+
+
+class _SharedStrings:
+    """The texts that cells share, read as far as they are asked for.
+
+    Args:
+        package: The archive.
+        path: Their part, if there is one.
+        most: How many bytes are held at most.
+    """
+
+    def __init__(self, package: Package, path: str | None, most: int) -> None:
+        self._found: list[str] = []
+        self._more: Iterator[None] = iter(())
+        if path is not None:
+            pieces = package.pieces(path)
+            self._more = parse(path, pieces, start=self._start, end=self._end, text=self._text)
+        self._tags = Tags()
+        self._parts: list[str] = []
+        self._takes = False
+        self._phonetic = 0
+        self._left = self._most = most
+
+    def text_of(self, place: int) -> str | None:
+        """The text of a place; `None` where there is none.
+
+        Raises:
+            DamagedWorkbookError: They are damaged, or too many.
+        """
+        while place >= len(self._found):
+            try:
+                next(self._more)
+            except StopIteration:
+                return None
+        return self._found[place] if place >= 0 else None
+
+    def finish(self) -> None:
+        """Read what is left: the archive has a checksum behind it.
+
+        Raises:
+            DamagedWorkbookError: They are damaged, or too many.
+        """
+        for _ in self._more:
+            pass
+
+    def _start(self, name: str, _: dict[str, str]) -> None:
+        tag = self._tags[name]
+        self._takes = tag == "t" and not self._phonetic
+        self._phonetic += tag == "rPh"
+
+    def _text(self, text: str) -> None:
+        if self._takes:
+            self._parts.append(text)
+            self._spend(len(text))
+
+    def _end(self, name: str) -> None:
+        tag = self._tags[name]
+        self._takes = False
+        self._phonetic -= tag == "rPh"
+        if tag == "si":
+            self._spend(64)
+            self._found.append(unescaped("".join(self._parts)))
+            self._parts.clear()
+
+    def _spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise DamagedWorkbookError(
+                f"its texts take more than {self._most} bytes, which is what is held of one file "
+                "(maxRecordBytes)"
+            )
+
+
+class _SheetParser:
+    """Collects the cells of a sheet.
+
+    Attributes:
+        complete: How many cells there are in rows that are complete.
+    """
+
+    def __init__(self, shared: _SharedStrings, styles: list[Kind], *, is_1904: bool) -> None:
+        self._shared, self._styles, self._is_1904 = shared, styles, is_1904
+        self._tags = Tags()
+        self._cells = Cells()
+        self.complete = 0
+        self._in_data = self._takes = False
+        self._phonetic = 0
+        self._row = self._column = -1
+        self._type: str | None = None
+        self._style = 0
+        self._parts: list[str] = []
+
+    def take(self) -> Cells:
+        """The complete rows."""
+        found, rest = self._cells.split(self.complete)
+        self._cells, self.complete = rest, 0
+        return found
+
+    def start(self, name: str, given: dict[str, str]) -> None:
+        tag = self._tags[name]
+        if not self._in_data:
+            self._in_data = tag == "sheetData"
+        elif tag == "c":
+            self._begin_cell(given)
+        elif tag in {"v", "t"}:
+            self._takes = not self._phonetic
+        elif tag == "row":
+            self._begin_row(given)
+        elif tag == "rPh":
+            self._phonetic += 1
+
+    def text(self, text: str) -> None:
+        if self._takes:
+            self._parts.append(text)
+
+    def end(self, name: str) -> None:
+        tag = self._tags[name]
+        self._takes = False
+        if tag == "c" and self._in_data:
+            if self._parts:
+                raw = self._parts[0] if len(self._parts) == 1 else "".join(self._parts)
+                self._parts.clear()
+                self._end_cell(raw)
+        elif tag == "row":
+            self.complete = len(self._cells)
+        elif tag == "rPh":
+            self._phonetic -= 1
+        elif tag == "sheetData":
+            self._in_data = False
+
+    def _begin_row(self, given: dict[str, str]) -> None:
+        said = given.get("r")
+        row = self._row + 1 if said is None else int(said) - 1 if said.isdecimal() else -1
+        if not self._row < row < MAX_ROWS:
+            raise DamagedWorkbookError(f"it has a row {said} where row {self._row + 2} may be")
+        self._row, self._column = row, -1
+
+    def _begin_cell(self, given: dict[str, str]) -> None:
+        place = given.get("r")
+        column = self._column + 1 if place is None else column_of(place.rstrip("0123456789"))
+        if not self._column < column < MAX_COLUMNS or self._row < 0:
+            raise DamagedWorkbookError(f"it has a cell {place} in disorder in row {self._row + 1}")
+        self._column = column
+        self._type, style = given.get("t"), given.get("s")
+        self._style = int(style) if style is not None and style.isdecimal() else 0
+
+    def _end_cell(self, raw: str) -> None:
+        row, column, kind = self._row, self._column, self._type
+        if kind is None or kind == "n":
+            shown = self._styles[self._style] if self._style < len(self._styles) else Kind.NUMBER
+            if shown is Kind.NUMBER:
+                self._cells.add(row, column, shown, plain_number(raw))
+            else:
+                number = number_of(raw)
+                self._cells.add_number(row, column, number, shown, is_1904=self._is_1904)
+        elif kind == "s":
+            self._add_text(self._shared_text(raw))
+        elif kind == "b":
+            self._cells.add(row, column, Kind.BOOLEAN, "true" if raw in _TRUE else "false")
+        elif kind == "e":
+            self._cells.add(row, column, Kind.ERROR, raw)
+        elif kind == "d":
+            self._cells.add(row, column, *_iso(raw))
+        else:
+            self._add_text(unescaped(raw))
+
+    def _shared_text(self, raw: str) -> str:
+        text = self._shared.text_of(int(raw)) if raw.isdecimal() else None
+        if text is None:
+            raise DamagedWorkbookError(
+                f"a cell of row {self._row + 1} names no text ({raw[:20]!r})"
+            )
+        return text
+
+    def _add_text(self, text: str) -> None:
+        if text:
+            self._cells.add(self._row, self._column, Kind.TEXT, text)
+
+
+@lru_cache(maxsize=2**15)
+def column_of(letters: str) -> int:
+    """The column of its letters, from 0; beyond all columns when they are none."""
+    number = 0
+    for each in letters.upper():
+        if not "A" <= each <= "Z" or number > MAX_COLUMNS:
+            return MAX_COLUMNS
+        number = number * 26 + ord(each) - ord("A") + 1
+    return number - 1 if number else MAX_COLUMNS
+
+
+def unescaped(text: str) -> str:
+    """A text with the characters that XML cannot hold (`_x000D_`)."""
+    if "_x" not in text:
+        return text
+    return _ESCAPED.sub(_character, text)
+
+
+def _character(found: re.Match[str]) -> str:
+    """The character of an escape; half a character stays as it is written."""
+    code = int(found[1], 16)
+    return found[0] if _FIRST_HALF <= code <= _LAST_HALF else chr(code)
+
+
+def _iso(raw: str) -> tuple[Kind, str]:
+    """A date that is written as one (strict Open XML)."""
+    try:
+        found = dt.datetime.fromisoformat(raw)
+    except ValueError:
+        return Kind.TEXT, raw
+    if "T" in raw:
+        return Kind.TIMESTAMP, found.isoformat(" ")
+    return Kind.DATE, found.date().isoformat()

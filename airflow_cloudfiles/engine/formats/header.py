@@ -1,0 +1,160 @@
+"""Which column of a file is which column of the schema?
+
+A file with a header is read by the names in it, wherever they stand (Auto Loader ignores
+`enforceSchema`, so that it can evolve and rescue). A file without one is read by position: its
+columns are those of a given schema, or else `_c0`, `_c1` and so on (B8); where columns are counted
+from 1, as in Excel, `_c1`, `_c2` and so on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from airflow_cloudfiles.engine.types import is_column_name
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from airflow_cloudfiles.engine.casing import NameMatcher
+
+_POSITIONAL: Final = re.compile(r"_c(0|[1-9][0-9]{0,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class FileColumns:
+    """The columns of one file.
+
+    Attributes:
+        names: As the file, or its lack of a header, names them.
+        targets: For each, its position in the schema; `None` when it has none.
+        new: Positions in the file of what could be new columns.
+        is_exact: Whether a record with fewer values is not valid.
+        is_open: Whether a record with more values has new columns, rather than not being valid.
+        usual_width: How many values most records have.
+    """
+
+    names: tuple[str, ...]
+    targets: tuple[int | None, ...]
+    new: tuple[int, ...] = ()
+    is_exact: bool = True
+    is_open: bool = False
+    usual_width: int = 0
+
+    def with_width(self, width: int) -> FileColumns:
+        """The same for records of so many values, in a file that tells nothing about its columns.
+
+        Columns only grow: what a wider record has besides is known by its position.
+        """
+        if not self.is_open or not width:
+            return self
+        more = range(len(self.names), width)
+        return FileColumns(
+            (*self.names, *(f"_c{place}" for place in more)),
+            (*self.targets, *(None for _ in more)),
+            (*self.new, *more),
+            is_exact=False,
+            is_open=True,
+            usual_width=width,
+        )
+
+
+def safe_names(
+    header: Sequence[str | None], null_value: str, matcher: NameMatcher, *, first: int = 0
+) -> tuple[str, ...]:
+    """The names of columns as Spark makes them from a header (`CSVUtils.makeSafeHeader`).
+
+    Args:
+        header: The names that the file has.
+        null_value: Stands for no name, as an empty text does.
+        matcher: How names of columns are compared.
+        first: The number of the first column.
+
+    Without a name, a column is called `_c` and its position (B79); names that come twice, in
+    whatever spelling, have their position behind them.
+    """
+    key = matcher.key
+    counts = Counter(key(name) for name in header if name)
+    return tuple(
+        f"_c{index}"
+        if not name or name == null_value
+        else name + (str(index) if counts[key(name)] > 1 else "")
+        for index, name in enumerate(header, first)
+    )
+
+
+class ColumnMatcher:
+    """Finds the columns of files in one schema.
+
+    Args:
+        schema: The data columns, without the corrupt record column.
+        case_sensitive: Whether `Foo` is another column than `foo`.
+        by_position: Whether a file without a header has the columns of the schema in their order.
+        reserved: Names that are never new columns.
+        matcher: How names of columns are compared.
+        first: The number of the first column in a file.
+    """
+
+    def __init__(  # noqa: PLR0913 - each by name
+        self,
+        schema: StructType,
+        *,
+        case_sensitive: bool,
+        by_position: bool,
+        reserved: Iterable[str],
+        matcher: NameMatcher,
+        first: int = 0,
+    ) -> None:
+        self._names = schema.names
+        self._first = first
+        self._key = matcher.key
+        self._index = {name: place for place, name in reversed([*enumerate(self._names)])}
+        self._folded = {
+            self._key(name): place for place, name in reversed([*enumerate(self._names)])
+        }
+        self._case_sensitive = case_sensitive
+        self._by_position = by_position
+        self._reserved = matcher.keys(reserved)
+
+    def of_header(self, names: Sequence[str]) -> FileColumns:
+        """The columns of a file with a header."""
+        targets: list[int | None] = []
+        taken: set[int] = set()
+        for name in names:
+            found = self._index.get(name)
+            if found is None and not self._case_sensitive:
+                found = self._folded.get(self._key(name))
+            targets.append(None if found in taken else found)
+            taken.update([] if found is None else [found])
+        new = tuple(
+            place
+            for place, name in enumerate(names)
+            if targets[place] is None and self._may_be_new(name)
+        )
+        return FileColumns(tuple(names), tuple(targets), new, usual_width=len(names))
+
+    def without_header(self) -> FileColumns:
+        """The columns of a file without a header."""
+        if self._by_position:
+            width = len(self._names)
+            return FileColumns(tuple(self._names), tuple(range(width)), usual_width=width)
+        positions = {
+            int(found[1]) - self._first: place
+            for place, name in enumerate(self._names)
+            if (found := _POSITIONAL.fullmatch(name)) and int(found[1]) >= self._first
+        }
+        width = max(positions, default=-1) + 1
+        names = tuple(f"_c{place + self._first}" for place in range(width))
+        targets = tuple(positions.get(place) for place in range(width))
+        new = tuple(place for place, target in enumerate(targets) if target is None)
+        return FileColumns(names, targets, new, is_exact=False, is_open=True, usual_width=width)
+
+    def _may_be_new(self, name: str) -> bool:
+        return (
+            is_column_name(name)
+            and self._key(name) not in self._folded
+            and self._key(name) not in self._reserved
+        )
