@@ -118,7 +118,7 @@ def test_a_second_run_of_the_same_cell_is_refused(tmp_path: Path) -> None:
     lock = tmp_path / "cell" / "lock"
     with (
         command._locked(lock, "a cell"),
-        pytest.raises(SystemExit, match="Another .* on a cell"),
+        pytest.raises(SystemExit, match=r"Another .* on a cell"),
         command._locked(lock, "a cell"),
     ):
         pass
