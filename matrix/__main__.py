@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = {cell: found for cell in cells if (found := _result(cell)) is not None}
     if results and not given.no_page:
         with _locked(FOLDER / "page.lock"):
-            page.write(results)
+            page.write(results, matrix.covering)
     print(f"\n{page.table(cells, results)}")
     for version in missing:
         print(environment.how_to_get(version))

@@ -32,8 +32,15 @@ def has_passed(part: Mapping[str, Any] | None) -> bool:
     return part is not None and not part["failed"] and part["passed"] > 0
 
 
-def write(results: Mapping[Cell, Mapping[str, Any]], page: Path = PAGE) -> None:
+def write(
+    results: Mapping[Cell, Mapping[str, Any]], covering: Iterable[Cell] = (), page: Path = PAGE
+) -> None:
     """Write results into the page, between its marks.
+
+    Args:
+        results: By cell.
+        covering: Cells that get a row in any case.
+        page: Which.
 
     Raises:
         ValueError: The page does not have the marks.
@@ -44,6 +51,9 @@ def write(results: Mapping[Cell, Mapping[str, Any]], page: Path = PAGE) -> None:
     if not begin or not end:
         raise ValueError(f"{page.name} lacks its marks: {BEGIN.strip()} and {END}.")
     rows = _rows(held) | {_key(row): row for row in map(_row, results.values())}
+    for cell in covering:
+        empty = (cell.python, cell.airflow, cell.spark, *(_shown(None) for _ in PARTS), "", "")
+        rows.setdefault(_key(empty), empty)
     beside = _beside(held) | {_key(_row(each)): _versions(each) for each in results.values()}
     parts = "\n".join(f"- **{part.name}**: {part.what}." for part in PARTS)
     lines = [
