@@ -6,6 +6,7 @@ the others as they are.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -55,16 +56,21 @@ def write(
         empty = (cell.python, cell.airflow, cell.spark, *(_shown(None) for _ in PARTS), "", "")
         rows.setdefault(_key(empty), empty)
     beside = _beside(held) | {_key(_row(each)): _versions(each) for each in results.values()}
-    parts = "\n".join(f"- **{part.name}**: {part.what}." for part in PARTS)
+    parts = "\n".join(_wrapped(f"- **{part.name}**: {part.what}.") for part in PARTS)
     lines = [
         f"| {' | '.join(HEADS)} |",
         f"|{' --- |' * len(HEADS)}",
         *(f"| {' | '.join(rows[key])} |" for key in sorted(rows, key=_order)),
         "",
-        *(f"- {beside[key]}" for key in sorted(beside, key=_order) if key in rows),
+        *(_wrapped(f"- {beside[key]}") for key in sorted(beside, key=_order) if key in rows),
     ]
     new = f"\n{parts}\n\n" + "\n".join(lines) + "\n\n"
     page.write_text(f"{before}{BEGIN}{new}{END}{after}", encoding="utf-8")
+
+
+def _wrapped(item: str) -> str:
+    """Break an item of a list as the documentation does."""
+    return textwrap.fill(item, 120, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _rows(held: str) -> dict[tuple[str, ...], tuple[str, ...]]:
@@ -82,7 +88,7 @@ def _rows(held: str) -> dict[tuple[str, ...], tuple[str, ...]]:
 def _beside(held: str) -> dict[tuple[str, ...], str]:
     """The lines on further versions that a page has."""
     found = {}
-    for line in held.splitlines():
+    for line in held.replace("\n  ", " ").splitlines():
         if line.startswith("- Python "):
             cell = line.removeprefix("- ").partition(":")[0]
             found[_key([each.split()[-1] for each in cell.split(", ")])] = line.removeprefix("- ")
