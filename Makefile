@@ -18,7 +18,7 @@ ALONE = not spark and not airflow and not emulator and not cluster
 QUICK = $(ALONE) and not law and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help setup emulators oldest-spark demo torture bench bench-discovery bench-formats bench-profile quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs golden lock audit dist ci clean
+.PHONY: help setup emulators oldest-spark demo torture test-matrix bench bench-discovery bench-formats bench-profile quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs golden lock audit dist ci clean
 
 help:
 	@echo 'airflow-provider-cloudfiles: files landing in storage go into tables'
@@ -44,6 +44,7 @@ help:
 	@echo '  make test-emulators  the tests with emulators of the clouds'
 	@echo '  make oldest-spark  PySpark 4.2.0 beside the installed one, for the tests that run with both'
 	@echo '  make torture       random schedules of arrivals, runs and kills: each row once? (ARGS="--help")'
+	@echo '  make test-matrix   a part of the tests with each supported Python, Airflow and Spark (ARGS="--help")'
 	@echo '  make test          lint, types, imports and every test: what has to pass'
 	@echo
 	@echo 'Keep it'
@@ -104,6 +105,10 @@ test-emulators: emulators
 # One schedule again: make torture ARGS="--seed 42 --schedules 1 --stores s3"
 torture: emulators
 	@$(WITH_JAVA) $(BIN)/python -m torture $(ARGS)
+
+# Not part of `make test`: environments of 1.6 GB each, and half an hour. What has passed is not run again.
+test-matrix: setup
+	@$(WITH_JAVA) $(BIN)/python -m matrix $(ARGS)
 
 bench-discovery: setup
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.discovery $(ARGS)

@@ -16,10 +16,15 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG, CronDataIntervalTimetable
+from airflow.sdk import DAG
 
 from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
 from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
+
+try:
+    from airflow.sdk import CronDataIntervalTimetable
+except ImportError:  # Airflow 3.1
+    from airflow.timetables.interval import CronDataIntervalTimetable
 
 # [START backfill]
 ROOT = os.environ.get("CLOUDFILES_ROOT", "/data/events")

@@ -166,7 +166,7 @@ def test_rescued_data_is_told_with_its_column() -> None:
 
 
 def test_a_mapped_task_may_have_callbacks() -> None:
-    from airflow.serialization.serialized_objects import DagSerialization
+    from tests.support.dag_serialization import DagSerialization
 
     chat = Chat("text")
     with DAG("mapped", schedule=None) as dag:

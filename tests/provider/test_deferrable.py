@@ -138,6 +138,6 @@ def test_a_trigger_that_was_moved_stops_nothing(
     )
     monkeypatch.setattr(LeftQueryHook, "stop", stop)
     trigger = SparkConnectQueryTrigger(query=QUERY.to_json(), spark_conn_id="server")
-    trigger._task_instance = _context()["ti"]  # as the triggerer sets it
+    trigger.task_instance = _context()["ti"]  # as the triggerer sets it
     asyncio.run(trigger.on_kill())
     assert bool(stopped) is stops

@@ -82,7 +82,8 @@ def test_each_task_has_the_links_that_lead_somewhere(cls: Any, names: set[str]) 
 
 def test_airflow_knows_the_links_and_keeps_their_keys_with_a_mapped_task_too() -> None:
     from airflow.providers_manager import ProvidersManager
-    from airflow.serialization.serialized_objects import DagSerialization
+
+    from tests.support.dag_serialization import DagSerialization
 
     classes = ProvidersManager().extra_links_class_names
     assert set(get_provider_info()["extra-links"]) <= set(classes)  # type: ignore[call-overload]

@@ -24,9 +24,11 @@ from deltalake import DeltaTable
 from airflow_cloudfiles import SchemaHistory
 from airflow_cloudfiles.hooks import approval
 from airflow_cloudfiles.hooks.assets import EXTRA
+from airflow_cloudfiles.hooks.task import HEALING_POLICY
 from demo.airflow_home import COMPONENTS, TRIGGERER, AirflowHome
 from tests.golden.in_state import format_of
 from tests.support.airflow_pages import LINEAGE, get, lineage_of, links_lead_to_the_stream, pages_of
+from tests.support.airflow_tasks import meets_a_new_column, tries_of_mapped
 from tests.support.aws_landing import bucket_with_queue, connection, put, queue_size
 from tests.support.browser import BROWSER, DRIVER, MISSING, browser
 from tests.support.other_user import OtherUser
@@ -85,6 +87,9 @@ def airflow(root: Path, shared: Path) -> Iterator[AirflowHome]:
         for dag_id in (
             "heals",
             "asks",
+            "asks_in_three",
+            "approves",
+            "is_mapped",
             "fails_on_new_columns",
             "is_killed",
             "is_marked_failed",
@@ -202,6 +207,56 @@ def test_a_task_asks_a_person_and_goes_on_in_the_same_try(airflow: AirflowHome, 
     assert (entry.version, entry.reason["change"]) == (1, "accepted")
     assert str(entry.reason["by"]).endswith(" (asks.ingest)")
     assert (root / "asks" / "changes").read_text().startswith("1: b string added in")
+
+
+@pytest.mark.parametrize(
+    ("dag_id", "answer", "kind"),
+    [
+        ("asks_in_three", {"chosen_options": ["Accept"], "params_input": {"hints": "b INT"}}, int),
+        ("approves", {"chosen_options": ["Approve"], "params_input": {}}, str),
+    ],
+)
+def test_three_tasks_ask_a_person_and_ingest_what_is_accepted(
+    airflow: AirflowHome, root: Path, dag_id: str, answer: dict[str, object], kind: type
+) -> None:
+    meets_a_new_column(root / dag_id)
+    run_id = airflow.api.trigger(dag_id)
+    of_run = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}"
+
+    def waits() -> bool:
+        # As of a task that asks by itself: not before the scheduler knows that the worker has left.
+        noticed = f"task_id='ask', run_id='{run_id}'" in airflow.tail("scheduler", 500)
+        state = airflow.api.task(dag_id, run_id, "ask")["state"]
+        return noticed and state in {"awaiting_input", "deferred"}
+
+    airflow.wait(waits, RUN_SECONDS, "the task that asks")
+    detail = f"{of_run}/taskInstances/ask/-1/hitlDetails"
+    assert "+ b string added" in airflow.api.call("GET", detail)["body"]
+    airflow.api.call("PATCH", detail, answer)
+    assert airflow.wait(lambda: airflow.api.run_ended(dag_id, run_id), RUN_SECONDS, "the run") == (
+        "success"
+    )
+    assert [row["b"] for row in _table(root, dag_id)] == [None, kind(2)]
+    entry = SchemaHistory(str(root / dag_id / "state")).show()
+    assert (entry.version, entry.reason["change"]) == (1, "accepted")
+    assert airflow.api.xcom(dag_id, run_id, "decide")["rows"] == 2
+
+
+def test_a_mapped_task_heals_as_the_documentation_says(airflow: AirflowHome, root: Path) -> None:
+    for name in ("plain", "written_out"):
+        meets_a_new_column(root / "is_mapped" / name)
+    run_id, _ = _run(airflow, "is_mapped")
+    found = {
+        name: tries_of_mapped(airflow, "is_mapped", run_id, name)
+        for name in ("plain", "written_out")
+    }
+    heals = ["failed", "success"]
+    assert found == {
+        # Airflow 3.1 and 3.2 hand a mapped operator their own defaults: no retry.
+        "plain": heals if HEALING_POLICY is not None else ["failed"],
+        "written_out": heals,
+    }
+    assert [row["b"] for row in _table(root, "is_mapped/written_out")] == [None, "2"]
 
 
 @pytest.mark.skipif(DRIVER is None or BROWSER is None, reason=MISSING)

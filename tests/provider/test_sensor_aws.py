@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import aclosing
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -49,7 +50,7 @@ async def _fired(left: TaskDeferred) -> Any:
     path, arguments = left.trigger.serialize()
     assert SECRET not in f"{path} {arguments} {left.trigger!r}"
     trigger = type(left.trigger)(**arguments)
-    trigger._task_instance = object()
+    trigger.task_instance = SimpleNamespace(task_id="t")
     async with aclosing(trigger.run()) as events:
         return await asyncio.wait_for(anext(events), PATIENCE_SECONDS)
 

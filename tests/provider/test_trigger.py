@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from contextlib import aclosing
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -216,7 +217,7 @@ def test_errors_are_waited_out_and_never_end_a_watcher(
 
 def test_a_deferred_task_meets_the_error_in_its_worker(tmp_path: Path) -> None:
     trigger = _trigger(tmp_path, source=str(tmp_path / "nowhere"))
-    trigger._task_instance = object()  # as the triggerer sets it for a deferred task
+    trigger.task_instance = SimpleNamespace(task_id="t")  # as for a deferred task
     event = _run(_first(trigger.run()))
     assert event.payload["arrived"] is False
 
@@ -228,7 +229,7 @@ def test_a_deferred_task_is_resumed_when_its_time_is_over(tmp_path: Path) -> Non
     path, arguments = made.serialize()
     trigger = CloudFilesTrigger(**arguments)
     assert trigger.serialize() == (path, arguments)
-    trigger._task_instance = object()
+    trigger.task_instance = SimpleNamespace(task_id="t")
     payload = _run(_first(trigger.run())).payload
     assert (payload["arrived"], payload["is_over"]) == (False, True)
     _drop(tmp_path, "1.json")
@@ -249,7 +250,7 @@ def test_a_slow_look_does_not_stop_the_triggerer(
 
     monkeypatch.setattr(CloudFilesHook, "check", slow)
     trigger = _trigger(tmp_path)
-    trigger._task_instance = object()
+    trigger.task_instance = SimpleNamespace(task_id="t")
 
     async def watch() -> Any:
         ringing = asyncio.create_task(_first(trigger.run()))
@@ -305,7 +306,7 @@ def test_watchers_share_only_what_is_the_same(tmp_path: Path) -> None:
     ):
         other = _trigger(tmp_path, **{"options": options, **change})
         assert other.shared_stream_key() != key
-    same._task_instance = object()
+    same.task_instance = SimpleNamespace(task_id="t")
     assert same.shared_stream_key() is None  # a deferred task looks for itself, and later
 
 

@@ -7,10 +7,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow.sdk import DAG, BaseNotifier
+from airflow.providers.standard.operators.hitl import ApprovalOperator, HITLOperator
+from airflow.sdk import DAG, BaseNotifier, Param
 
 from airflow_cloudfiles.hooks import approval
 from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
+from airflow_cloudfiles.operators.schema_change import (
+    CloudFilesDecideSchemaOperator,
+    CloudFilesProposeSchemaOperator,
+)
 from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
 
 if TYPE_CHECKING:
@@ -34,6 +39,18 @@ class Note(BaseNotifier):
 
 CHANGED = "{{ ti.try_number }}: {{ schema_change.changes | join }} in {{ schema_change.files }}"
 
+
+def _of(dag_id: str) -> dict[str, str]:
+    """The stream of a DAG."""
+    root = f"{os.environ['STREAMS_ROOT']}/{dag_id}"
+    return {
+        "source": f"{root}/landing",
+        "format": "json",
+        "checkpoint_location": f"{root}/state",
+        "target": f"{root}/table",
+    }
+
+
 for dag_id, options in {
     "heals": {},
     "fails_on_new_columns": {"cloudFiles.schemaEvolutionMode": "failOnNewColumns"},
@@ -42,13 +59,7 @@ for dag_id, options in {
     "asks": {},
 }.items():
     root = f"{os.environ['STREAMS_ROOT']}/{dag_id}"
-    stream = {
-        "source": f"{root}/landing",
-        "format": "json",
-        "checkpoint_location": f"{root}/state",
-        "target": f"{root}/table",
-        "options": options,
-    }
+    stream = {**_of(dag_id), "options": options}
     with DAG(dag_id, schedule=None, default_args=stream):
         arrived = CloudFilesSensor(task_id="arrived", poke_interval=1, timeout=900)
         CloudFilesIngestOperator(
@@ -58,6 +69,48 @@ for dag_id, options in {
             on_schema_change=Note(f"{root}/changes", CHANGED),
             require_approval=dag_id == "asks" and approval.TaskAwaitingInput is not None,
         )
+
+# One task says nothing of retries, the other one what the documentation says.
+with DAG("is_mapped", schedule=None):
+    for task_id, given in {
+        "plain": {},
+        "written_out": {"retries": 3, "retry_delay": timedelta(seconds=2)},
+    }.items():
+        CloudFilesIngestOperator.partial(task_id=task_id, master="local[1]", **given).expand_kwargs(
+            [_of(f"is_mapped/{task_id}")]
+        )
+
+# As docs/how-to/approve-schema-changes.md has it; and with the operator that has two answers.
+ASK = {
+    "subject": "{{ ti.xcom_pull('propose').subject }}",
+    "body": "{{ ti.xcom_pull('propose').body }}",
+}
+with DAG(
+    "asks_in_three", schedule=None, default_args={**_of("asks_in_three"), "master": "local[1]"}
+):
+    answer = "ti.xcom_pull('ask')"
+    propose = CloudFilesProposeSchemaOperator(task_id="propose")
+    ask = HITLOperator(
+        task_id="ask",
+        options=["Accept", "Rescue", "Refuse"],
+        params={"hints": Param("", type=["null", "string"])},
+        **ASK,
+    )
+    decide = CloudFilesDecideSchemaOperator(
+        task_id="decide",
+        proposal="{{ ti.xcom_pull('propose').proposal }}",
+        decision=f"{{{{ {answer}.chosen_options[0] }}}}",
+        hints=f"{{{{ {answer}.params_input.hints }}}}",
+        decided_by=f"{{{{ {answer}.responded_by_user.name }}}}",
+    )
+    propose >> ask >> decide
+
+with DAG("approves", schedule=None, default_args={**_of("approves"), "master": "local[1]"}):
+    propose = CloudFilesProposeSchemaOperator(task_id="propose")
+    decide = CloudFilesDecideSchemaOperator(
+        task_id="decide", decision="{{ ti.xcom_pull('ask').chosen_options[0] }}"
+    )
+    propose >> ApprovalOperator(task_id="ask", **ASK) >> decide
 
 with DAG(
     "is_deferred",
