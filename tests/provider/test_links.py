@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from airflow.sdk import DAG
 
-from airflow_cloudfiles.engine.storage.access import AwsAccess, GcpAccess
+from airflow_cloudfiles.engine.storage.access import AwsAccess, AzureAccess, GcpAccess
 from airflow_cloudfiles.get_provider_info import get_provider_info
 from airflow_cloudfiles.hooks.observability.links import (
     PAGE,
@@ -42,6 +42,11 @@ pytestmark = pytest.mark.airflow
 STREAM = {"source": "/in", "format": "json", "checkpoint_location": "/state"}
 RUN_ID = "manual__2026-11-24T00:00:00+00:00"
 HUSH = "hush-5e81"
+PORTAL = (
+    "https://portal.azure.com/#view/Microsoft_Azure_Storage/ContainerMenuBlade/~/overview/"
+    "storageAccountId/%2Fsubscriptions%2F1-2%2FresourceGroups%2Fr%20g%2Fproviders%2F"
+    "Microsoft.Storage%2FstorageAccounts%2Facme/path/lake"
+)
 CONSOLE = "https://console.aws.amazon.com/s3/buckets/lake"
 
 
@@ -140,6 +145,16 @@ def test_a_link_leads_to_the_tab_and_the_page_of_the_task_instance(
          "https://console.cloud.google.com/storage/browser/lake?project=acme"),
         ("gs://lake/t", GcpAccess(storage_endpoint="http://fake"), ""),
         ("abfss://lake@acme.dfs.core.windows.net/t", None, ""),
+        ("abfss://lake@acme.dfs.core.windows.net/t", AzureAccess(subscription_id="1-2"), ""),
+        ("abfss://lake@acme.dfs.core.windows.net/t",
+         AzureAccess(subscription_id="1-2", resource_group="r g", account_key=HUSH), PORTAL),
+        ("abfss://lake@acme.dfs.core.chinacloudapi.cn/t",
+         AzureAccess(subscription_id="1-2", resource_group="r g"),
+         PORTAL.replace("azure.com", "azure.cn")),
+        ("abfss://lake@acme.dfs.core.windows.net/t",
+         AzureAccess(subscription_id="1-2", resource_group="g", blob_endpoint="http://azurite"), ""),
+        ("abfss://lake@evil.example/t",
+         AzureAccess(subscription_id="1-2", resource_group="g"), ""),
         ("iceberg:lake.sales.orders", None, ""),
         ("/data/t", None, ""),
         ("file:///data/t", None, ""),

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support import expected_conditions as conditions
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -49,6 +50,23 @@ class Browser:
         """Click a link with a text."""
         link = (By.PARTIAL_LINK_TEXT, text)
         self._wait().until(conditions.element_to_be_clickable(link)).click()
+
+    def link(self, name: str) -> str:
+        """Where a link of the task instance leads, which is open in Airflow's UI."""
+        return str(self._link(name).get_attribute("href"))
+
+    def follow(self, name: str) -> None:
+        """Click a link of the task instance."""
+        self._link(name).click()
+
+    def _link(self, name: str) -> WebElement:
+        # The tab of the same name is a link, too, but none that leads away.
+        path = f"//a[@rel='noopener noreferrer'][normalize-space()='{name}']"
+        return self._wait().until(conditions.element_to_be_clickable((By.XPATH, path)))
+
+    def address(self) -> str:
+        """The address of the page."""
+        return str(self._driver.current_url)
 
     def wait_for(self, text: str) -> str:
         """Wait until a text can be read, and give everything that can."""

@@ -59,6 +59,17 @@ for dag_id, options in {
             require_approval=dag_id == "asks" and approval.TaskAwaitingInput is not None,
         )
 
+with DAG("links", schedule=None):  # fails before it would look for the table
+    CloudFilesIngestOperator(
+        task_id="ingest",
+        source=f"{os.environ['STREAMS_ROOT']}/links/nowhere",
+        format="json",
+        checkpoint_location=f"{os.environ['STREAMS_ROOT']}/links/state",
+        target="s3://acme-lake/orders",
+        master="local[1]",
+        retries=0,
+    )
+
 with DAG(
     "is_deferred",
     schedule=None,
