@@ -1,8 +1,8 @@
 """How much of a long list does a message show?
 
 A message is read by a person: the first few of many names, the beginning of a long value, and how
-many more there are. All of them are in the log of the task, or in the schema log. And no character of it
-changes how the rest is shown.
+many more there are. All of them are in the log of the task, or in the schema log. No character of
+it changes how the rest is shown.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ def test_a_link_leads_to_the_tab_and_the_page_of_the_task_instance(
          AzureAccess(subscription_id="1-2", resource_group="r g"),
          PORTAL.replace("azure.com", "azure.cn")),
         ("abfss://lake@acme.dfs.core.windows.net/t",
-         AzureAccess(subscription_id="1-2", resource_group="g", blob_endpoint="http://azurite"), ""),
+         AzureAccess(subscription_id="1-2", resource_group="g", blob_endpoint="http://azure"), ""),
         ("abfss://lake@evil.example/t",
          AzureAccess(subscription_id="1-2", resource_group="g"), ""),
         ("iceberg:lake.sales.orders", None, ""),

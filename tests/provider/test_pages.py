@@ -34,7 +34,7 @@ pytestmark = pytest.mark.airflow
 
 HOSTILE = (
     "<script>alert(1)</script>\" onload='x'",
-    "javascript:alert(1)//'>{{ 7 * 7 }}<a href=javascript:alert(1)>&#60;img src=x onerror=alert(1)>",
+    "javascript:alert(1)//'>{{ 7 * 7 }}<a href=javascript:alert(1)>&#60;img src=x onerror=alert(1)",
     "alert\u202e\u2066gpj.exe\u200b\x1b[31m\x00\r\ufeff",
 )
 """Names as a sender may choose them: markup, addresses that run, marks that turn what follows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
@@ -89,9 +90,10 @@ class Browser:
         entries = [str(each["message"]) for each in self._driver.get_log("browser")]
         return [each for each in entries if "/cloudfiles/" in each and "sandboxing" not in each]
 
-    def take_picture(self, path: str) -> None:
-        """Write what the window shows to a PNG file."""
-        self._driver.save_screenshot(path)
+    def take_picture(self, path: Path, height: int = 1000) -> None:
+        """Write what the window shows to a PNG file, of so many pixels from its top."""
+        self._driver.set_window_size(1400, height)
+        self._driver.save_screenshot(str(path))
 
     def _wait(self) -> WebDriverWait[Chrome]:
         return WebDriverWait(self._driver, PATIENCE_SECONDS)
