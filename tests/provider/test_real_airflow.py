@@ -250,7 +250,7 @@ def test_the_links_of_a_task_instance_lead_to_its_stream_its_report_and_its_tabl
     airflow: AirflowHome, root: Path, healed: list[tuple[str, str, list[str]]]
 ) -> None:
     token = airflow.api_of("ann").headers()["Authorization"].removeprefix("Bearer ")
-    of_task = f"/dags/heals/runs/{quote(healed[1][0], safe='')}/tasks/ingest"
+    of_task = f"/dags/heals/runs/{quote(healed[1][0], safe='')}/tasks/ingest/details"
     with browser(airflow.url) as seen:
         seen.sign_in(token)
         seen.open(of_task)
@@ -265,7 +265,7 @@ def test_the_links_of_a_task_instance_lead_to_its_stream_its_report_and_its_tabl
 
         run_id, state = _run(airflow, "links")  # there is no such source, and no such table
         assert state == "failed"
-        seen.open(f"/dags/links/runs/{quote(run_id, safe='')}/tasks/ingest")
+        seen.open(f"/dags/links/runs/{quote(run_id, safe='')}/tasks/ingest/details")
         console = "https://console.aws.amazon.com/s3/buckets/acme-lake?prefix=orders%2F"
         assert seen.link("Table") == console
 
