@@ -6,6 +6,7 @@ That Airflow serves them, and to whom: `test_real_airflow.py`.
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -13,7 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from airflow.models.taskinstance import TaskInstance
 from deltalake import write_deltalake
+from sqlalchemy import Column, MetaData, Table, create_engine, insert
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import StaticPool
 
 from airflow_cloudfiles import SchemaHistory
 from airflow_cloudfiles.engine.errors import OptionError, UnknownFieldException, to_record
@@ -22,7 +27,7 @@ from airflow_cloudfiles.engine.schema.log_entry import SchemaEntry, append_entry
 from airflow_cloudfiles.engine.schema.proposals import Proposal, ProposedChange, propose
 from airflow_cloudfiles.engine.state.run_history import encode_report
 from airflow_cloudfiles.hooks.arguments import StreamArguments
-from airflow_cloudfiles.plugins import views
+from airflow_cloudfiles.plugins import tasks, views
 from airflow_cloudfiles.plugins.app import task_key
 from airflow_cloudfiles.plugins.cloud_files import PREFIX, CloudFilesPlugin
 from airflow_cloudfiles.plugins.pages import age, page, size, time
@@ -229,6 +234,45 @@ def test_the_list_has_a_line_for_each_stream(
     assert line.overview.value is not None
 
 
+def test_each_instance_of_a_mapped_task_is_looked_at_for_a_stream_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = create_engine("sqlite://", poolclass=StaticPool)
+    columns = [Column(each.name, each.type) for each in TaskInstance.__table__.columns]
+    table = Table("task_instance", MetaData(), *columns)  # without what it refers to
+    table.create(engine)
+    made = {"max_tries": 0, "pool": "p", "span_status": "n", "operator": "CloudFilesIngestOperator"}
+    rows = [
+        ("d", "one", "t", -1, 1),
+        ("d", "two", "t", -1, 2),
+        ("d", "three", "t", -1, None),
+        ("mapped", "one", "t", 0, 1),
+        ("mapped", "one", "t", 1, 1),
+        ("mapped", "one", "t", 2, 1),
+        ("mapped", "two", "t", 0, 3),
+        ("mapped", "two", "t", 1, 4),
+        ("hidden", "one", "t", -1, 1),
+    ]
+    names = ("dag_id", "run_id", "task_id", "map_index")
+    with engine.begin() as connection:
+        for *key, start in rows:
+            begun = start and datetime(2026, 11, 24, start, tzinfo=UTC)
+            values = {**made, **dict(zip(names, key, strict=True)), "start_date": begun}
+            connection.execute(insert(table).values(values))
+        of_others = {**made, **dict(zip(names, ("d", "two", "other", -1), strict=True))}
+        begun = datetime(2026, 11, 24, tzinfo=UTC)
+        connection.execute(
+            insert(table).values({**of_others, "operator": "Other", "start_date": begun})
+        )
+    monkeypatch.setattr(tasks, "create_session", lambda: Session(engine))
+    assert tasks.newest_of_each_task(["d", "mapped"]) == [
+        TaskKey("d", "two", "t"),
+        TaskKey("mapped", "two", "t", 0),
+        TaskKey("mapped", "two", "t", 1),
+    ]
+    engine.dispose()
+
+
 def test_a_key_is_read_from_the_path() -> None:
     assert task_key("d", "r", "t", "{MAP_INDEX}").map_index == -1
     assert task_key("d", "r", "t", "-1").map_index == -1
@@ -249,8 +293,6 @@ def test_numbers_are_written_for_people() -> None:
         "1.23 KB",
         "5.6 MB",
     ]
-    from datetime import UTC, datetime
-
     now = datetime(2026, 11, 23, 12, tzinfo=UTC)
     then = ("2026-11-23T11:59:59+00:00", "2026-11-23T10:30:00+00:00", "2026-11-20T00:00:00+00:00")
     assert [age(each, now) for each in then] == ["1 second", "1 hour", "3 days"]
