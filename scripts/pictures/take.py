@@ -7,6 +7,7 @@ in a picture. Takes some minutes. Look at each picture before you commit it.
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 import tempfile
@@ -32,6 +33,7 @@ from tests.support.emulators.processes import running  # noqa: E402
 PICTURES = ROOT / "docs/how-to/pictures"
 MOST_BYTES = 150_000
 SECONDS = 900
+FIRST_DAY, CHANGED_DAY = 10, 18
 STATE = "s3://acme-lake/_state/orders"
 
 
@@ -45,6 +47,7 @@ def main() -> None:
             for bucket in ("acme-landing", "acme-lake"):
                 aws.client("s3").create_bucket(Bucket=bucket)
             shop = Shop(aws)
+            os.environ["LOGNAME"] = "airflow"  # whom the schema log names
             try:
                 shop.ingest_orders()
                 _show(aws, shop, home)
@@ -72,14 +75,16 @@ class Shop:
     def land(self, stream: str, day: int, files: int, **more: object) -> None:
         """Land some files of a day."""
         for number in range(files):
-            lines = "".join(f"{json.dumps(self._order(more))}\n" for _ in range(self._rows()))
+            odd = 0.002 if day > FIRST_DAY else 0.0
+            rows = range(self._chance.randint(200, 2000))
+            lines = "".join(f"{json.dumps(self._order(more, odd))}\n" for _ in rows)
             key = f"{stream}/2026/11/{day:02}/{stream}-{number:04}.json"
             self._aws.client("s3").put_object(Bucket="acme-landing", Key=key, Body=lines.encode())
 
     def ingest_orders(self) -> None:
         """Two weeks of orders, with a change of the schema that somebody has accepted."""
-        for day in range(10, 23):
-            more = {"currency": "CHF"} if day >= 18 else {}  # noqa: PLR2004 - the day of the change
+        for day in range(FIRST_DAY, 23):
+            more = {"currency": "CHF"} if day >= CHANGED_DAY else {}
             self.land("orders", day, self._chance.randint(2, 9), **more)
             try:
                 self._ingest(day)
@@ -100,13 +105,10 @@ class Shop:
         how = LocalSpark(master="local[2]", keep_warm=timedelta(minutes=10))
         launch(spec, how, on_log=print, access=self._aws.access).wait()
 
-    def _rows(self) -> int:
-        return self._chance.randint(200, 2000)
-
-    def _order(self, more: dict[str, object]) -> dict[str, object]:
+    def _order(self, more: dict[str, object], odd: float) -> dict[str, object]:
         self._number += 1
         amount: object = round(self._chance.uniform(5, 300), 2)
-        if self._chance.random() < 0.002:  # noqa: PLR2004 - a few
+        if self._chance.random() < odd:
             amount = self._chance.choice(["12 EUR", "free", "n/a"])
         order = {"order_id": self._number, "customer": f"c{self._number % 500}", "amount": amount}
         return {**order, **more}
@@ -129,6 +131,9 @@ def _show(aws: Aws, shop: Shop, home: Path) -> None:
         shown = _run(airflow, "orders")
         for dag_id in ("clicks", "invoices"):
             _run(airflow, dag_id)
+        with browser(airflow.url) as seen:
+            seen.sign_in(airflow.api.headers()["Authorization"].removeprefix("Bearer "))
+            _take_tab(seen, shown)
         shop.land("orders", 24, 3, currency="EUR", coupon="SPRING")
         waits = airflow.api.trigger("orders")
 
@@ -138,7 +143,7 @@ def _show(aws: Aws, shop: Shop, home: Path) -> None:
         airflow.wait(asks, SECONDS, "a task that asks")
         with browser(airflow.url) as seen:
             seen.sign_in(airflow.api.headers()["Authorization"].removeprefix("Bearer "))
-            _take(seen, shown)
+            _take_pages(seen, shown)
 
 
 def _run(airflow: AirflowHome, dag_id: str) -> str:
@@ -149,16 +154,20 @@ def _run(airflow: AirflowHome, dag_id: str) -> str:
     return run_id
 
 
-def _take(seen: Browser, run_id: str) -> None:
+def _take_tab(seen: Browser, run_id: str) -> None:
     task = quote(run_id, safe="")
-    seen.open("/plugin/cloudfiles_streams")
-    seen.enter_frame()
-    seen.wait_for("invoices")
-    seen.take_picture(PICTURES / "streams.png", 560)
     seen.open(f"/dags/orders/runs/{task}/tasks/ingest/plugin/cloudfiles_stream")
     seen.enter_frame()
     seen.wait_for("Runs, the newest first")
     seen.take_picture(PICTURES / "stream-tab.png", 980)
+
+
+def _take_pages(seen: Browser, run_id: str) -> None:
+    seen.open("/plugin/cloudfiles_streams")
+    seen.enter_frame()
+    seen.wait_for("invoices")
+    seen.take_picture(PICTURES / "streams.png", 560)
+    task = quote(run_id, safe="")
     page = f"/cloudfiles/stream/orders/{task}/ingest/-1"
     for part, text, height in (
         ("schema", "coupon", 820),
