@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import uuid
@@ -144,6 +145,8 @@ def _show(aws: Aws, shop: Shop, home: Path) -> None:
         with browser(airflow.url) as seen:
             seen.sign_in(airflow.api.headers()["Authorization"].removeprefix("Bearer "))
             _take_pages(seen, shown)
+        stop = [sys.executable, "-m", "airflow_cloudfiles.cli", "spark", "stop"]
+        subprocess.run(stop, env=airflow.env, check=True)
 
 
 def _run(airflow: AirflowHome, dag_id: str) -> str:
@@ -172,7 +175,7 @@ def _take_pages(seen: Browser, run_id: str) -> None:
     for part, text, height in (
         ("schema", "coupon", 820),
         ("files", "orders-0000.json", 700),
-        ("rescued", "amount", 440),
+        ("rescued", "amount", 540),
     ):
         seen.open(f"{page}/{part}")
         seen.wait_for(text)
