@@ -134,7 +134,7 @@ def test_a_link_leads_to_the_tab_and_the_page_of_the_task_instance(
     [
         ("s3://lake", None, CONSOLE),
         ("s3://lake/a b/t", None, f"{CONSOLE}?prefix=a+b%2Ft%2F"),
-        ("s3a://lake/t/", AwsAccess(region="eu-central-1"),
+        ("s3://lake/t/", AwsAccess(region="eu-central-1"),
          f"{CONSOLE}?region=eu-central-1&prefix=t%2F"),
         ("s3://lake/t", AwsAccess(region="cn-north-1"),
          "https://console.amazonaws.cn/s3/buckets/lake?region=cn-north-1&prefix=t%2F"),
@@ -187,7 +187,22 @@ def test_a_link_has_the_region_of_the_connection_and_none_of_its_secrets(
     assert HUSH not in str(links)
 
 
+@pytest.mark.parametrize(
+    "place", ["abfss://lake@acme.dfs", "abfs://lake@acme.dfs", "wasbs://lake@acme.blob"]
+)
+def test_a_place_has_one_link_however_it_is_written(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    extra = {"subscription_id": "1-2", "resource_group": "r g"}
+    lake = {"conn_type": "cloudfiles_azure", "password": HUSH, "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(lake))
+    target = f"{place}.core.windows.net/orders"
+    task = CloudFilesIngestOperator(task_id="t", conn_id="lake", target=target, **STREAM)
+    assert _link(TableLink(), task) == PORTAL
+
+
 def test_a_local_table_asks_for_no_connection() -> None:
-    task = CloudFilesIngestOperator(task_id="t", target="table", conn_id="missing", **STREAM)
-    assert not _link(TableLink(), task)
+    for target in ("table", "file:///data/table"):
+        task = CloudFilesIngestOperator(task_id="t", target=target, conn_id="missing", **STREAM)
+        assert not _link(TableLink(), task)
     assert not _link(TableLink(), CloudFilesSensor(task_id="s", **STREAM))

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from airflow.providers.common.compat.sdk import BaseOperatorLink, conf
 
 from airflow_cloudfiles.engine.storage.access import AwsAccess, AzureAccess, GcpAccess
+from airflow_cloudfiles.engine.storage.uri import normalize_uri
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.task import run_id_of
 
@@ -71,9 +72,12 @@ class TableLink(BaseOperatorLink):
     def get_link(self, operator: Any, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow's signature
         """Give the address of the table's folder in the console of its cloud, or nothing."""
         target = getattr(operator, "target", None)
-        if not isinstance(target, str) or urlsplit(target).scheme not in _CONSOLES:
+        if not isinstance(target, str) or "://" not in target:
             return ""
-        return console_of(target, CloudFilesHook(operator.conn_id).access)
+        location = normalize_uri(target)  # `wasbs`, `s3a` and others are the same places
+        if urlsplit(location).scheme not in _CONSOLES:
+            return ""
+        return console_of(location, CloudFilesHook(operator.conn_id).access)
 
 
 def anchor(run_id: str) -> str:
@@ -135,7 +139,7 @@ def _azure(place: str, folder: str, access: Access | None) -> str:  # noqa: ARG0
     return f"https://{portal}/#view/{page}/{_part(named)}/path/{_part(container)}"
 
 
-_CONSOLES: Final = {"s3": _s3, "s3a": _s3, "gs": _gcs, "abfss": _azure}
+_CONSOLES: Final = {"s3": _s3, "gs": _gcs, "abfss": _azure}
 
 
 def _in_airflow(path: str) -> str:
