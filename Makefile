@@ -18,7 +18,7 @@ ALONE = not spark and not airflow and not emulator and not cluster
 QUICK = $(ALONE) and not law and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help setup emulators oldest-spark demo torture test-matrix bench bench-discovery bench-formats bench-profile quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs golden lock audit dist ci clean
+.PHONY: help setup emulators oldest-spark demo torture test-matrix bench bench-discovery bench-formats bench-profile pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs golden lock audit dist ci clean
 
 help:
 	@echo 'airflow-provider-cloudfiles: files landing in storage go into tables'
@@ -50,6 +50,7 @@ help:
 	@echo 'Keep it'
 	@echo '  make golden        the golden bytes of what the package writes today (tests/golden)'
 	@echo '  make lock          requirements/* from pyproject.toml (UPGRADE=1: the newest versions)'
+	@echo '  make pictures      the pictures of the UI in docs/how-to/pictures, of real runs, with a browser'
 	@echo '  make audit         known vulnerabilities of what is pinned (asks api.osv.dev)'
 	@echo '  make dist          the wheel and the source archive, in dist/ (REPOSITORY=https://... for its links)'
 	@echo '  make ci            what CI runs: make test'
@@ -141,6 +142,9 @@ docs: setup
 
 golden: setup
 	@$(BIN)/python -m tests.golden.write
+
+pictures: emulators
+	@$(WITH_JAVA) $(BIN)/python scripts/pictures/take.py
 
 # Written without the addresses packages come from: docs/decisions/0001-lock-without-hosts.md.
 lock:

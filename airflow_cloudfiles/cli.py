@@ -30,14 +30,16 @@ from airflow_cloudfiles.commands import (
     notifications,
     promote,
     replay,
+    runs,
     schema,
     spark,
     table,
 )
 from airflow_cloudfiles.commands.colors import Tone, Toned, colored
-from airflow_cloudfiles.commands.outcome import Outcome, printable
+from airflow_cloudfiles.commands.outcome import Outcome
 from airflow_cloudfiles.commands.state import show as state
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, with_code
+from airflow_cloudfiles.engine.shortened import printable
 
 COMMANDS = (
     clean,
@@ -54,6 +56,7 @@ COMMANDS = (
     notifications,
     promote,
     replay,
+    runs,
     schema,
     spark,
     state,

@@ -131,6 +131,8 @@ def _azure() -> dict[str, object]:
                 "Connection string", "Everything at once, as the portal shows it.", secret=True
             ),
             "queue_endpoint": _text("Address of queues", "Of an emulator or a cloud of one's own."),
+            "subscription_id": _text("Subscription", "Of the account, for links to the portal."),
+            "resource_group": _text("Resource group", "Of the account, for links to the portal."),
         },
         "ui-field-behaviour": {
             "hidden-fields": ["schema", "port"],

@@ -13,6 +13,7 @@ from airflow_cloudfiles.engine.errors import CloudFilesError, with_code
 from airflow_cloudfiles.engine.job.launch import LocalPython, launch
 from airflow_cloudfiles.engine.job.spark_command import How
 from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.spark.banner import is_banner
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +53,8 @@ class _Lines:
         """Pass a line on, or hold it back from the error on."""
         if self._held or _ERROR in line:
             self._held.append(line)
+        elif is_banner(line):
+            _log.debug("%s", line)
         else:
             _log.info("%s", line)
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_cloudfiles.engine.shortened import printable
+
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.colors import Toned
 
@@ -32,24 +34,6 @@ class Outcome:
     text: str
     code: int = 0
     lines: Iterable[str | Toned] | None = None
-
-
-def printable(text: str, *, but: str = "") -> str:
-    r"""Make a text safe for a terminal: what is no printable character is written `\x1b`.
-
-    A name of a file may hold any character: those that move the cursor, hide text or turn its
-    direction, and line breaks that make one line look like two.
-
-    Args:
-        text: Perhaps with such names.
-        but: Characters that stay.
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        each if each.isprintable() or each in but else each.encode("unicode_escape").decode()
-        for each in text
-    )
 
 
 def as_text(value: Mapping[str, Any]) -> str:

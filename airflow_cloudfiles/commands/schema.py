@@ -6,14 +6,14 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands.outcome import Outcome, add_command, printable
+from airflow_cloudfiles.commands.outcome import Outcome, add_command
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.naming import quoted
 from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
 from airflow_cloudfiles.engine.schema.diff import paths_of, type_text
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
 from airflow_cloudfiles.engine.schema.log_entry import NEW_FIELDS, SchemaEntry
-from airflow_cloudfiles.engine.shortened import few
+from airflow_cloudfiles.engine.shortened import few, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,8 @@
 """How much of a long list does a message show?
 
 A message is read by a person: the first few of many names, the beginning of a long value, and how
-many more there are. All of them are in the log of the task, or in the schema log.
+many more there are. All of them are in the log of the task, or in the schema log. No character of
+it changes how the rest is shown.
 """
 
 from __future__ import annotations
@@ -17,6 +18,24 @@ MOST_CHARACTERS = 60
 def cut(text: str, most: int = MOST_CHARACTERS) -> str:
     """The beginning of a text that is longer than a message shows."""
     return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def printable(text: str, *, but: str = "") -> str:
+    r"""Make a text safe to show: what is no printable character is written `\x1b`.
+
+    A name of a file may hold any character: those that move the cursor, hide text or turn its
+    direction, and line breaks that make one line look like two.
+
+    Args:
+        text: Perhaps with such names.
+        but: Characters that stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in but else each.encode("unicode_escape").decode()
+        for each in text
+    )
 
 
 def few(names: Collection[str], most: int = MOST_NAMES, characters: int = MOST_CHARACTERS) -> str:

@@ -8,6 +8,7 @@ or a cloud of one's own only.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import OptionError
@@ -36,41 +37,47 @@ def azure_access(connection: CloudConnection) -> AzureAccess:
     extra = Extras.of(connection)
     extra.refuse(_REFUSED)
     blob, queue = _addresses(connection, extra)
+    sas_address, sas_token = _shared_access_signature(extra.text("sas_token"))
+    found = AzureAccess(
+        **_credentials(connection, extra, sas_token),
+        blob_endpoint=blob,
+        queue_endpoint=queue,
+        subscription_id=extra.text("subscription_id"),
+        resource_group=extra.text("resource_group"),
+    )
+    extra.end(passed_over=("account_name", "account_url"))
+    return replace(found, blob_endpoint=sas_address or blob) if found.sas_token else found
+
+
+def _credentials(
+    connection: CloudConnection, extra: Extras, sas_token: str | None
+) -> dict[str, str | None]:
+    """The one way of those given that counts.
+
+    Raises:
+        OptionError: It lacks something.
+    """
     connection_string = extra.text("connection_string")
     account_key = extra.text("shared_access_key") or extra.text("account_key")
     tenant_id = extra.text("tenant_id")
-    sas_address, sas_token = _shared_access_signature(extra.text("sas_token"))
     managed_identity = extra.text("managed_identity_client_id")
-    extra.end(passed_over=("account_name", "account_url"))
+    login, password = connection.login, connection.password
     if connection_string:
-        return AzureAccess(
-            connection_string=connection_string, blob_endpoint=blob, queue_endpoint=queue
-        )
+        return {"connection_string": connection_string}
     if account_key:
-        return AzureAccess(account_key=account_key, blob_endpoint=blob, queue_endpoint=queue)
+        return {"account_key": account_key}
     if tenant_id:
-        if not connection.login or not connection.password:
+        if not login or not password:
             raise OptionError(
                 f"Connection {connection.conn_id!r} ({connection.conn_type}) has a tenant_id. Give "
                 "the id of the service principal as login and its secret as password."
             )
-        return AzureAccess(
-            tenant_id=tenant_id,
-            client_id=connection.login,
-            client_secret=connection.password,
-            blob_endpoint=blob,
-            queue_endpoint=queue,
-        )
+        return {"tenant_id": tenant_id, "client_id": login, "client_secret": password}
     if sas_token:
-        return AzureAccess(
-            sas_token=sas_token, blob_endpoint=sas_address or blob, queue_endpoint=queue
-        )
-    return AzureAccess(
-        account_key=connection.password or None,
-        client_id=None if connection.password else managed_identity,
-        blob_endpoint=blob,
-        queue_endpoint=queue,
-    )
+        return {"sas_token": sas_token}
+    if password:
+        return {"account_key": password}
+    return {"client_id": managed_identity}
 
 
 def _addresses(connection: CloudConnection, extra: Extras) -> tuple[str | None, str | None]:

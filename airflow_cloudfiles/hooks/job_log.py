@@ -11,6 +11,8 @@ import logging
 import re
 from typing import TYPE_CHECKING, Final
 
+from airflow_cloudfiles.engine.spark.banner import is_banner
+
 if TYPE_CHECKING:
     from airflow.sdk.types import Logger
 
@@ -28,15 +30,6 @@ _HEAD: Final = re.compile(
     rf"({'|'.join(sorted(_LEVELS, key=len, reverse=True))}) ([^\s:]+): (.*)"
 )
 _OWN: Final = "airflow_cloudfiles."
-_BANNER: Final = re.compile(
-    r"WARNING: Using incubator modules: "
-    r"|Using Spark's default log4j profile: "
-    r"|Setting default log level to "
-    r"|To adjust logging level use sc\.setLogLevel"
-    r"|\S+ \S+ WARN (?:NativeCodeLoader|Utils): "
-    r"(?:Unable to load native-hadoop library|Your hostname, |Set SPARK_LOCAL_IP )"
-)
-"""What every start of Spark prints, and nobody can act on."""
 
 
 class JobLog:
@@ -52,7 +45,7 @@ class JobLog:
 
     def write(self, line: str) -> None:
         """Pass a line on at its level; what every Spark prints at its start is only for DEBUG."""
-        if _BANNER.match(line):
+        if is_banner(line):
             self._log.debug("%s", line)
             return
         head = _HEAD.match(line)

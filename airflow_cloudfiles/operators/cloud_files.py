@@ -156,7 +156,7 @@ class CloudFilesIngestOperator(ApprovingSparkJobOperator):
             one is imported from, `"package.module:function"`. Of a function, the driver has the
             source only: it imports inside what it needs. (`@task.cloud_files` is the same.)
         transform_kwargs: What `transform` is called with besides the batch, by name: values of
-            JSON. (templated)
+            JSON, no credentials: a cluster shows arguments of a program. (templated)
         on_schema_change: What is called once for each change of the schema, when the state has it:
             a callable, a notifier, or a list of these. It gets the context with `schema_change`.
             One that fails is an error in the log, and fails no task.

@@ -1,7 +1,7 @@
 """How is a page written?
 
 With Jinja, which Airflow brings, from the templates in this package; everything that is put into a
-page is escaped.
+page is escaped, and so is each character that would turn or hide what stands beside it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airflow_cloudfiles.engine.counted import counted, plural
+from airflow_cloudfiles.engine.shortened import printable
 
 ICON: Final = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" fill="none" stroke="#017cee" '
@@ -58,11 +59,23 @@ def age(value: str | None, now: datetime) -> str:
     return counted(int(seconds), "second")
 
 
+def within(path: str, source: str) -> str:
+    """The URI of a file, from its source on where it is below it."""
+    start = source if "://" in source else f"file://{source}"
+    return path.removeprefix(f"{start.rstrip('/')}/")
+
+
+def _visible(value: object) -> object:
+    """What is put into a page; a filter's own markup stays as it is."""
+    return printable(value, but="\n") if type(value) is str else value
+
+
 @cache
 def _environment() -> Environment:
     made = Environment(
         loader=PackageLoader("airflow_cloudfiles.plugins"),
         autoescape=True,
+        finalize=_visible,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -73,6 +86,7 @@ def _environment() -> Environment:
         "plural": plural,
         "time": time,
         "age": age,
+        "within": within,
         "in_path": lambda text: quote(str(text), safe=""),
     }
     return made

@@ -15,6 +15,7 @@ from airflow.models.renderedtifields import RenderedTaskInstanceFields
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 from sqlalchemy import and_, func, select
+from sqlalchemy.orm import aliased
 
 from airflow_cloudfiles.hooks.arguments import StreamArguments
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
@@ -89,6 +90,10 @@ def newest_of_each_task(readable: Collection[str]) -> list[TaskKey]:
 
     Args:
         readable: Ids of the DAGs that the user may read.
+
+    Returns:
+        In the order of DAGs and tasks; of a mapped task those of its newest run, each of which may
+        be of another stream.
     """
     newest = (
         select(
@@ -106,11 +111,17 @@ def newest_of_each_task(readable: Collection[str]) -> list[TaskKey]:
         TaskInstance.task_id == newest.c.task_id,
         TaskInstance.start_date == newest.c.start,
     )
-    wanted = select(
-        TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id, TaskInstance.map_index
-    ).join(newest, same)
+    mapped = aliased(TaskInstance)
+    beside = and_(
+        mapped.dag_id == TaskInstance.dag_id,
+        mapped.task_id == TaskInstance.task_id,
+        mapped.run_id == TaskInstance.run_id,
+        mapped.start_date.is_not(None),
+    )
+    wanted = select(mapped.dag_id, mapped.run_id, mapped.task_id, mapped.map_index)
+    wanted = wanted.select_from(TaskInstance).join(newest, same).join(mapped, beside)
     with create_session() as session:
-        keys = {(row[0], row[2]): TaskKey(*row) for row in session.execute(wanted)}
+        keys = {(row[0], row[2], row[3]): TaskKey(*row) for row in session.execute(wanted)}
     return [keys[each] for each in sorted(keys)]
 
 

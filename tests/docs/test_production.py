@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from airflow_cloudfiles import __version__
+from airflow_cloudfiles.hooks.observability.metric_names import COUNTERS, KINDS
 from tests.docs.pages import ROOT, python_blocks
 
 FOLDER = ROOT / "docs/how-to/production"
@@ -157,6 +158,9 @@ def test_compose_without_a_server_is_as_the_specification_wants_it() -> None:
     subprocess.run(command, check=True)
 
 
+_PROMETHEUS = "airflow_cloudfiles_"
+
+
 def _mapped(name: str) -> tuple[str, dict[str, str]] | None:
     """What statsd_exporter makes of a name: the first mapping that matches; none: dropped."""
     for mapping in _load("statsd-mapping.yaml")["mappings"]:
@@ -180,25 +184,17 @@ def test_the_mappings_of_the_chart_are_those_of_the_file() -> None:
     assert mappings == _load("values.yaml")["statsd"]["extraMappings"]
 
 
-METRICS = (
-    *("files", "bytes", "rows", "rescued_rows", "schema_changes"),
-    *("outstanding_files", "outstanding_bytes", "oldest_outstanding_seconds", "run_duration"),
-    *("waiting_files", "waiting_bytes", "oldest_waiting_seconds"),
-    *("seconds_since_last_arrival", "lost_files"),
-)
-
-
-@pytest.mark.airflow
-def test_the_metrics_here_are_those_that_the_page_of_metrics_has() -> None:
-    from airflow_cloudfiles.hooks.observability.metrics import COUNTERS
-
+def test_the_page_of_metrics_has_each_with_its_kind() -> None:
     page = (ROOT / "docs/how-to/know-what-happens-in-airflow.md").read_text(encoding="utf-8")
-    assert set(COUNTERS) < set(METRICS)
-    rows = [line for line in page.splitlines() if line.startswith("| `cloudfiles.")]
-    assert set(re.findall(r"`cloudfiles\.(\w+)`", "".join(rows))) == set(METRICS)
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| `cloudfiles.")]
+    found = {
+        name: row[2].strip() for row in rows for name in re.findall(r"`cloudfiles\.(\w+)`", row[1])
+    }
+    assert found == KINDS
+    assert set(COUNTERS) < set(KINDS)
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", KINDS)
 def test_every_metric_gets_the_labels_of_its_task(metric: str) -> None:
     labels = {"dag_id": "orders-eu", "task_id": "group_ingest"}
     name = f"airflow_cloudfiles_{metric}"
@@ -210,15 +206,18 @@ def test_every_metric_gets_the_labels_of_its_task(metric: str) -> None:
 
 def test_alerts_watch_metrics_that_are_there() -> None:
     [group] = _load("alerts.yaml")["groups"]
-    made = {f"airflow_cloudfiles_{metric}" for metric in METRICS}
-    made |= {"airflow_cloudfiles_run_duration_count"}  # of a histogram
+    made = {f"{_PROMETHEUS}{metric}" for metric in KINDS}
+    made |= {f"{_PROMETHEUS}run_duration_count"}  # of a histogram
     names = [rule["alert"] for rule in group["rules"]]
-    assert len(names) == len(set(names)) == 6
+    assert len(names) == len(set(names)) == 8
     for rule in group["rules"]:
         used = set(re.findall(r"airflow_cloudfiles_\w+", rule["expr"]))
         assert used, rule["alert"]
         assert used <= made, rule["alert"]
         assert rule["expr"].count("(") == rule["expr"].count(")")
+        counters = {each for each in used if KINDS.get(each.removeprefix(_PROMETHEUS)) == "counter"}
+        counted = re.findall(r"increase\((\w+)\[", rule["expr"])
+        assert counters <= set(counted), f"{rule['alert']}: a counter alone says nothing"
         assert "$labels.dag_id" in rule["annotations"]["summary"]
     page = (ROOT / "docs/how-to/monitor.md").read_text(encoding="utf-8")
     assert set(re.findall(r"`(CloudFiles[A-Z]\w+)`", page)) - {"CloudFilesReconcileOperator"} <= (

@@ -122,6 +122,10 @@ def test_an_aws_connection(fields: dict[str, Any], expected: AwsAccess) -> None:
     [
         ({}, AzureAccess()),
         ({"extra": {"managed_identity_client_id": "id"}}, AzureAccess(client_id="id")),
+        (
+            {"extra": {"sas_token": HUSH, "subscription_id": "1-2", "resource_group": "g"}},
+            AzureAccess(sas_token=HUSH, subscription_id="1-2", resource_group="g"),
+        ),
         ({"login": "account", "password": HUSH}, AzureAccess(account_key=HUSH)),
         (
             {

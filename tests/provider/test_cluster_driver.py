@@ -47,13 +47,53 @@ def context(try_number: int) -> Any:
     return {"ti": ti}
 
 
-def test_the_next_try_has_the_report_of_the_driver(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster = ClusterManager(tmp_path / "cluster")
-    monkeypatch.setenv("PATH", f"{cluster.folder}{os.pathsep}{os.environ['PATH']}")
+def priced(batch, currency):
+    """What the function of a test makes of a micro-batch."""
+    from pyspark.sql import functions as fn
+
+    @fn.udf("string")
+    def doubled(number):
+        return str(2 * int(number))
+
+    return batch.select(doubled("n").alias("n"), fn.lit(currency).alias("currency"))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterManager:
+    """A cluster, and the connection `cluster` that submits to it."""
+    made = ClusterManager(tmp_path / "cluster")
+    monkeypatch.setenv("PATH", f"{made.folder}{os.pathsep}{os.environ['PATH']}")
     connection = {"conn_type": "spark", "host": "yarn", "extra": {"spark-binary": "spark-submit"}}
     monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", json.dumps(connection))
+    return made
+
+
+def test_a_function_reaches_the_driver_and_not_the_state(
+    tmp_path: Path, cluster: ClusterManager
+) -> None:
+    source, state, table = (tmp_path / name for name in ("in", "state", "table"))
+    drop(source, "a.json", [{"n": 1}, {"n": 2}])
+    ingest = CloudFilesIngestOperator(
+        task_id="ingest",
+        source=str(source),
+        format="json",
+        checkpoint_location=str(state),
+        target=str(table),
+        spark_conn_id="cluster",
+        deploy_mode="cluster",
+        transform=priced,
+        transform_kwargs={"currency": "CHF"},
+    )
+    report = ingest.execute(context(1))
+    assert (report["rows"], report["transform"]) == (2, "priced"), cluster.log
+    found = sorted((row["n"], row["currency"]) for row in rows(table))
+    assert found == [("2", "CHF"), ("4", "CHF")]
+    written = [each.read_bytes() for each in state.rglob("*") if each.is_file()]
+    assert any(b"priced" in each for each in written)
+    assert not any(b"doubled" in each for each in written)
+
+
+def test_the_next_try_has_the_report_of_the_driver(tmp_path: Path, cluster: ClusterManager) -> None:
     source, state, table = (tmp_path / name for name in ("in", "state", "table"))
     drop(source, "a.json", [{"n": 1}, {"n": 2}])
     locations = {

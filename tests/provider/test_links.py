@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from airflow.sdk import DAG
 
-from airflow_cloudfiles.engine.storage.access import AwsAccess, GcpAccess
+from airflow_cloudfiles.engine.storage.access import AwsAccess, AzureAccess, GcpAccess
 from airflow_cloudfiles.get_provider_info import get_provider_info
 from airflow_cloudfiles.hooks.observability.links import (
     PAGE,
@@ -42,6 +42,11 @@ pytestmark = pytest.mark.airflow
 STREAM = {"source": "/in", "format": "json", "checkpoint_location": "/state"}
 RUN_ID = "manual__2026-11-24T00:00:00+00:00"
 HUSH = "hush-5e81"
+PORTAL = (
+    "https://portal.azure.com/#view/Microsoft_Azure_Storage/ContainerMenuBlade/~/overview/"
+    "storageAccountId/%2Fsubscriptions%2F1-2%2FresourceGroups%2Fr%20g%2Fproviders%2F"
+    "Microsoft.Storage%2FstorageAccounts%2Facme/path/lake"
+)
 CONSOLE = "https://console.aws.amazon.com/s3/buckets/lake"
 
 
@@ -130,7 +135,7 @@ def test_a_link_leads_to_the_tab_and_the_page_of_the_task_instance(
     [
         ("s3://lake", None, CONSOLE),
         ("s3://lake/a b/t", None, f"{CONSOLE}?prefix=a+b%2Ft%2F"),
-        ("s3a://lake/t/", AwsAccess(region="eu-central-1"),
+        ("s3://lake/t/", AwsAccess(region="eu-central-1"),
          f"{CONSOLE}?region=eu-central-1&prefix=t%2F"),
         ("s3://lake/t", AwsAccess(region="cn-north-1"),
          "https://console.amazonaws.cn/s3/buckets/lake?region=cn-north-1&prefix=t%2F"),
@@ -141,6 +146,16 @@ def test_a_link_leads_to_the_tab_and_the_page_of_the_task_instance(
          "https://console.cloud.google.com/storage/browser/lake?project=acme"),
         ("gs://lake/t", GcpAccess(storage_endpoint="http://fake"), ""),
         ("abfss://lake@acme.dfs.core.windows.net/t", None, ""),
+        ("abfss://lake@acme.dfs.core.windows.net/t", AzureAccess(subscription_id="1-2"), ""),
+        ("abfss://lake@acme.dfs.core.windows.net/t",
+         AzureAccess(subscription_id="1-2", resource_group="r g", account_key=HUSH), PORTAL),
+        ("abfss://lake@acme.dfs.core.chinacloudapi.cn/t",
+         AzureAccess(subscription_id="1-2", resource_group="r g"),
+         PORTAL.replace("azure.com", "azure.cn")),
+        ("abfss://lake@acme.dfs.core.windows.net/t",
+         AzureAccess(subscription_id="1-2", resource_group="g", blob_endpoint="http://azure"), ""),
+        ("abfss://lake@evil.example/t",
+         AzureAccess(subscription_id="1-2", resource_group="g"), ""),
         ("iceberg:lake.sales.orders", None, ""),
         ("/data/t", None, ""),
         ("file:///data/t", None, ""),
@@ -173,7 +188,22 @@ def test_a_link_has_the_region_of_the_connection_and_none_of_its_secrets(
     assert HUSH not in str(links)
 
 
+@pytest.mark.parametrize(
+    "place", ["abfss://lake@acme.dfs", "abfs://lake@acme.dfs", "wasbs://lake@acme.blob"]
+)
+def test_a_place_has_one_link_however_it_is_written(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    extra = {"subscription_id": "1-2", "resource_group": "r g"}
+    lake = {"conn_type": "cloudfiles_azure", "password": HUSH, "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(lake))
+    target = f"{place}.core.windows.net/orders"
+    task = CloudFilesIngestOperator(task_id="t", conn_id="lake", target=target, **STREAM)
+    assert _link(TableLink(), task) == PORTAL
+
+
 def test_a_local_table_asks_for_no_connection() -> None:
-    task = CloudFilesIngestOperator(task_id="t", target="table", conn_id="missing", **STREAM)
-    assert not _link(TableLink(), task)
+    for target in ("table", "file:///data/table"):
+        task = CloudFilesIngestOperator(task_id="t", target=target, conn_id="missing", **STREAM)
+        assert not _link(TableLink(), task)
     assert not _link(TableLink(), CloudFilesSensor(task_id="s", **STREAM))

@@ -5,11 +5,20 @@ That Airflow serves them, and to whom: `test_real_airflow.py`.
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
+from html.parser import HTMLParser
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from airflow.models.taskinstance import TaskInstance
+from deltalake import write_deltalake
+from sqlalchemy import Column, MetaData, Table, create_engine, insert
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import StaticPool
 
 from airflow_cloudfiles import SchemaHistory
 from airflow_cloudfiles.engine.errors import OptionError, UnknownFieldException, to_record
@@ -18,7 +27,7 @@ from airflow_cloudfiles.engine.schema.log_entry import SchemaEntry, append_entry
 from airflow_cloudfiles.engine.schema.proposals import Proposal, ProposedChange, propose
 from airflow_cloudfiles.engine.state.run_history import encode_report
 from airflow_cloudfiles.hooks.arguments import StreamArguments
-from airflow_cloudfiles.plugins import views
+from airflow_cloudfiles.plugins import tasks, views
 from airflow_cloudfiles.plugins.app import task_key
 from airflow_cloudfiles.plugins.cloud_files import PREFIX, CloudFilesPlugin
 from airflow_cloudfiles.plugins.pages import age, page, size, time
@@ -28,8 +37,38 @@ from tests.support.written_state import WrittenState
 
 pytestmark = pytest.mark.airflow
 
-HOSTILE = "<script>alert(1)</script>\" onload='x'"
+HOSTILE = (
+    "<script>alert(1)</script>\" onload='x'",
+    "javascript:alert(1)//'>{{ 7 * 7 }}<a href=javascript:alert(1)>&#60;img src=x onerror=alert(1)",
+    "alert\u202e\u2066gpj.exe\u200b\x1b[31m\x00\r\ufeff",
+)
+"""Names as a sender may choose them: markup, addresses that run, marks that turn what follows."""
 KEY = TaskKey("d", "manual__2026-11-23T00:00:00+00:00", "t")
+
+
+class _Page(HTMLParser):
+    """What a browser makes of a page: its elements with what runs or loads, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, ...]] = []
+        self.text = ""
+
+    @classmethod
+    def of(cls, text: str) -> _Page:
+        made = cls()
+        made.feed(text)
+        return made
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, *(name for name, _ in attrs)))
+        for name, value in attrs:
+            assert not name.startswith("on")
+            if name in {"href", "src", "action"}:
+                assert str(value).startswith("/cloudfiles/")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
 
 
 @pytest.fixture
@@ -98,40 +137,41 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_shown(written: WrittenState
     assert "r1" in text
 
 
-def test_every_value_is_escaped(written: WrittenState) -> None:
-    written.discover(f"{HOSTILE}.json")
-    report = {"run_id": HOSTILE, "kind": HOSTILE, "outcome": HOSTILE, "warnings": [HOSTILE]}
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_every_value_is_escaped(written: WrittenState, hostile: str, tmp_path: Path) -> None:
+    written.discover(f"{hostile}.json")
+    report = {"run_id": hostile, "kind": hostile, "outcome": hostile, "warnings": [hostile]}
     report |= {
         "started": "2026-11-23T08:00:00Z",
-        "error": dict.fromkeys(("class", "code", "message"), HOSTILE),
+        "error": dict.fromkeys(("class", "code", "message"), hostile),
     }
     written.state.put("_reports/r1.json", encode_report(report))
     _version(written, 0, "a")
-    _version(written, 1, "a", HOSTILE, change=HOSTILE, by=HOSTILE, brought={HOSTILE: []})
-    task = _task(written, source=HOSTILE, target=HOSTILE)
+    _version(
+        written, 1, "a", hostile, change=hostile, by=hostile, brought={hostile: []}, note=hostile
+    )
+    change = ProposedChange("added", hostile, None, "string", hostile, (hostile,))
+    propose(written.state, Proposal(1, "", hostile, hostile, (change,), {}, {}, {}))
+    table = str(tmp_path / "table")
+    rescued = json.dumps({hostile: hostile, "_file_path": hostile})
+    write_deltalake(table, pa.table({"_rescued_data": [rescued]}))
+    task = _task(written, source=hostile, target=hostile)
+    listed = views.ListedStream([task], task, views.Read(problem=hostile))
+    asked = {"path": hostile, "status": hostile}
     texts = [
         _page("stream.html", views.stream_view(task), task),
         _page("schema.html", views.schema_view(task), task),
-        _page(
-            "files.html",
-            views.files_view(task, "", ""),
-            task,
-            statuses=[HOSTILE],
-            asked={"path": HOSTILE, "status": HOSTILE},
-        ),
-        _page(
-            "streams.html",
-            None,
-            None,
-            streams=[views.ListedStream([task], task, views.Read(problem=HOSTILE))],
-        ),
-        _page("stream.html", None, None, problem=HOSTILE),
+        _page("files.html", views.files_view(task, "", ""), task, statuses=[hostile], asked=asked),
+        _page("rescued.html", views.rescued_view(_task(written, target=table)), task),
+        _page("streams.html", None, None, streams=[listed]),
+        _page("stream.html", None, None, problem=hostile),
     ]
     for text in texts:
-        assert "&lt;script&gt;" in text
-        assert "<script" not in text
-        assert "' onload" not in text.replace("&#39;", "'").split("<body>")[0]
-        assert '" onload' not in text
+        seen = _Page.of(text)
+        assert not {tag for tag, *_ in seen.elements} & {"script", "img", "iframe", "object"}
+        assert not [each for each in text if not each.isprintable() and each != "\n"]
+        assert "alert" in seen.text
+        assert "{{ 7 * 7 }}" in seen.text or "{{" not in hostile
 
 
 def test_the_schema_page_says_what_changed_and_who_brought_it(written: WrittenState) -> None:
@@ -155,7 +195,7 @@ def test_the_schema_page_says_which_change_waits(written: WrittenState) -> None:
     assert "somebody to decide" not in _page(
         "schema.html", views.schema_view(_task(written)), _task(written)
     )
-    change = ProposedChange("added", HOSTILE, None, "string")
+    change = ProposedChange("added", HOSTILE[0], None, "string")
     propose(written.state, Proposal(0, "", "s3://lake", "x", (change,), {}, {}, {}))
     text = _page("schema.html", views.schema_view(_task(written)), _task(written))
     assert "Waits for somebody to decide, proposal 0" in text
@@ -194,6 +234,45 @@ def test_the_list_has_a_line_for_each_stream(
     assert line.overview.value is not None
 
 
+def test_each_instance_of_a_mapped_task_is_looked_at_for_a_stream_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = create_engine("sqlite://", poolclass=StaticPool)
+    columns = [Column(each.name, each.type) for each in TaskInstance.__table__.columns]
+    table = Table("task_instance", MetaData(), *columns)  # without what it refers to
+    table.create(engine)
+    made = {"max_tries": 0, "pool": "p", "span_status": "n", "operator": "CloudFilesIngestOperator"}
+    rows = [
+        ("d", "one", "t", -1, 1),
+        ("d", "two", "t", -1, 2),
+        ("d", "three", "t", -1, None),
+        ("mapped", "one", "t", 0, 1),
+        ("mapped", "one", "t", 1, 1),
+        ("mapped", "one", "t", 2, 1),
+        ("mapped", "two", "t", 0, 3),
+        ("mapped", "two", "t", 1, 4),
+        ("hidden", "one", "t", -1, 1),
+    ]
+    names = ("dag_id", "run_id", "task_id", "map_index")
+    with engine.begin() as connection:
+        for *key, start in rows:
+            begun = start and datetime(2026, 11, 24, start, tzinfo=UTC)
+            values = {**made, **dict(zip(names, key, strict=True)), "start_date": begun}
+            connection.execute(insert(table).values(values))
+        of_others = {**made, **dict(zip(names, ("d", "two", "other", -1), strict=True))}
+        begun = datetime(2026, 11, 24, tzinfo=UTC)
+        connection.execute(
+            insert(table).values({**of_others, "operator": "Other", "start_date": begun})
+        )
+    monkeypatch.setattr(tasks, "create_session", lambda: Session(engine))
+    assert tasks.newest_of_each_task(["d", "mapped"]) == [
+        TaskKey("d", "two", "t"),
+        TaskKey("mapped", "two", "t", 0),
+        TaskKey("mapped", "two", "t", 1),
+    ]
+    engine.dispose()
+
+
 def test_a_key_is_read_from_the_path() -> None:
     assert task_key("d", "r", "t", "{MAP_INDEX}").map_index == -1
     assert task_key("d", "r", "t", "-1").map_index == -1
@@ -214,8 +293,6 @@ def test_numbers_are_written_for_people() -> None:
         "1.23 KB",
         "5.6 MB",
     ]
-    from datetime import UTC, datetime
-
     now = datetime(2026, 11, 23, 12, tzinfo=UTC)
     then = ("2026-11-23T11:59:59+00:00", "2026-11-23T10:30:00+00:00", "2026-11-20T00:00:00+00:00")
     assert [age(each, now) for each in then] == ["1 second", "1 hour", "3 days"]

@@ -16,12 +16,12 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 from deltalake import DeltaTable
 
-from airflow_cloudfiles import SchemaHistory
+from airflow_cloudfiles import SchemaHistory, cli
 from airflow_cloudfiles.hooks import approval
 from airflow_cloudfiles.hooks.assets import EXTRA
 from airflow_cloudfiles.hooks.task import HEALING_POLICY
@@ -44,6 +44,7 @@ DAGS = Path(__file__).parent / "real"
 EXAMPLES = Path(__file__).parents[2] / "dags_examples"
 SUPERVISOR = "airflow_cloudfiles.engine.job.supervisor"
 _FILES = 30
+HOSTILE = "<img src=x onerror=alert(1)>"
 SECRET, TOKEN = "hush-8d1f0c6a+/=", "token-4e7b91c2%"
 RUN_SECONDS = 900  # most of it is waiting for a busy machine
 
@@ -94,6 +95,7 @@ def airflow(root: Path, shared: Path) -> Iterator[AirflowHome]:
             "is_killed",
             "is_marked_failed",
             "is_deferred",
+            "links",
         ):
             home.wait(lambda dag=dag_id: home.api.has_dag(dag), RUN_SECONDS, dag_id)  # type: ignore[misc]
             home.api.pause(dag_id, paused=False)
@@ -104,6 +106,14 @@ def _drop(root: Path, dag_id: str, name: str, *records: dict[str, object]) -> No
     landing = root / dag_id / "landing"
     landing.mkdir(parents=True, exist_ok=True)
     landing.joinpath(name).write_text("".join(f"{json.dumps(each)}\n" for each in records))
+
+
+def _discover(root: Path, dag_id: str, name: str, *records: dict[str, object]) -> None:
+    """Drop a file, and record it without ingesting it."""
+    _drop(root, dag_id, name, *records)
+    state = ["--checkpoint-location", str(root / dag_id / "state")]
+    source = ["--source", str(root / dag_id / "landing"), "--format", "json"]
+    assert cli.main(["discover", *source, *state]) == 0
 
 
 def _run(airflow: AirflowHome, dag_id: str) -> tuple[str, str]:
@@ -261,7 +271,7 @@ def test_a_mapped_task_heals_as_the_documentation_says(airflow: AirflowHome, roo
 
 @pytest.mark.skipif(DRIVER is None or BROWSER is None, reason=MISSING)
 def test_a_viewer_sees_the_stream_in_a_browser(
-    airflow: AirflowHome, healed: list[tuple[str, str, list[str]]]
+    airflow: AirflowHome, root: Path, healed: list[tuple[str, str, list[str]]]
 ) -> None:
     token = airflow.api_of("ann").headers()["Authorization"].removeprefix("Bearer ")
     run_id = quote(healed[1][0], safe="")
@@ -281,10 +291,38 @@ def test_a_viewer_sees_the_stream_in_a_browser(
         assert "2.json" in seen.wait_for("1.json")
         seen.click("Rescued data")
         seen.wait_for("0 rows with rescued data were read")
+        _discover(root, "heals", f"{HOSTILE}\u202e.json", {"a": 3})
+        seen.click("Files")
+        seen.wait_for(f"{HOSTILE}\\u202e.json")  # as a text that turns nothing
         seen.open("/plugin/cloudfiles_streams")
         seen.enter_frame()
         seen.wait_for("heals")
         assert seen.complaints() == []
+
+
+@pytest.mark.skipif(DRIVER is None or BROWSER is None, reason=MISSING)
+def test_the_links_of_a_task_instance_lead_to_its_stream_its_report_and_its_table(
+    airflow: AirflowHome, root: Path, healed: list[tuple[str, str, list[str]]]
+) -> None:
+    token = airflow.api_of("ann").headers()["Authorization"].removeprefix("Bearer ")
+    of_task = f"/dags/heals/runs/{quote(healed[1][0], safe='')}/tasks/ingest/details"
+    with browser(airflow.url) as seen:
+        seen.sign_in(token)
+        seen.open(of_task)
+        seen.follow("Stream")
+        seen.enter_frame()
+        seen.wait_for("Runs, the newest first")
+        seen.open(of_task)
+        seen.follow("Report")
+        seen.wait_for("Runs, the newest first")
+        assert urlsplit(seen.address()).fragment.startswith("run-heals.")
+        assert seen.complaints() == []
+
+        run_id, state = _run(airflow, "links")  # there is no such source, and no such table
+        assert state == "failed"
+        seen.open(f"/dags/links/runs/{quote(run_id, safe='')}/tasks/ingest/details")
+        console = "https://console.aws.amazon.com/s3/buckets/acme-lake?prefix=orders%2F"
+        assert seen.link("Table") == console
 
 
 def test_fail_on_new_columns_is_not_retried(airflow: AirflowHome, root: Path) -> None:  # B141
@@ -357,6 +395,12 @@ def test_a_deferred_sensor_takes_a_message_and_credentials_stay_where_they_are(
     assert (batch["files"], batch["sample"]) == (1, ["a b.json"])
     assert airflow.api.xcom(dag_id, run_id, "ingest")["rows"] == 1
     assert queue_size(aws, queue) == 0  # B142: acknowledged, behind the file log
+    pages = pages_of(airflow, dag_id, run_id)  # the state is reached by the task's connection
+    assert [status for status, _ in pages.values()] == [200] * len(pages)
+    assert "ingest succeeded" in pages[""][1]
+    assert "a b.json" in pages["/files"][1]
+    assert "0 rows with rescued data were read" in pages["/rescued"][1]
+    assert not [each for each in markers if each in json.dumps(pages)]
     for task_id in ("arrived", "ingest"):
         rendered = json.dumps(airflow.api.task(dag_id, run_id, task_id)["rendered_fields"])
         assert source in rendered

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support import expected_conditions as conditions
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -50,6 +52,23 @@ class Browser:
         link = (By.PARTIAL_LINK_TEXT, text)
         self._wait().until(conditions.element_to_be_clickable(link)).click()
 
+    def link(self, name: str) -> str:
+        """Where a link of the task instance leads, which is open in Airflow's UI."""
+        return str(self._link(name).get_attribute("href"))
+
+    def follow(self, name: str) -> None:
+        """Click a link of the task instance."""
+        self._link(name).click()
+
+    def _link(self, name: str) -> WebElement:
+        # The tab of the same name is a link, too, but none that leads away.
+        path = f"//a[@rel='noopener noreferrer'][normalize-space()='{name}']"
+        return self._wait().until(conditions.element_to_be_clickable((By.XPATH, path)))
+
+    def address(self) -> str:
+        """The address of the page."""
+        return str(self._driver.current_url)
+
     def wait_for(self, text: str) -> str:
         """Wait until a text can be read, and give everything that can."""
         self._wait().until(lambda _: text in self.text(), f"{text!r} is not in: {self.text()}")
@@ -71,9 +90,10 @@ class Browser:
         entries = [str(each["message"]) for each in self._driver.get_log("browser")]
         return [each for each in entries if "/cloudfiles/" in each and "sandboxing" not in each]
 
-    def take_picture(self, path: str) -> None:
-        """Write what the window shows to a PNG file."""
-        self._driver.save_screenshot(path)
+    def take_picture(self, path: Path, height: int = 1000) -> None:
+        """Write what the window shows to a PNG file, of so many pixels from its top."""
+        self._driver.set_window_size(1400, height)
+        self._driver.save_screenshot(str(path))
 
     def _wait(self) -> WebDriverWait[Chrome]:
         return WebDriverWait(self._driver, PATIENCE_SECONDS)

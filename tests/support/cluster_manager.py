@@ -10,11 +10,14 @@ import os
 import sys
 from pathlib import Path
 
+from airflow_cloudfiles.engine.job.spec import BESIDE
+
 _SUBMIT = """\
 #!{python}
 import os, pathlib, subprocess, sys, time
 
-program, state, run_id = sys.argv[-3:]
+[at] = [number for number, word in enumerate(sys.argv) if word.endswith("__main__.py")]
+program, state, run_id, *function = sys.argv[at:]
 folder = pathlib.Path({folder!r})
 with (folder / "submitted").open("a") as submitted:
     submitted.write(run_id + "\\n")
@@ -22,10 +25,12 @@ driver = {driver!r} or [sys.executable, program]
 marks = [str(folder / f"{{run_id}}.{{each}}") for each in ("pid", "end")]
 alone = 'pid="$1"; end="$2"; shift 2; echo $$ > "$pid"; "$@"; echo $? > "$end"'
 spark = {{"PYSPARK_SUBMIT_ARGS": "--master local[2] --conf spark.ui.enabled=false pyspark-shell"}}
+# The folder of the task is on another machine.
+given = {{name: text for name, text in os.environ.items() if name != {beside!r}}}
 with (folder / "driver.log").open("a") as log:
     subprocess.run(
-        ["setsid", "-f", "sh", "-c", alone, "driver", *marks, *driver, state, run_id],
-        stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={{**os.environ, **spark}}, check=True,
+        ["setsid", "-f", "sh", "-c", alone, "driver", *marks, *driver, state, run_id, *function],
+        stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={{**given, **spark}}, check=True,
     )
 print("The driver of", run_id, "was submitted", flush=True)
 while not (folder / f"{{run_id}}.end").exists():
@@ -46,7 +51,9 @@ class ClusterManager:
         folder.mkdir()
         self.folder = folder
         self.binary = folder / "spark-submit"
-        text = _SUBMIT.format(python=sys.executable, folder=str(folder), driver=driver)
+        text = _SUBMIT.format(
+            python=sys.executable, folder=str(folder), driver=driver, beside=BESIDE
+        )
         self.binary.write_text(text, encoding="utf-8")
         self.binary.chmod(0o755)
 

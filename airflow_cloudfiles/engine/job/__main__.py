@@ -12,14 +12,15 @@ import logging
 import os
 import sys
 
-_ARGUMENTS = 3
+_ARGUMENTS = (3, 4)
 _TRANSFORMS = "CLOUDFILES_TRANSFORMS"  # as in `spec`, which is imported after pandas is hidden
 
 
 def main(arguments: list[str]) -> int:
     """Read the specification that the arguments name, carry it out, say how it went."""
-    if len(arguments) != _ARGUMENTS:
-        print("usage: python -m airflow_cloudfiles.engine.job STATE_URI RUN_ID", file=sys.stderr)  # noqa: T201
+    if len(arguments) not in _ARGUMENTS:
+        usage = "usage: python -m airflow_cloudfiles.engine.job STATE_URI RUN_ID [FUNCTION]"
+        print(usage, file=sys.stderr)  # noqa: T201
         return 2
     if not __package__:
         # spark-submit runs this file as a script, with its folder in front of everything.
@@ -35,6 +36,7 @@ def main(arguments: list[str]) -> int:
     from airflow_cloudfiles.engine.job import forked_python  # noqa: PLC0415
     from airflow_cloudfiles.engine.job import run as job  # noqa: PLC0415
     from airflow_cloudfiles.engine.job.spec import BESIDE, SPEC, JobSpec  # noqa: PLC0415
+    from airflow_cloudfiles.engine.job.transform.argument import with_function  # noqa: PLC0415
     from airflow_cloudfiles.engine.spark import handoff  # noqa: PLC0415
     from airflow_cloudfiles.engine.storage import open_store  # noqa: PLC0415
 
@@ -48,13 +50,15 @@ def main(arguments: list[str]) -> int:
     )
     logging.getLogger("py4j").setLevel(logging.WARNING)
     crashpoints.be_the_driver()
-    state, run_id = arguments[1:]
+    state, run_id, *function = arguments[1:]
     handed = handoff.take(f"{os.environ[BESIDE]}/{SPEC}") if BESIDE in os.environ else None
     spec = (
         JobSpec.from_json(json.dumps(handed))
         if handed
         else JobSpec.stored(open_store(state), run_id)
     )
+    if function and not handed:
+        spec = with_function(spec, *function)
     report = job.run(spec, python)
     return 1 if report["outcome"] == "failed" else 0
 

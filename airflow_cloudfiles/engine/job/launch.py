@@ -35,6 +35,7 @@ from airflow_cloudfiles.engine.job.spark_command import (
     SparkSubmit,
 )
 from airflow_cloudfiles.engine.job.spec import BESIDE, REPORT, SPEC, TRANSFORMS, JobSpec
+from airflow_cloudfiles.engine.job.transform.argument import as_argument
 from airflow_cloudfiles.engine.job.transform.function import python_path
 from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.state import run_history
@@ -206,9 +207,11 @@ def launch(
         _check_transform(how)
     store = open_store(spec.checkpoint_location, access)
     command = how.command(normalize_uri(spec.checkpoint_location), spec.run_id)
+    if spec.transform is not None and _is_elsewhere(how):
+        command.append(as_argument(spec.transform))
     environment = {**os.environ, **how.environment(), "PYTHONUNBUFFERED": "1"}
     environment.pop(_SPARK_REMOTE, None)
-    if spec.transform is not None:
+    if spec.transform is not None and not _is_elsewhere(how):
         environment |= {TRANSFORMS: "1", "PYTHONPATH": python_path()}
     if access is not None:
         environment |= to_environment(access)
@@ -229,21 +232,21 @@ def launch(
 
 
 def _check_transform(how: How) -> None:
-    """Refuse a function where the driver is not on this machine: it is never in the state.
+    """Refuse a function where Spark would not call it in the driver.
 
     Raises:
-        UnsupportedOptionError: It is not.
+        UnsupportedOptionError: It would not.
     """
     if isinstance(how, SparkConnect):
         raise UnsupportedOptionError(
             "A function over micro-batches (transform) does not work over Spark Connect in this "
-            "version: use a local Spark, or spark-submit with deploy_mode client."
+            "version: use a local Spark, or spark-submit."
         )
-    if isinstance(how, SparkSubmit) and how.deploy_mode == "cluster":
-        raise UnsupportedOptionError(
-            "A function over micro-batches (transform) does not reach a driver on another machine, "
-            "since code is never put into the state: use deploy_mode client, or a local Spark."
-        )
+
+
+def _is_elsewhere(how: How) -> bool:
+    """Is the driver not on this machine?"""
+    return isinstance(how, SparkSubmit) and how.deploy_mode == "cluster"
 
 
 def _hand_over(spec: JobSpec) -> str:

@@ -75,6 +75,8 @@ class AzureAccess:
         client_secret: Of a service principal.
         blob_endpoint: Address of the Blob service (`https://account.blob.core.windows.net`).
         queue_endpoint: Address of the Queue service.
+        subscription_id: The Azure subscription of the account, for links to the portal only.
+        resource_group: Its resource group, likewise.
     """
 
     connection_string: str | None = field(default=None, repr=False)
@@ -85,6 +87,8 @@ class AzureAccess:
     client_secret: str | None = field(default=None, repr=False)
     blob_endpoint: str | None = None
     queue_endpoint: str | None = None
+    subscription_id: str | None = None
+    resource_group: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from airflow.providers.common.compat.sdk import BaseOperatorLink, conf
 
-from airflow_cloudfiles.engine.storage.access import AwsAccess, GcpAccess
+from airflow_cloudfiles.engine.storage.access import AwsAccess, AzureAccess, GcpAccess
+from airflow_cloudfiles.engine.storage.uri import normalize_uri
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.task import run_id_of
 
@@ -26,6 +27,12 @@ PAGE: Final = "/cloudfiles/stream"
 """The page in that tab."""
 _AWS_CONSOLES: Final = {"cn-": "amazonaws.cn", "us-gov-": "amazonaws-us-gov.com"}
 """Where a region's console is, if it is not where the others are."""
+_AZURE_PORTALS: Final = {
+    ".dfs.core.windows.net": "portal.azure.com",
+    ".dfs.core.usgovcloudapi.net": "portal.azure.us",
+    ".dfs.core.chinacloudapi.cn": "portal.azure.cn",
+}
+"""The portal of each of Azure's clouds, by the end of its accounts' hosts."""
 _OTHER_S3: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
 _OTHER_GCS: Final = "STORAGE_EMULATOR_HOST"
 
@@ -65,9 +72,12 @@ class TableLink(BaseOperatorLink):
     def get_link(self, operator: Any, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow's signature
         """Give the address of the table's folder in the console of its cloud, or nothing."""
         target = getattr(operator, "target", None)
-        if not isinstance(target, str) or urlsplit(target).scheme not in _CONSOLES:
+        if not isinstance(target, str) or "://" not in target:
             return ""
-        return console_of(target, CloudFilesHook(operator.conn_id).access)
+        location = normalize_uri(target)  # `wasbs`, `s3a` and others are the same places
+        if urlsplit(location).scheme not in _CONSOLES:
+            return ""
+        return console_of(location, CloudFilesHook(operator.conn_id).access)
 
 
 def anchor(run_id: str) -> str:
@@ -83,20 +93,20 @@ def console_of(location: str, access: Access | None) -> str:
         access: How its cloud is reached.
 
     Returns:
-        An address; empty for local folders, for Azure, whose portal names accounts by their
-        subscription, for catalogs, and for servers that are not the cloud's own.
+        An address; empty for local folders, for catalogs, for servers that are not the cloud's own,
+        and for Azure where `access` does not say the account's subscription and resource group, by
+        which its portal names it.
     """
     parts = urlsplit(location)
     console = _CONSOLES.get(parts.scheme)
-    bucket = parts.netloc
-    if console is None or not bucket or "@" in bucket:
+    if console is None or not parts.netloc:
         return ""
-    return console(bucket, parts.path.strip("/"), access)
+    return console(parts.netloc, parts.path.strip("/"), access)
 
 
 def _s3(bucket: str, folder: str, access: Access | None) -> str:
     given = access if isinstance(access, AwsAccess) else AwsAccess()
-    if given.endpoint_url("s3") or any(os.environ.get(name) for name in _OTHER_S3):
+    if "@" in bucket or given.endpoint_url("s3") or any(os.environ.get(name) for name in _OTHER_S3):
         return ""
     region = given.region or ""
     others = (host for start, host in _AWS_CONSOLES.items() if region.startswith(start))
@@ -108,14 +118,28 @@ def _s3(bucket: str, folder: str, access: Access | None) -> str:
 
 def _gcs(bucket: str, folder: str, access: Access | None) -> str:
     given = access if isinstance(access, GcpAccess) else GcpAccess()
-    if given.storage_endpoint or os.environ.get(_OTHER_GCS):
+    if "@" in bucket or given.storage_endpoint or os.environ.get(_OTHER_GCS):
         return ""
     path = "/".join(map(_part, filter(None, (bucket, *folder.split("/")))))
     asked = f"?{urlencode({'project': given.project})}" if given.project else ""
     return f"https://console.cloud.google.com/storage/browser/{path}{asked}"
 
 
-_CONSOLES: Final = {"s3": _s3, "s3a": _s3, "gs": _gcs}
+def _azure(place: str, folder: str, access: Access | None) -> str:  # noqa: ARG001 - of a container
+    container, _, host = place.partition("@")
+    account, _, _ = host.partition(".")
+    portal = _AZURE_PORTALS.get(host.removeprefix(account))
+    given = access if isinstance(access, AzureAccess) else AzureAccess()
+    subscription, group = given.subscription_id, given.resource_group
+    if portal is None or given.blob_endpoint or not subscription or not group:
+        return ""
+    named = f"/subscriptions/{subscription}/resourceGroups/{group}"
+    named += f"/providers/Microsoft.Storage/storageAccounts/{account}"
+    page = "Microsoft_Azure_Storage/ContainerMenuBlade/~/overview/storageAccountId"
+    return f"https://{portal}/#view/{page}/{_part(named)}/path/{_part(container)}"
+
+
+_CONSOLES: Final = {"s3": _s3, "gs": _gcs, "abfss": _azure}
 
 
 def _in_airflow(path: str) -> str:

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.common.compat.sdk import conf
 
+from airflow_cloudfiles.hooks.observability.metric_names import COUNTERS, KINDS
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
 PREFIX: Final = "cloudfiles"
-COUNTERS: Final = ("files", "bytes", "rows", "rescued_rows")
-"""Counts of a report, under its names."""
+_METHODS: Final = {"counter": "incr", "gauge": "gauge", "timer": "timing"}
 _REPORTS: Final = "/_reports/"
 _log = logging.getLogger(__name__)
 
@@ -105,21 +106,22 @@ class _Emitter:
     def emit(self, report: Mapping[str, Any], schema_changes: int, lost_files: int | None) -> None:
         for name in COUNTERS:
             if name in report:
-                self._send(self._stats.incr, name, int(report[name]))
-        self._send(self._stats.incr, "schema_changes", schema_changes)
+                self._send(name, int(report[name]))
+        self._send("schema_changes", schema_changes)
         if lost_files is not None:
-            self._send(self._stats.incr, "lost_files", lost_files)
+            self._send("lost_files", lost_files)
         self.emit_gauges(dict(_left(report)))
         seconds = report.get("durations", {}).get("total_seconds")
         if seconds is not None:
             outcome = {"outcome": str(report.get("outcome", ""))}
-            self._send(self._stats.timing, "run_duration", timedelta(seconds=seconds), **outcome)
+            self._send("run_duration", timedelta(seconds=seconds), **outcome)
 
     def emit_gauges(self, values: Mapping[str, float]) -> None:
         for name, value in values.items():
-            self._send(self._stats.gauge, name, value)
+            self._send(name, value)
 
-    def _send(self, how: Callable[..., Any], name: str, value: object, **tags: str) -> None:
+    def _send(self, name: str, value: object, **tags: str) -> None:
+        how = getattr(self._stats, _METHODS[KINDS[name]])
         how(f"{PREFIX}.{name}", value, tags=self._tags | tags)
         if self._has_own:
             how(f"{PREFIX}.{self._own}.{name}", value)

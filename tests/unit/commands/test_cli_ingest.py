@@ -9,6 +9,7 @@ import pytest
 
 from airflow_cloudfiles import cli
 from airflow_cloudfiles.commands.ingest import _how
+from airflow_cloudfiles.commands.job import _Lines
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.job.launch import LocalSpark, SparkConnect
 
@@ -69,3 +70,15 @@ def test_a_time_that_is_none_is_said_before_anything_is_done(
     with pytest.raises(SystemExit):
         _given("--keep-warm", "soon")
     assert "--keep-warm must be an interval" in capsys.readouterr().err
+
+
+def test_what_every_spark_prints_at_its_start_is_only_for_debugging(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lines = _Lines()
+    with caplog.at_level("DEBUG", logger="airflow_cloudfiles"):
+        lines.add(
+            "Using Spark's default log4j profile: org/apache/spark/log4j2-defaults.properties"
+        )
+        lines.add("26/11/24 11:38:41 WARN TaskSetManager: Lost task 0.0")
+    assert [record.levelname for record in caplog.records] == ["DEBUG", "INFO"]

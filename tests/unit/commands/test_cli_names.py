@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from airflow_cloudfiles import cli
-from airflow_cloudfiles.commands.outcome import as_text, printable
+from airflow_cloudfiles.commands.outcome import as_text
+from airflow_cloudfiles.engine.shortened import printable
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from tests.support.landed import Stream

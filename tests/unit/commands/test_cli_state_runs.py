@@ -57,6 +57,8 @@ def runs(written: WrittenState, *more: str) -> int:
 def test_runs_are_listed_the_newest_first_with_what_they_failed_for(written, capsys):
     assert runs(written) == 0
     assert capsys.readouterr().out == LISTED
+    assert cli.main(["runs", "--checkpoint-location", written.uri]) == 0
+    assert capsys.readouterr().out == LISTED
 
 
 def test_a_part_of_them_can_be_asked_for(written, capsys):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import re
 import traceback
 from functools import partial
 from typing import Any
@@ -11,8 +13,13 @@ from typing import Any
 import pytest
 
 from airflow_cloudfiles.engine.errors import OptionError, TransformError, UnsupportedOptionError
-from airflow_cloudfiles.engine.job.launch import SparkConnect, SparkSubmit, launch
+from airflow_cloudfiles.engine.job.launch import SparkConnect, launch
 from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.job.transform.argument import (
+    MOST_CHARACTERS,
+    as_argument,
+    with_function,
+)
 from airflow_cloudfiles.engine.job.transform.function import BatchFunction, python_path
 from airflow_cloudfiles.engine.storage import open_store
 
@@ -152,15 +159,32 @@ def test_the_state_gets_the_name_of_a_function_and_no_code(tmp_path: Any, given:
     assert "transform" not in json.loads(_spec().to_json())
 
 
-@pytest.mark.parametrize(
-    "how",
-    [SparkConnect("sc://localhost"), SparkSubmit(master="yarn", deploy_mode="cluster")],
-    ids=["connect", "cluster"],
-)
-def test_a_driver_elsewhere_is_refused(how: Any) -> None:
+def test_a_server_is_refused() -> None:
     spec = _spec(transform=BatchFunction.of(shown).to_json())
     with pytest.raises(UnsupportedOptionError, match="transform"):
-        launch(spec, how, on_log=print)
+        launch(spec, SparkConnect("sc://localhost"), on_log=print)
+
+
+@pytest.mark.parametrize("given", [shown, "os.path:join"])
+def test_a_driver_elsewhere_gets_the_function_as_an_argument(tmp_path: Any, given: Any) -> None:
+    function = BatchFunction.of(given, {"least": 1}).to_json()
+    sent = _spec(checkpoint_location=str(tmp_path), transform=function)
+    state = open_store(str(tmp_path))
+    state.put(sent.spec_key, sent.sealed())
+    word = as_argument(function)
+    assert re.fullmatch(r"[\w=-]+", word), "nothing for a shell to take apart"
+    assert with_function(JobSpec.stored(state, "r"), word) == sent
+    other = as_argument({**function, "name": "other"})
+    for wrong, says in ((other, "submitted with other"), (word[:-8], "as it was sent")):
+        with pytest.raises(TransformError, match=says):
+            with_function(JobSpec.stored(state, "r"), wrong)
+
+
+def test_a_function_that_no_command_line_holds_is_refused() -> None:
+    long = BatchFunction.of(shown).to_json()
+    long["source"] = random.Random(1).randbytes(MOST_CHARACTERS).hex()
+    with pytest.raises(OptionError, match=r"100,000\. Put it into a module"):
+        as_argument(long)
 
 
 @pytest.mark.parametrize(

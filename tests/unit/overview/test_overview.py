@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -91,38 +92,64 @@ def test_a_report_that_cannot_be_read_is_left_out(written: WrittenState, content
     assert [each.run_id for each in newest_runs(written.state).newest] == ["run-1"]
 
 
-def test_what_a_page_costs_does_not_grow_with_the_stream(
-    written: WrittenState, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: Counter[str] = Counter()
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often a store was asked for what."""
+    found: Counter[str] = Counter()
     for name in ("get", "get_range", "head", "list"):
         real = getattr(LocalStore, name)
 
         def counted(
             self: Any, *given: Any, _real: Any = real, _name: str = name, **more: Any
         ) -> Any:
-            calls[_name] += 1
+            found[_name] += 1
             return _real(self, *given, **more)
 
         monkeypatch.setattr(LocalStore, name, counted)
+    return found
 
+
+def _go_on(written: WrittenState, runs: int) -> None:
+    """So many more runs of a file each."""
+    for _ in range(runs):
+        number = written.discover(f"f{written.files.latest()}")
+        written.plan()
+        written.commit()
+        _report(written, number)
+
+
+def test_what_a_page_costs_does_not_grow_with_the_stream(
+    written: WrittenState, calls: Counter[str]
+) -> None:
     def cost() -> Counter[str]:
         calls.clear()
         stream_overview(open_store(written.uri))
         newest_runs(open_store(written.uri), most=3)
         return calls.copy()
 
-    def go_on(runs: int) -> None:
-        for _ in range(runs):
-            number = written.discover(f"f{written.files.latest()}")
-            written.plan()
-            written.commit()
-            _report(written, number)
-
-    go_on(5)
+    _go_on(written, 5)
     before = cost()
-    go_on(30)
+    _go_on(written, 30)
     assert cost() == before
+
+
+def test_the_newest_files_cost_a_few_requests_more_where_a_stream_doubles(
+    written: WrittenState, calls: Counter[str]
+) -> None:
+    """Their micro-batch is searched for by halves."""
+
+    def cost() -> int:
+        calls.clear()
+        newest_files(written.uri, FileQuery(status=("committed",)), most=3)
+        return calls.total()
+
+    _go_on(written, 8)
+    costs = [cost()]
+    for runs in (8, 16, 32):
+        _go_on(written, runs)
+        costs.append(cost())
+    assert costs[-1] < 60
+    assert all(after - before <= 4 for before, after in pairwise(costs)), costs
 
 
 def test_the_newest_files_come_first_and_only_so_many(written: WrittenState) -> None:

@@ -2,8 +2,8 @@
 
 As an import reference (`package.module:function`), which the driver imports, or as the source of
 the function, which the driver compiles. Neither is taken from the state, which others may write:
-both go with the specification in a folder that only this user can enter (`spec`), so the driver
-has to be on the same machine as whoever starts the run.
+both go with the specification in a folder that only this user can enter (`spec`), or, where the
+driver is on another machine, with the submitted program (`argument`).
 
 Importing this module imports no Spark.
 """
@@ -89,8 +89,7 @@ class BatchFunction:
         if not value.get("reference") and not value.get("source"):
             raise TransformError(
                 f"The function {value.get('name')} did not reach the driver: it is not in the "
-                "state, which is no safe place for code. Start the run again, with a driver on the "
-                "same machine."
+                "state, which is no safe place for code. Start the run again."
             )
         return cls(**value)
 
