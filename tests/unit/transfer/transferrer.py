@@ -1,4 +1,4 @@
-"""A real process that moves something: `python transferrer.py move|export|import|relocate ARGUMENT...`."""
+"""A real process: `python transferrer.py move|export|import|relocate ONE OTHER`."""
 
 from __future__ import annotations
 
