@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import orc
 
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from tests.support.landed import Stream
@@ -30,6 +31,12 @@ _NAMES = [f"c{number}" for number in range(2_000)]
 def _parquet(table: pa.Table, **given: Any) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", store_schema=False, **given)
+    return sink.getvalue().to_pybytes()
+
+
+def _orc(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    orc.write_table(table, sink, compression="zstd")
     return sink.getvalue().to_pybytes()
 
 
@@ -135,6 +142,7 @@ CASES: dict[str, tuple[str, str, Callable[[], bytes], int | None]] = {
         lambda: _parquet(pa.table({"a": ["x" * 2**28]}), use_dictionary=False),
         None,
     ),
+    "a stripe": ("orc", "a BIGINT", lambda: _orc(pa.table({"a": [0] * 10**7})), None),
     "a block": ("avro", "a STRING", lambda: _avro(_record(("a", "bytes")), 1, bytes(2**28)), None),
     "fields of no bytes": (
         "avro",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import IO, Final
+from typing import IO, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -73,7 +73,8 @@ class ParquetFile:
     def __init__(
         self, content: IO[bytes], options: ParquetOptions, *, is_trusted: bool = False
     ) -> None:
-        self._content = Held(content)
+        self._held = Held(content)
+        self._content = cast("IO[bytes]", self._held)
         self._limit = None if is_trusted else options.max_record_bytes
         self._maps: set[Leaves] = set()
         self._file = self._first_opened()
@@ -185,7 +186,7 @@ class ParquetFile:
         leaves = self._leaves(columns)
         group = self._groups[part]
         # The library reads again what is read of the headers of pages, and all that is around them.
-        with self._content.holding(range_of(group.column(leaf)) for leaf in leaves):
+        with self._held.holding(range_of(group.column(leaf)) for leaf in leaves):
             rows = self._bounded(part, leaves, usual, self._limit)
             found = self._read(part, columns, rows, usual)
             first = next(found, None)
