@@ -34,6 +34,7 @@ WRITERS: dict[str, tuple[str, ...]] = {
         "replays",
         "schemas",
         "operations",
+        "proposals",
     ),
     "state/progress.py:note": ("batch",),
     "state/progress.py:note_discovery.write": ("discovery",),

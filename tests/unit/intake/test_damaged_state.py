@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -35,9 +36,16 @@ from airflow_cloudfiles.engine.ledger.soundness import mark_head
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.schema.log import SchemaLog
+from airflow_cloudfiles.engine.schema.proposals import (
+    Proposal,
+    ProposedChange,
+    propose,
+    waiting_proposal,
+)
 from airflow_cloudfiles.engine.state import progress, run_history
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog, FoundBy
 from airflow_cloudfiles.engine.state.metadata import allow_packs
+from airflow_cloudfiles.engine.state.operations import announce, announced
 from airflow_cloudfiles.engine.state.packs import COPIES, Pack, encode_pack
 from airflow_cloudfiles.engine.state.refused import note_refused, was_refused
 from airflow_cloudfiles.engine.state.sink_log import Decision, SinkLog, SinkRecord
@@ -49,6 +57,16 @@ from tests.support.written_state import WrittenState
 NAMES = [f"2026/0{number}/caf\u00e9 {number}.json" for number in range(1, 8)]
 SCHEMA = StructType([StructField("a", StringType())])
 TOLD = LastArrival(3, datetime(2026, 1, 1, tzinfo=UTC))
+PROPOSED = Proposal(
+    number=0,
+    created="",
+    source="in",
+    by="d.t",
+    changes=(ProposedChange("added", "b", None, "string", "in/a", ("1",)),),
+    reason={"change": "newFields"},
+    data_schema={"type": "struct", "fields": []},
+    partition_schema={"type": "struct", "fields": []},
+)
 PLANNED = 5
 """How many batches are planned."""
 MAY_GO = (
@@ -71,6 +89,7 @@ KINDS = (
     "_schemas/",
     "_source/files/",
     "_source/metadata.json",
+    "_source/operations/",
     "_source/overwritten/",
     "_source/plans/",
     "_source/replays/",
@@ -121,6 +140,8 @@ def whole_state(source: Source) -> dict[str, bytes]:
     SchemaLog(state, source.uri).append(
         0, data_schema=SCHEMA, partition_schema=StructType(), reason={"change": "inferred"}
     )
+    propose(state, PROPOSED)
+    announce(state, 1)
     write_cleaned(
         state, Cleaned(Offset(2, 0), 1, (Due(source.entry(NAMES[1]), datetime.now(UTC)),))
     )
@@ -194,6 +215,8 @@ def ask(state: MemoryStore, source: Source, options: DiscoveryOptions) -> dict[s
         "records": [sink.find_in_any(number) for number in range(PLANNED)],
         "given up": sink.given_up(),
         "schema": schema and schema.data_schema,
+        "proposed": _but_for_its_time(waiting_proposal(state)),
+        "announced": announced(state),
         "cleaned": read_cleaned(state),
         "told": was_notified(state, "d.t", TOLD),
         "refused": was_refused(state.uri, source.entry(NAMES[5])),
@@ -204,6 +227,10 @@ def ask(state: MemoryStore, source: Source, options: DiscoveryOptions) -> dict[s
         "left query": left_runs.newest_query(state),
         "runs": [row["run_id"] for row in table],
     }
+
+
+def _but_for_its_time(proposal: Proposal | None) -> Proposal | None:
+    return proposal and replace(proposal, created="")
 
 
 class Whole:

@@ -25,6 +25,7 @@ from tests.unit.reading.bombs import LIMIT, forget_most, status
 LONG = "x" * 100_000
 ROWS = 10_000
 SYNC = b"0123456789abcdef"
+REFUSED = "maxRecordBytes"
 _NAMES = [f"c{number}" for number in range(2_000)]
 
 
@@ -95,8 +96,8 @@ _NULLS = [(f"n{number}", "null") for number in range(2_000)]
 _MAP = {"type": "map", "values": "null"}
 _PAIRS = b"\x14" + b"\0" * 10 + b"\0"  # ten pairs of an empty key and nothing
 
-CASES: dict[str, tuple[str, str, Callable[[], bytes], int | None]] = {
-    # name: format, columns, content, rows; None: refused, for maxRecordBytes=8m
+CASES: dict[str, tuple[str, str, Callable[[], bytes], int | str]] = {
+    # name: format, columns, content; rows, or why it is refused
     "a string": ("parquet", "a STRING", lambda: _parquet(pa.table({"a": _same(ROWS)})), ROWS),
     "a string behind null": (
         "parquet",
@@ -115,14 +116,14 @@ CASES: dict[str, tuple[str, str, Callable[[], bytes], int | None]] = {
         "parquet",
         "a ARRAY<STRING>",
         lambda: _parquet(pa.table({"a": _lists(_same(ROWS), ROWS)})),
-        None,
+        REFUSED,
     ),
     "shared beginnings": ("parquet", "a STRING", _shared_beginnings, 5_000),
     "a list of numbers": (
         "parquet",
         "a ARRAY<BIGINT>",
         lambda: _parquet(pa.table({"a": _lists(pa.array([0] * 4_000_000), 4_000_000)})),
-        None,
+        REFUSED,
     ),
     "many columns": (
         "parquet",
@@ -140,10 +141,15 @@ CASES: dict[str, tuple[str, str, Callable[[], bytes], int | None]] = {
         "parquet",
         "a STRING",
         lambda: _parquet(pa.table({"a": ["x" * 2**28]}), use_dictionary=False),
-        None,
+        REFUSED,
     ),
-    "a stripe": ("orc", "a BIGINT", lambda: _orc(pa.table({"a": [0] * 10**7})), None),
-    "a block": ("avro", "a STRING", lambda: _avro(_record(("a", "bytes")), 1, bytes(2**28)), None),
+    "a stripe": ("orc", "a BIGINT", lambda: _orc(pa.table({"a": [0] * 10**7})), REFUSED),
+    "a block": (
+        "avro",
+        "a STRING",
+        lambda: _avro(_record(("a", "bytes")), 1, bytes(2**28)),
+        REFUSED,
+    ),
     "fields of no bytes": (
         "avro",
         "a BIGINT",
@@ -174,7 +180,7 @@ CASES: dict[str, tuple[str, str, Callable[[], bytes], int | None]] = {
             1,
             b"\xc0\x9a\x0c" + bytes(100_000) + b"\0",
         ),
-        None,
+        "no column can hold",
     ),
     "entries of maps": (
         "avro",

@@ -68,11 +68,11 @@ def test_memory_does_not_depend_on_what_a_file_of_columns_describes(
     columnar: dict[str, dict[str, Any]], name: str
 ) -> None:
     found = columnar[name]
-    rows = columnar_bombs.CASES[name][3]
+    expected = columnar_bombs.CASES[name][3]
     assert found["grew_mb"] < MOST_COLUMNAR_MB
-    if rows is None:
+    if isinstance(expected, str):
         assert found["rows"] == 0
         assert "bomb" in found["error"], "the file"
-        assert "maxRecordBytes" in found["error"], "the option that limits it"
+        assert expected in found["error"], "the option that limits it, if one does"
     else:
-        assert (found["rows"], found["error"]) == (rows, "")
+        assert (found["rows"], found["error"]) == (expected, "")

@@ -94,7 +94,8 @@ def _enum(node: AvroNode, values: Values) -> pa.Array:
     lengths = pc.binary_length(symbols).to_numpy().astype(np.int64)
     if len(found) and int(lengths[found].sum()) > _MOST_SYMBOLS_BYTES:
         raise AvroDamagedError(
-            f"an array of an enum has symbols of more than {_MOST_SYMBOLS_BYTES} bytes"
+            f"an array of an enum has symbols of more than {_MOST_SYMBOLS_BYTES} bytes, which no "
+            "column can hold"
         )
     return symbols.take(places)
 
