@@ -36,6 +36,7 @@ from airflow_cloudfiles.engine.ledger.soundness import mark_head
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.schema.log import SchemaLog
+from airflow_cloudfiles.engine.schema.names import add_name, names_of
 from airflow_cloudfiles.engine.schema.proposals import (
     Proposal,
     ProposedChange,
@@ -43,6 +44,12 @@ from airflow_cloudfiles.engine.schema.proposals import (
     waiting_proposal,
 )
 from airflow_cloudfiles.engine.state import progress, run_history
+from airflow_cloudfiles.engine.state.archived import (
+    Archived,
+    Mark,
+    read_archived,
+    write_archived,
+)
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog, FoundBy
 from airflow_cloudfiles.engine.state.metadata import allow_packs
 from airflow_cloudfiles.engine.state.operations import announce, announced
@@ -67,11 +74,15 @@ PROPOSED = Proposal(
     data_schema={"type": "struct", "fields": []},
     partition_schema={"type": "struct", "fields": []},
 )
+ARCHIVED = Archived(
+    marks=(Mark(Offset(1, 0), datetime(2026, 1, 1, tzinfo=UTC), "MOVE", "s3://lake/done"),)
+)
 PLANNED = 5
 """How many batches are planned."""
 MAY_GO = (
     "_reports/",
     "_runs/",
+    "_source/archived",
     "_source/batches/",
     "_source/cleaned",
     "_source/discovery.json",
@@ -95,7 +106,7 @@ KINDS = (
     "_source/replays/",
     "_source/sink/",
 )
-GONE = (("cleaned", Cleaned()), ("refused", False), ("told", False))
+GONE = (("archived", Archived()), ("cleaned", Cleaned()), ("refused", False), ("told", False))
 """What is found where such an object was deleted."""
 INFORMS = ("spec", "report", "left run", "left query")
 """What nothing is decided by: where it is damaged or gone, it is not shown."""
@@ -142,6 +153,8 @@ def whole_state(source: Source) -> dict[str, bytes]:
     )
     propose(state, PROPOSED)
     announce(state, 1)
+    add_name(state, source.uri, "s3://before/it/was/relocated")
+    write_archived(state, ARCHIVED)
     write_cleaned(
         state, Cleaned(Offset(2, 0), 1, (Due(source.entry(NAMES[1]), datetime.now(UTC)),))
     )
@@ -217,6 +230,8 @@ def ask(state: MemoryStore, source: Source, options: DiscoveryOptions) -> dict[s
         "schema": schema and schema.data_schema,
         "proposed": _but_for_its_time(waiting_proposal(state)),
         "announced": announced(state),
+        "names": names_of(state),
+        "archived": read_archived(state),
         "cleaned": read_cleaned(state),
         "told": was_notified(state, "d.t", TOLD),
         "refused": was_refused(state.uri, source.entry(NAMES[5])),

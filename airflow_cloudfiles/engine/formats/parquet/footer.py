@@ -28,6 +28,7 @@ _NUMBERS: Final = {4, _I32, 6}
 _SIZED: Final = {_BYTE: 1, _DOUBLE: 8, _BINARY: None}
 """Bytes that a value takes; `None`: it says so itself."""
 _LONG_LIST: Final = 15
+_MOST_BITS: Final = 63
 
 Value = object
 Fields = dict[int, Value]
@@ -253,6 +254,8 @@ class Compact:
             if byte < 0x80:  # noqa: PLR2004 - the mark of the last byte
                 return number
             shift += 7
+            if shift > _MOST_BITS:
+                raise ValueError("a number of it has more than 64 bits")
 
     def _zigzag(self) -> int:
         number = self._varint()

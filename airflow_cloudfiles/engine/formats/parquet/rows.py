@@ -59,8 +59,10 @@ def rows_at_once(
     wanted = max(1, min(wanted, int(MOST_BATCH_BYTES / max(1.0, row_bytes))))
     named = [each for each in leaves if each.by_dictionary and not each.shares]
     if _most(named, wanted) > MOST_BATCH_BYTES and places is not None:
-        batches = places([each.path for each in named], 1)
-        for leaf, longest in zip(named, _longest(next(batches)), strict=True):
+        first = next(places([each.path for each in named], 1), None)
+        if first is None:
+            return wanted  # it has no row, whatever its pages say
+        for leaf, longest in zip(named, _longest(first), strict=True):
             leaf.repeatable = min(leaf.repeatable, longest)
     most = _most(named, wanted)
     if most <= MOST_BATCH_BYTES:
