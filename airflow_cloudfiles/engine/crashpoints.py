@@ -122,6 +122,8 @@ MOVE_POINTS = (
     "after-move",
 )
 """The points that moving a state passes, in this order."""
+EXPORT_POINTS = ("before-export-ends",)
+"""The point that exporting a state passes when the archive is whole and has no name yet."""
 IMPORT_POINTS = ("after-import-claim", "after-part-of-import", "before-import-ends")
 """The points that importing a state passes, in this order."""
 RELOCATION_POINTS = (

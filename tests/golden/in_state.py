@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from collections.abc import Callable
@@ -60,6 +61,12 @@ from airflow_cloudfiles.engine.locks.lease import Lease
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.schema.log import SchemaLog, SchemaVersion
+from airflow_cloudfiles.engine.schema.proposals import (
+    Proposal,
+    ProposedChange,
+    find_proposal,
+    propose,
+)
 from airflow_cloudfiles.engine.state import progress, refused, run_history, spark_checkpoint
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.state.metadata import KEY, read_metadata
@@ -109,6 +116,16 @@ CLEANED = Cleaned(
 COLUMNS, PARTITIONS = parse_schema("a STRING, b STRUCT<c: BIGINT>"), parse_schema("date DATE")
 OPTIONS = {"schemaHints": "a STRING", "inferColumnTypes": True, "partitionColumns": None}
 SCHEMA = SchemaVersion(0, COLUMNS, PARTITIONS, {"change": "inferred", "files": 3}, None, OPTIONS)
+PROPOSAL = Proposal(
+    number=0,
+    created="",
+    source="file:///in",
+    by="d.t",
+    changes=(ProposedChange("added", "b.\u00e9", None, "bigint", "file:///in/a b.json", ("1",)),),
+    reason={"change": "newFields", "files": ["file:///in/a b.json"]},
+    data_schema=json.loads(COLUMNS.json()),
+    partition_schema=json.loads(PARTITIONS.json()),
+)
 DONE = BatchDone(
     batch_id=0, table_version=7, is_new=True, schema_version=2, counts={"rows": 3}, run_id="r.1"
 )
@@ -323,6 +340,14 @@ LOGS = [
         keys=r"_schemas/[0-9]+",
         reader=lambda store: SchemaLog(store, "file:///in").latest(),
         expected=SCHEMA,
+    ),
+    _log(
+        "proposals",
+        "_schemas/proposed/0",
+        lambda store: propose(store, PROPOSAL),
+        keys=r"_schemas/proposed/[0-9]+",
+        reader=lambda store: find_proposal(store, 0),
+        expected=replace(PROPOSAL, created=CREATED),
     ),
     Format(
         name="pack",

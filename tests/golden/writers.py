@@ -43,6 +43,7 @@ WRITERS: dict[str, tuple[str, ...]] = {
         "schemas",
         "operations",
         "events",
+        "proposals",
     ),
     "state/progress.py:note": ("batch",),
     "state/progress.py:note_discovery.write": ("discovery",),

@@ -112,6 +112,7 @@ def export_state(
                 "entries": entries,
             }
             members = write_archive(target, _objects(state, entries), about)
+            crash_point("before-export-ends")
             may_go_on()
     return _archived(state.uri, to, metadata, members)
 

@@ -111,6 +111,7 @@ with DAG("approves", schedule=None, default_args={**_of("approves"), "master": "
         task_id="decide", decision="{{ ti.xcom_pull('ask').chosen_options[0] }}"
     )
     propose >> ApprovalOperator(task_id="ask", **ASK) >> decide
+
 with DAG("links", schedule=None):  # fails before it would look for the table
     CloudFilesIngestOperator(
         task_id="ingest",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -35,9 +36,23 @@ from airflow_cloudfiles.engine.ledger.soundness import mark_head
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.schema.log import SchemaLog
+from airflow_cloudfiles.engine.schema.names import add_name, names_of
+from airflow_cloudfiles.engine.schema.proposals import (
+    Proposal,
+    ProposedChange,
+    propose,
+    waiting_proposal,
+)
 from airflow_cloudfiles.engine.state import progress, run_history
+from airflow_cloudfiles.engine.state.archived import (
+    Archived,
+    Mark,
+    read_archived,
+    write_archived,
+)
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog, FoundBy
 from airflow_cloudfiles.engine.state.metadata import allow_packs
+from airflow_cloudfiles.engine.state.operations import announce, announced
 from airflow_cloudfiles.engine.state.packs import COPIES, Pack, encode_pack
 from airflow_cloudfiles.engine.state.refused import note_refused, was_refused
 from airflow_cloudfiles.engine.state.sink_log import Decision, SinkLog, SinkRecord
@@ -49,11 +64,25 @@ from tests.support.written_state import WrittenState
 NAMES = [f"2026/0{number}/caf\u00e9 {number}.json" for number in range(1, 8)]
 SCHEMA = StructType([StructField("a", StringType())])
 TOLD = LastArrival(3, datetime(2026, 1, 1, tzinfo=UTC))
+PROPOSED = Proposal(
+    number=0,
+    created="",
+    source="in",
+    by="d.t",
+    changes=(ProposedChange("added", "b", None, "string", "in/a", ("1",)),),
+    reason={"change": "newFields"},
+    data_schema={"type": "struct", "fields": []},
+    partition_schema={"type": "struct", "fields": []},
+)
+ARCHIVED = Archived(
+    marks=(Mark(Offset(1, 0), datetime(2026, 1, 1, tzinfo=UTC), "MOVE", "s3://lake/done"),)
+)
 PLANNED = 5
 """How many batches are planned."""
 MAY_GO = (
     "_reports/",
     "_runs/",
+    "_source/archived",
     "_source/batches/",
     "_source/cleaned",
     "_source/discovery.json",
@@ -72,12 +101,13 @@ KINDS = (
     "_schemas/",
     "_source/files/",
     "_source/metadata.json",
+    "_source/operations/",
     "_source/overwritten/",
     "_source/plans/",
     "_source/replays/",
     "_source/sink/",
 )
-GONE = (("cleaned", Cleaned()), ("refused", False), ("told", False))
+GONE = (("archived", Archived()), ("cleaned", Cleaned()), ("refused", False), ("told", False))
 """What is found where such an object was deleted."""
 INFORMS = ("spec", "report", "left run", "left query")
 """What nothing is decided by: where it is damaged or gone, it is not shown."""
@@ -122,6 +152,10 @@ def whole_state(source: Source) -> dict[str, bytes]:
     SchemaLog(state, source.uri).append(
         0, data_schema=SCHEMA, partition_schema=StructType(), reason={"change": "inferred"}
     )
+    propose(state, PROPOSED)
+    announce(state, 1)
+    add_name(state, source.uri, "s3://before/it/was/relocated")
+    write_archived(state, ARCHIVED)
     write_cleaned(
         state, Cleaned(Offset(2, 0), 1, (Due(source.entry(NAMES[1]), datetime.now(UTC)),))
     )
@@ -195,6 +229,10 @@ def ask(state: MemoryStore, source: Source, options: DiscoveryOptions) -> dict[s
         "records": [sink.find_in_any(number) for number in range(PLANNED)],
         "given up": sink.given_up(),
         "schema": schema and schema.data_schema,
+        "proposed": _but_for_its_time(waiting_proposal(state)),
+        "announced": announced(state),
+        "names": names_of(state),
+        "archived": read_archived(state),
         "cleaned": read_cleaned(state),
         "told": was_notified(state, "d.t", TOLD),
         "refused": was_refused(state.uri, source.entry(NAMES[5])),
@@ -205,6 +243,10 @@ def ask(state: MemoryStore, source: Source, options: DiscoveryOptions) -> dict[s
         "left query": left_runs.newest_query(state),
         "runs": [row["run_id"] for row in table],
     }
+
+
+def _but_for_its_time(proposal: Proposal | None) -> Proposal | None:
+    return proposal and replace(proposal, created="")
 
 
 class Whole:

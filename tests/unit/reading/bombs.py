@@ -80,7 +80,7 @@ def read(folder: Path, name: str) -> dict[str, object]:
         **given,
     )
     tasks = stream.tasks()
-    before = _forget_most()
+    before = forget_most()
     rows, error = 0, ""
     try:
         for task in tasks:
@@ -90,18 +90,18 @@ def read(folder: Path, name: str) -> dict[str, object]:
     return {
         "rows": rows,
         "error": error,
-        "grew_mb": (_status("VmHWM") - before) // 1024,
+        "grew_mb": (status("VmHWM") - before) // 1024,
         "ratio": PIECE * PIECES // bomb.stat().st_size,
     }
 
 
-def _forget_most() -> int:
+def forget_most() -> int:
     """Begin to measure anew; gives what is resident now, in KiB."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    return _status("VmRSS")
+    return status("VmRSS")
 
 
-def _status(field: str) -> int:
+def status(field: str) -> int:
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith(field):
             return int(line.split()[1])

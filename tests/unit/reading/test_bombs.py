@@ -10,25 +10,41 @@ from typing import Any
 
 import pytest
 
+from tests.unit.reading import columnar_bombs
 from tests.unit.reading.bombs import CASES, PIECE, PIECES
 
 pytestmark = pytest.mark.slow
 MOST_MB = 200
 """A record of 8 MB, what it is put together from and taken apart into; of 256 MB in the file."""
 
+MOST_COLUMNAR_MB = 300
+"""Batches of 32 MB, and what is made of them; of 400 MB and more that the files describe."""
 
-@pytest.fixture(scope="module")
-def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What each case came to, in one process that does nothing else."""
-    folder: Path = tmp_path_factory.mktemp("bombs")
+
+def _run(module: str, *arguments: object) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.unit.reading.bombs", str(folder)],
+        [sys.executable, "-m", f"tests.unit.reading.{module}", *map(str, arguments)],
         capture_output=True,
         check=False,
         text=True,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, dict[str, Any]] = json.loads(done.stdout)
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What each case came to, in one process that does nothing else."""
+    found: dict[str, dict[str, Any]] = json.loads(_run("bombs", tmp_path_factory.mktemp("bombs")))
+    return found
+
+
+@pytest.fixture(scope="module")
+def columnar(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """The same of files with their own types, which another process has made."""
+    folder: Path = tmp_path_factory.mktemp("columnar")
+    _run("columnar_bombs", "make", folder)
+    found: dict[str, dict[str, Any]] = json.loads(_run("columnar_bombs", "read", folder))
     return found
 
 
@@ -45,3 +61,18 @@ def test_memory_does_not_depend_on_what_a_file_describes(
         assert found["rows"] == 0
         assert "maxRecordBytes" in found["error"], "the option that limits it"
         assert "bomb." in found["error"], "the file"
+
+
+@pytest.mark.parametrize("name", columnar_bombs.CASES)
+def test_memory_does_not_depend_on_what_a_file_of_columns_describes(
+    columnar: dict[str, dict[str, Any]], name: str
+) -> None:
+    found = columnar[name]
+    expected = columnar_bombs.CASES[name][3]
+    assert found["grew_mb"] < MOST_COLUMNAR_MB
+    if isinstance(expected, str):
+        assert found["rows"] == 0
+        assert "bomb" in found["error"], "the file"
+        assert expected in found["error"], "the option that limits it, if one does"
+    else:
+        assert (found["rows"], found["error"]) == (expected, "")

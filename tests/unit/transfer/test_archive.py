@@ -145,6 +145,13 @@ def test_killed_anywhere_an_import_leaves_no_state_and_is_repeated(stream, tmp_p
     assert stream.ingest(new) == ("c.json",)
 
 
+def test_an_export_that_is_killed_leaves_no_archive(stream, tmp_path):
+    archive = str(tmp_path / "state.zip")
+    killed("before-export-ends", "export", stream.state, archive)
+    assert not (tmp_path / "state.zip").exists()
+    assert export_state(stream.state, archive).objects
+
+
 # ── archives from anywhere ──────────────────────────────────────────────────────────────────────
 
 

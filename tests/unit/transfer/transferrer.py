@@ -1,10 +1,10 @@
-"""A real process that moves something: `python transferrer.py move|import|relocate ARGUMENT...`."""
+"""A real process: `python transferrer.py move|export|import|relocate ONE OTHER`."""
 
 from __future__ import annotations
 
 import sys
 
-from airflow_cloudfiles.engine.transfer.archived import import_state
+from airflow_cloudfiles.engine.transfer.archived import export_state, import_state
 from airflow_cloudfiles.engine.transfer.move import move_state
 from airflow_cloudfiles.engine.transfer.relocate import relocate_source
 
@@ -12,6 +12,8 @@ if __name__ == "__main__":
     _, what, one, other = sys.argv
     if what == "move":
         move_state(one, other)
+    elif what == "export":
+        export_state(one, other)
     elif what == "import":
         import_state(one, other)
     else:

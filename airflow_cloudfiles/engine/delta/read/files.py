@@ -153,7 +153,7 @@ class DataFileReader:
     def _batches(
         self, content: IO[bytes], file: AddFile, deleted: NDArray[np.int64] | None
     ) -> Iterator[pa.RecordBatch]:
-        parquet = ParquetFile(content, ParquetOptions())
+        parquet = ParquetFile(content, ParquetOptions(), is_trusted=True)
         reader = ColumnReader(self._columns.mode, self._columns.target, file.path)
         places = [self._place(reader, each, parquet) for each in self._fields]
         there = sorted({place for place in places if place is not None})

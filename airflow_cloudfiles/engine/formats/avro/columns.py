@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from airflow_cloudfiles.engine.formats.arrays import validity
 from airflow_cloudfiles.engine.formats.avro.container import AvroDamagedError
@@ -23,6 +24,8 @@ from airflow_cloudfiles.engine.formats.avro.schema import KEY, VALUE, AvroNode
 Values = Sequence[Any]
 _DECIMAL_BYTES: Final = 16
 _INT_BITS: Final = 31
+_MOST_SYMBOLS_BYTES: Final = 2**30
+"""Of the symbols of an enum in one batch: an array names each with a byte."""
 
 
 def to_array(node: AvroNode, values: Values) -> pa.Array:
@@ -87,7 +90,14 @@ def _enum(node: AvroNode, values: Values) -> pa.Array:
     found = places.drop_null().to_numpy(zero_copy_only=False)
     if ((found < 0) | (found >= len(node.symbols))).any():
         raise AvroDamagedError(f"an enum of {len(node.symbols)} symbols has a value beyond them")
-    return pa.array(node.symbols, pa.string()).take(places)
+    symbols = pa.array(node.symbols, pa.string())
+    lengths = pc.binary_length(symbols).to_numpy().astype(np.int64)
+    if len(found) and int(lengths[found].sum()) > _MOST_SYMBOLS_BYTES:
+        raise AvroDamagedError(
+            f"an array of an enum has symbols of more than {_MOST_SYMBOLS_BYTES} bytes, which no "
+            "column can hold"
+        )
+    return symbols.take(places)
 
 
 def _record(node: AvroNode, values: Values) -> pa.Array:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 MAGIC: Final = b"Obj\x01"
-MAX_BLOCK_BYTES: Final = 2**30
-"""A block that is larger, compressed or not, is refused: it is read as a whole."""
 _MAX_EMPTY_RECORDS: Final = 2**24
 """Most records of a block whose records take no bytes."""
 _MAX_HEADER_BYTES: Final = 64 * 2**20
@@ -57,6 +55,7 @@ class Container:
 
     Args:
         stream: The file's own bytes, seekable.
+        limit: A block of more bytes, compressed or not, is refused: it is read as a whole.
 
     Attributes:
         metadata: What its header says besides the schema.
@@ -66,8 +65,9 @@ class Container:
         AvroDamagedError: It is no Avro file.
     """
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes], limit: int = 2**30) -> None:
         self._stream = stream
+        self._limit = limit
         self._bytes = _Bytes(stream, 0)
         if self._bytes.take(len(MAGIC)) != MAGIC:
             raise AvroDamagedError("it does not begin as an Avro file does")
@@ -121,8 +121,9 @@ class Container:
             if end is not None and start >= end:
                 return
             count, size = self._bytes.varint(), self._bytes.varint()
-            if count < 0 or not 0 <= size <= MAX_BLOCK_BYTES:
+            if count < 0 or size < 0:
                 raise AvroDamagedError(f"the block at byte {start} has an impossible size")
+            self._check(size, start)
             packed = self._bytes.take(size)
             if self._bytes.take(_SYNC_BYTES) != self._sync:
                 raise AvroDamagedError(f"the block at byte {start} does not end with the mark")
@@ -133,14 +134,18 @@ class Container:
 
     def _unpacked(self, packed: bytes, start: int) -> bytes:
         try:
-            data = self._decompress(packed)
+            data = self._decompress(packed, self._limit)
         except (zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, IndexError) as error:
             raise AvroDamagedError(f"the block at byte {start} is damaged ({error})") from error
-        if len(data) > MAX_BLOCK_BYTES:
-            raise AvroDamagedError(
-                f"the block at byte {start} has more than {MAX_BLOCK_BYTES} bytes of records"
-            )
+        self._check(len(data), start)
         return data
+
+    def _check(self, size: int, start: int) -> None:
+        if size > self._limit:
+            raise AvroDamagedError(
+                f"the block at byte {start} has more than {self._limit} bytes of records, which "
+                "are the most that is read (maxRecordBytes)"
+            )
 
 
 class _Bytes:
@@ -208,32 +213,32 @@ class _Bytes:
         return self.take(size)
 
 
-def _deflate(packed: bytes) -> bytes:
+def _deflate(packed: bytes, limit: int) -> bytes:
     """Raw deflate. What stands behind its end is no part of it: some writers leave a checksum."""
     one = zlib.decompressobj(-zlib.MAX_WBITS)
-    data = one.decompress(packed, MAX_BLOCK_BYTES + 1)
-    return _whole(data, ends=one.eof)
+    data = one.decompress(packed, limit + 1)
+    return _whole(data, limit, ends=one.eof)
 
 
-def _bzip2(packed: bytes) -> bytes:
+def _bzip2(packed: bytes, limit: int) -> bytes:
     one = bz2.BZ2Decompressor()
-    data = one.decompress(packed, MAX_BLOCK_BYTES + 1)
-    return _whole(data, ends=one.eof and not one.unused_data)
+    data = one.decompress(packed, limit + 1)
+    return _whole(data, limit, ends=one.eof and not one.unused_data)
 
 
-def _xz(packed: bytes) -> bytes:
+def _xz(packed: bytes, limit: int) -> bytes:
     one = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES)
-    data = one.decompress(packed, MAX_BLOCK_BYTES + 1)
-    return _whole(data, ends=one.eof and not one.unused_data)
+    data = one.decompress(packed, limit + 1)
+    return _whole(data, limit, ends=one.eof and not one.unused_data)
 
 
-def _zstandard(packed: bytes) -> bytes:
+def _zstandard(packed: bytes, limit: int) -> bytes:
     with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
-        data: bytes = stream.read(MAX_BLOCK_BYTES + 1)
+        data: bytes = stream.read(limit + 1)
     return data
 
 
-def _snappy(packed: bytes) -> bytes:
+def _snappy(packed: bytes, limit: int) -> bytes:
     """Snappy, and behind it the CRC-32 of what it holds."""
     body, checksum = packed[:-4], int.from_bytes(packed[-4:], "big")
     size = shift = position = 0
@@ -241,22 +246,27 @@ def _snappy(packed: bytes) -> bytes:
         size |= (body[position] & 0x7F) << shift
         position, shift = position + 1, shift + 7
     size |= body[position] << shift
-    if size > min(MAX_BLOCK_BYTES, _SNAPPY_RATIO * len(body)):
+    if size > _SNAPPY_RATIO * len(body):
         raise AvroDamagedError("it claims to be larger than it can be")
+    if size > limit:
+        raise AvroDamagedError(
+            f"it has {size} bytes of records, and {limit} are the most that is read "
+            "(maxRecordBytes)"
+        )
     data = pa.decompress(body, size, codec="snappy", asbytes=True) if size else b""
     if zlib.crc32(data) != checksum:
         raise AvroDamagedError("its checksum does not fit")
     return data
 
 
-def _whole(data: bytes, *, ends: bool) -> bytes:
-    if not ends and len(data) <= MAX_BLOCK_BYTES:
+def _whole(data: bytes, limit: int, *, ends: bool) -> bytes:
+    if not ends and len(data) <= limit:
         raise EOFError("its compressed content ends early, or has more behind its end")
     return data
 
 
-_CODECS: Final[dict[str, Callable[[bytes], bytes]]] = {
-    "null": bytes,
+_CODECS: Final[dict[str, Callable[[bytes, int], bytes]]] = {
+    "null": lambda packed, _: packed,
     "deflate": _deflate,
     "snappy": _snappy,
     "bzip2": _bzip2,

@@ -43,8 +43,14 @@ __all__ = ["AvroFile", "AvroReader"]
 
 _BATCH_ROWS: Final = 2**14
 """Most rows of a batch: their Python values are held at once."""
-_BATCH_BYTES: Final = 8 * 2**20
-"""A batch ends with the record that reaches so many encoded bytes."""
+_BATCH_VALUES: Final = 2**20
+"""Most values of a batch without those of arrays and maps: some of them take no bytes."""
+_BATCH_BYTES: Final = 2 * 2**20
+"""A batch ends with the record that reaches so many encoded bytes, or fewer where a byte may take
+more than `_USUAL_WEIGHT` in memory."""
+_USUAL_WEIGHT, _ENTRY_WEIGHT = 64, 256
+_COPIES: Final = 4
+"""Of a column, while it is made."""
 _UNDECODABLE: Final = (
     *(EOFError, IndexError, KeyError, OverflowError, MemoryError, RecursionError),
     *(TypeError, ValueError, struct.error),
@@ -79,9 +85,11 @@ class AvroFile:
     """
 
     def __init__(self, content: IO[bytes], options: AvroOptions) -> None:
-        self._container = Container(content)
+        self._container = Container(content, options.max_record_bytes)
         self.node, self._decode = _compiled(self._container.schema, options)
         self.schema = pa.schema(list(self.node.arrow))
+        self._rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // _values(self.node)))
+        self._bytes = _BATCH_BYTES * _USUAL_WEIGHT // max(_USUAL_WEIGHT, _weight(self.node))
         metadata = {key.encode(): value for key, value in self._container.metadata.items()}
         self._calendar = Calendar.of(
             metadata, ParquetOptions(datetime_rebase_mode=options.datetime_rebase_mode)
@@ -104,7 +112,7 @@ class AvroFile:
         error: AvroDamagedError | None = None
         while error is None:
             with _without_collector():
-                rows, error = _batch(records)
+                rows, error = _batch(records, self._rows, self._bytes)
                 chunk = self._chunk(rows, columns) if rows else None
                 ended = not rows
                 rows.clear()
@@ -151,8 +159,27 @@ class AvroFile:
         return Chunk(len(rows), arrays)
 
 
+def _values(node: AvroNode) -> int:
+    """How many values one value has in itself, but for those of arrays and maps."""
+    inner = () if node.kind in {"array", "map"} else node.children
+    return 1 + sum(map(_values, inner))
+
+
+def _weight(node: AvroNode) -> int:
+    """About how many bytes in memory a byte of a file may become.
+
+    It may name a long symbol, or be an element with many fields that take no bytes.
+    """
+    own = _COPIES * max(map(len, node.symbols), default=0)
+    if node.kind == "array":
+        own = _USUAL_WEIGHT * _values(node.children[0])
+    elif node.kind == "map":
+        own = _ENTRY_WEIGHT + _USUAL_WEIGHT * _values(node.children[0])
+    return max(own, *map(_weight, node.children), 0)
+
+
 def _batch(
-    records: Iterator[tuple[dict[str, Any], int]],
+    records: Iterator[tuple[dict[str, Any], int]], most_rows: int, most_bytes: int
 ) -> tuple[list[dict[str, Any]], AvroDamagedError | None]:
     """The next records, and why there are no more, if that is no end."""
     rows: list[dict[str, Any]] = []
@@ -161,7 +188,7 @@ def _batch(
         for record, size in records:
             rows.append(record)
             held += size
-            if len(rows) >= _BATCH_ROWS or held >= _BATCH_BYTES:
+            if len(rows) >= most_rows or held >= most_bytes:
                 break
     except AvroDamagedError as error:
         return rows, error

@@ -7,13 +7,15 @@ once.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, Final
 
 BLOCK_BYTES: Final = 4 * 2**20
 """What is asked for at once where a library asks for little, again and again."""
 _KEPT_BLOCKS: Final = 2
+_GAP_BYTES: Final = 2**14
+"""Two ranges with fewer bytes between them are asked for as one."""
 
 
 class _Around(io.RawIOBase):
@@ -78,10 +80,7 @@ class Blocks(_Around):
         super().__init__(content)
         self._held: dict[int, bytes] = {}
         self._is_holding = False
-        try:
-            self._is_near = content.fileno() >= 0
-        except io.UnsupportedOperation:
-            self._is_near = False
+        self._is_near = _is_near(content)
 
     @contextmanager
     def holding(self) -> Iterator[None]:
@@ -113,3 +112,49 @@ class Blocks(_Around):
             self._content.seek(number * BLOCK_BYTES)
             self._held[number] = self._content.read(BLOCK_BYTES)
         return self._held[number]
+
+
+class Held(_Around):
+    """The bytes of a file; some ranges of it are asked for once, and read as often as needed.
+
+    A file of this machine is read as it is asked for: its system holds it.
+    """
+
+    def __init__(self, content: IO[bytes]) -> None:
+        super().__init__(content)
+        self._is_near = _is_near(content)
+        self._held: list[tuple[int, bytes]] = []
+
+    @contextmanager
+    def holding(self, ranges: Iterable[tuple[int, int]]) -> Iterator[None]:
+        """Hold ranges of the file, given by where they begin and end."""
+        merged: list[tuple[int, int]] = []
+        for begin, end in sorted(ranges if not self._is_near else ()):
+            if merged and begin <= merged[-1][1] + _GAP_BYTES:
+                merged[-1] = merged[-1][0], max(end, merged[-1][1])
+            else:
+                merged.append((begin, end))
+        for begin, end in merged:
+            self._content.seek(begin)
+            self._held.append((begin, self._content.read(end - begin)))
+        try:
+            yield
+        finally:
+            self._held.clear()
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read on."""
+        place = self._content.tell() if self._held else 0
+        for begin, data in self._held:
+            if size is not None and begin <= place and 0 <= size <= begin + len(data) - place:
+                self._content.seek(place + size)
+                return data[place - begin : place - begin + size]
+        return self._content.read(-1 if size is None else size)
+
+
+def _is_near(content: IO[bytes]) -> bool:
+    """Whether a file is one of this machine."""
+    try:
+        return content.fileno() >= 0
+    except io.UnsupportedOperation:
+        return False

@@ -19,9 +19,13 @@ from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.formats.columnar.content import Blocks
 from airflow_cloudfiles.engine.formats.columnar.reader import BATCH_BYTES, Chunk, names_of
 from airflow_cloudfiles.engine.formats.columnar.types import leaf_types
-from airflow_cloudfiles.engine.formats.orc.footer import unscaled_decimals
+from airflow_cloudfiles.engine.formats.orc.footer import rows_of_stripes, unscaled_decimals
+from airflow_cloudfiles.engine.options.values import GIB
 
 _FEWEST_ROWS: Final = 64
+_MOST_ROWS: Final = 2**16
+_VALUE_BYTES: Final = 8
+_MOST_TIMES: Final = 1000
 _SPARK_TYPE: Final = b"spark.sql.catalyst.type"
 """The attribute in which Spark keeps its own type of a column."""
 _VERSIONS: Final = {"0.11", "0.12", "1.9999"}
@@ -35,12 +39,15 @@ class OrcFile:
 
     Args:
         content: The file, seekable; its owner closes it.
+        limit: A stripe of more bytes in memory is refused if the file has less than a thousandth
+            of them.
 
     Raises:
         pyarrow.ArrowException, OSError: It is no ORC file, or cannot be read.
     """
 
-    def __init__(self, content: IO[bytes]) -> None:
+    def __init__(self, content: IO[bytes], limit: int = GIB) -> None:
+        self._limit = limit
         self._content = Blocks(content)
         self._file = orc.ORCFile(self._content)
         if self._file.file_version not in _VERSIONS:
@@ -73,6 +80,21 @@ class OrcFile:
             return {}
         return unscaled_decimals(self._file.reader.serialized_file_tail())
 
+    def _check_size(self, parts: list[int], columns: list[int]) -> None:
+        """Refuse a stripe whose rows take too much without what their strings and lists take."""
+        width = sum(
+            len(list(leaf_types(self._found.field(column).type))) * _VALUE_BYTES
+            for column in columns
+        )
+        most = max(self._limit, _MOST_TIMES * self._file.file_length)
+        rows = rows_of_stripes(self._file.reader.serialized_file_tail())
+        for part in parts:
+            if rows[part] * width > most:
+                raise OSError(
+                    f"stripe {part} of it takes {rows[part] * width} bytes in memory or more, and "
+                    f"{self._limit} are the most that is read of so small a file (maxRecordBytes)"
+                )
+
     def parts(self, start: int, end: int | None) -> list[int]:
         """The stripes of a range of bytes.
 
@@ -93,11 +115,13 @@ class OrcFile:
         self.check_exact(columns)
         if not len(self.schema):
             if 0 in parts:
-                yield Chunk(self._file.nrows, [])
+                for begin in range(0, self._file.nrows, _MOST_ROWS):
+                    yield Chunk(min(_MOST_ROWS, self._file.nrows - begin), [])
             return
         # Without any column the library does not tell how many rows a stripe has.
         wanted = columns or [0]
         names = names_of(self._found, wanted)
+        self._check_size(parts, wanted if names else list(range(len(self._found))))
         places = wanted if names is None else range(len(wanted))
         total = 0
         for part in parts:

@@ -1,4 +1,4 @@
-"""Which types does the footer of an ORC file name, before the library has made them its own?
+"""Which types and stripes does the footer of an ORC file name, before the library has read them?
 
 The library gives a decimal without a precision, as Hive 0.11 wrote it, six digits after the point
 and cuts the others off. Only the footer tells such a column from one that is `decimal(38,6)`.
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 _FOOTER_OF_TAIL: Final = 2
-_TYPES_OF_FOOTER: Final = 4
+_STRIPES_OF_FOOTER, _TYPES_OF_FOOTER = 3, 4
+_ROWS_OF_STRIPE: Final = 5
 _KIND, _CHILDREN, _NAMES, _PRECISION = 1, 2, 3, 5
 _DECIMAL: Final = 14
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
@@ -42,12 +43,7 @@ def unscaled_decimals(tail: bytes) -> dict[int, str]:
     Raises:
         ValueError: It is no such message, or its types do not make a tree.
     """
-    footer = next((value for tag, value in _fields(tail) if tag == _FOOTER_OF_TAIL), b"")
-    types = [
-        _type(value)
-        for tag, value in _fields(footer if isinstance(footer, bytes) else b"")
-        if tag == _TYPES_OF_FOOTER and isinstance(value, bytes)
-    ]
+    types = [_type(value) for value in _of_footer(tail, _TYPES_OF_FOOTER)]
     if not any(each.kind == _DECIMAL and not each.precision for each in types):
         return {}
     found: dict[int, str] = {}
@@ -57,6 +53,29 @@ def unscaled_decimals(tail: bytes) -> dict[int, str]:
         if path is not None:
             found[column] = path
     return found
+
+
+def rows_of_stripes(tail: bytes) -> list[int]:
+    """How many rows each stripe says it has.
+
+    Args:
+        tail: As of `unscaled_decimals`.
+
+    Raises:
+        ValueError: It is no such message.
+    """
+    found = []
+    for stripe in _of_footer(tail, _STRIPES_OF_FOOTER):
+        rows = [value for tag, value in _fields(stripe) if tag == _ROWS_OF_STRIPE]
+        found.append(max((each for each in rows if isinstance(each, int)), default=0))
+    return found
+
+
+def _of_footer(tail: bytes, wanted: int) -> list[bytes]:
+    """The messages of a kind in the footer."""
+    footer = next((value for tag, value in _fields(tail) if tag == _FOOTER_OF_TAIL), b"")
+    inner = _fields(footer if isinstance(footer, bytes) else b"")
+    return [value for tag, value in inner if tag == wanted and isinstance(value, bytes)]
 
 
 def _first_unscaled(types: list[_Type], place: int, path: str) -> str | None:

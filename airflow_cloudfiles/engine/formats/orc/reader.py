@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import IO
+from typing import IO, TYPE_CHECKING, cast
 
 from airflow_cloudfiles.engine.formats.columnar.reader import ColumnarFile, ColumnarReader
 from airflow_cloudfiles.engine.formats.orc.file import OrcFile
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.options.formats.orc import OrcOptions
 
 
 class OrcReader(ColumnarReader):
@@ -15,4 +18,4 @@ class OrcReader(ColumnarReader):
 
     def open(self, content: IO[bytes]) -> ColumnarFile:
         """Read the footer of a file."""
-        return OrcFile(content)
+        return OrcFile(content, cast("OrcOptions", self._options.format_options).max_record_bytes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import IO, Final
+from typing import IO, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.formats.columnar.calendar import Calendar
+from airflow_cloudfiles.engine.formats.columnar.content import Held
 from airflow_cloudfiles.engine.formats.columnar.reader import BATCH_BYTES, Chunk, names_of
 from airflow_cloudfiles.engine.formats.columnar.types import (
     as_variant,
@@ -35,6 +36,8 @@ from airflow_cloudfiles.engine.formats.parquet.footer import (
 )
 from airflow_cloudfiles.engine.formats.parquet.int96 import has_nanos, in_nanos
 from airflow_cloudfiles.engine.formats.parquet.maps import as_maps, map_type
+from airflow_cloudfiles.engine.formats.parquet.pages import leaf_of, range_of
+from airflow_cloudfiles.engine.formats.parquet.rows import rows_at_once
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.parquet import ParquetOptions
 
@@ -60,14 +63,19 @@ class ParquetFile:
 
     Args:
         content: The file, seekable; its owner closes it.
-        options: What its dates mean when it does not tell.
+        options: What its dates mean when it does not tell, and how large a record may be.
+        is_trusted: Whether who wrote it is trusted not to describe more than memory holds.
 
     Raises:
         pyarrow.ArrowException, OSError: It is no Parquet file, or cannot be read.
     """
 
-    def __init__(self, content: IO[bytes], options: ParquetOptions) -> None:
-        self._content = content
+    def __init__(
+        self, content: IO[bytes], options: ParquetOptions, *, is_trusted: bool = False
+    ) -> None:
+        self._held = Held(content)
+        self._content = cast("IO[bytes]", self._held)
+        self._limit = None if is_trusted else options.max_record_bytes
         self._maps: set[Leaves] = set()
         self._file = self._first_opened()
         self._metadata = self._file.metadata
@@ -99,7 +107,12 @@ class ParquetFile:
         return self._opened(metadata, is_large=False)
 
     def _opened(
-        self, metadata: pq.FileMetaData | None, *, is_large: bool, int96_unit: str = "us"
+        self,
+        metadata: pq.FileMetaData | None,
+        *,
+        is_large: bool,
+        int96_unit: str = "us",
+        as_places: list[str] | None = None,
     ) -> pq.ParquetFile:
         # A row group that is fetched at once takes few requests; a large one takes too much memory.
         return pq.ParquetFile(
@@ -108,6 +121,7 @@ class ParquetFile:
             buffer_size=0 if metadata is None or not is_large else _piece_bytes(metadata),
             pre_buffer=not is_large,
             coerce_int96_timestamp_unit=int96_unit,
+            read_dictionary=as_places,
             page_checksum_verification=True,
             arrow_extensions_enabled=False,
         )
@@ -148,15 +162,16 @@ class ParquetFile:
 
     def chunks(self, parts: list[int], columns: list[int]) -> Iterator[Chunk]:
         """The rows of some row groups, in order."""
+        # Without any column nothing but the footer tells how many rows a row group has.
+        wanted = columns or [0][: len(self.schema)]
         for part in parts:
             group = self._groups[part]
-            if not columns:
-                yield Chunk(group.num_rows, [])
-                continue
-            rows = 0
-            for chunk in self._group_chunks(part, group, columns):
+            rows = 0 if wanted else int(group.num_rows)
+            for chunk in self._group_chunks(part, group, wanted) if wanted else ():
                 rows += chunk.rows
-                yield from _in_pieces(chunk)
+                yield from _in_pieces(chunk) if columns else [Chunk(chunk.rows, [])]
+            for begin in range(0, 0 if wanted else rows, _MOST_ROWS):
+                yield Chunk(min(_MOST_ROWS, rows - begin), [])
             if rows != group.num_rows:
                 how_many = counted(rows, "row")
                 raise OSError(f"row group {part} has {how_many}, not {group.num_rows} as it says")
@@ -164,10 +179,52 @@ class ParquetFile:
     def _group_chunks(
         self, part: int, group: pq.RowGroupMetaData, columns: list[int]
     ) -> Iterator[Chunk]:
-        rows = _rows_at_once(group)
+        usual = rows = _rows_at_once(group)
+        if self._limit is None or self._is_large:
+            yield from self._read(part, columns, rows, usual)
+            return
+        leaves = self._leaves(columns)
+        group = self._groups[part]
+        # The library reads again what is read of the headers of pages, and all that is around them.
+        with self._held.holding(range_of(group.column(leaf)) for leaf in leaves):
+            rows = self._bounded(part, leaves, usual, self._limit)
+            found = self._read(part, columns, rows, usual)
+            first = next(found, None)
+        if first is not None:
+            yield first
+        yield from found
+
+    def _leaves(self, columns: list[int]) -> list[int]:
+        """The leaves that are read for some columns."""
+        ends = list(accumulate(map(len, self._int96), initial=0))
+        read = range(len(self._found)) if names_of(self._found, columns) is None else columns
+        return [leaf for column in read for leaf in range(ends[column], ends[column + 1])]
+
+    def _bounded(self, part: int, leaves: list[int], rows: int, limit: int) -> int:
+        """How many rows are read at once, of `rows` at most, by what the pages may become.
+
+        Raises:
+            OSError: A record may take more than `limit` bytes.
+        """
+        group, schema = self._groups[part], self._file.schema
+        pages = [leaf_of(self._content, group.column(leaf), schema.column(leaf)) for leaf in leaves]
+
+        def places(paths: list[str], at_once: int) -> Iterator[pa.RecordBatch]:
+            file = self._opened(self._metadata, is_large=False, as_places=paths)
+            yield from file.iter_batches(
+                at_once, row_groups=[part], columns=paths, use_threads=False
+            )
+
+        paths = [group.column(leaf).path_in_schema for leaf in range(group.num_columns)]
+        is_clear = len(set(paths)) == len(paths)
+        return rows_at_once(pages, int(group.num_rows), rows, limit, places if is_clear else None)
+
+    def _read(self, part: int, columns: list[int], rows: int, usual: int) -> Iterator[Chunk]:
+        """The rows of a row group, `rows` at a time; where these are few, put together again."""
         nanos = [each for each in columns if self._may_have_nanos and any(self._int96[each])]
         if not nanos:
-            for arrays in _batches(self._file, part, rows, columns):
+            found = _batches(self._file, part, rows, columns)
+            for arrays in found if rows == usual else _joined(found, usual):
                 yield Chunk(len(arrays[0]), self._corrected(arrays, columns))
             return
         other = self._opened(self._metadata, is_large=self._is_large, int96_unit="ns")
@@ -220,6 +277,21 @@ def _batches(
     for batch in file.iter_batches(rows, row_groups=[part], columns=names, use_threads=False):
         batch.validate()
         yield [batch.column(place) for place in places]
+
+
+def _joined(batches: Iterator[list[pa.Array]], rows: int) -> Iterator[list[pa.Array]]:
+    """Batches put together until they have `rows`, or `BATCH_BYTES`."""
+    held: list[list[pa.Array]] = []
+    held_rows = held_bytes = 0
+    for arrays in batches:
+        held.append(arrays)
+        held_rows += len(arrays[0])
+        held_bytes += sum(each.nbytes for each in arrays)
+        if held_rows >= rows or held_bytes >= BATCH_BYTES:
+            yield [pa.concat_arrays(parts) for parts in zip(*held, strict=True)]
+            held, held_rows, held_bytes = [], 0, 0
+    if held:
+        yield [pa.concat_arrays(parts) for parts in zip(*held, strict=True)]
 
 
 def _in_pieces(chunk: Chunk) -> Iterator[Chunk]:

@@ -28,6 +28,7 @@ _NUMBERS: Final = {4, _I32, 6}
 _SIZED: Final = {_BYTE: 1, _DOUBLE: 8, _BINARY: None}
 """Bytes that a value takes; `None`: it says so itself."""
 _LONG_LIST: Final = 15
+_MOST_BITS: Final = 63
 
 Value = object
 Fields = dict[int, Value]
@@ -120,7 +121,7 @@ def _serialized(metadata: pq.FileMetaData) -> bytes:
 
 def _elements(data: bytes) -> list[_Element]:
     """The elements of the schema, each with its leaves."""
-    found = _Compact(data, _MAGIC_BYTES).elements()
+    found = Compact(data, _MAGIC_BYTES).elements()
     # Open groups: their place, how many children are to come, the first leaf.
     opened: list[list[int]] = []
     leaves = 0
@@ -165,7 +166,7 @@ def _varint(number: int) -> bytes:
     return bytes((*found, number))
 
 
-class _Compact:
+class Compact:
     """Reads a message of Thrift's compact protocol.
 
     Args:
@@ -176,6 +177,11 @@ class _Compact:
     def __init__(self, data: bytes, place: int) -> None:
         self._data = data
         self._place = place
+
+    @property
+    def place(self) -> int:
+        """Where the next thing begins."""
+        return self._place
 
     def elements(self) -> list[_Element]:
         """The elements of the schema of a footer; what comes behind them is not read."""
@@ -190,7 +196,7 @@ class _Compact:
             found = []
             for _ in range(self._list_header()[0]):
                 begin = self._place
-                found.append(_Element(self._struct(), begin, self._place))
+                found.append(_Element(self.struct(), begin, self._place))
             return found
 
     def _header(self, before: int) -> tuple[int, int]:
@@ -212,10 +218,15 @@ class _Compact:
         if kind in {_LIST, _SET}:
             return self._list()
         if kind == _STRUCT:
-            return self._struct()
+            return self.struct()
         raise ValueError(f"its footer has a value of the unknown kind {kind}")
 
-    def _struct(self) -> Fields:
+    def struct(self) -> Fields:
+        """The fields of the next message.
+
+        Raises:
+            ValueError: It is not as the protocol has it, or ends too early.
+        """
         found: Fields = {}
         number = 0
         while True:
@@ -243,6 +254,8 @@ class _Compact:
             if byte < 0x80:  # noqa: PLR2004 - the mark of the last byte
                 return number
             shift += 7
+            if shift > _MOST_BITS:
+                raise ValueError("a number of it has more than 64 bits")
 
     def _zigzag(self) -> int:
         number = self._varint()

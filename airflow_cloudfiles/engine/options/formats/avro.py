@@ -9,7 +9,7 @@ from airflow_cloudfiles.engine.options.declared import option
 from airflow_cloudfiles.engine.options.formats.base import FormatOptions
 from airflow_cloudfiles.engine.options.formats.parquet import REBASE_MODES, RebaseMode
 from airflow_cloudfiles.engine.options.refusals import Refused
-from airflow_cloudfiles.engine.options.values import any_text, boolean, choice
+from airflow_cloudfiles.engine.options.values import GIB, any_text, boolean, choice, record_size
 
 _OWN_SCHEMA: Final = (
     "files are read by the schema that each of them holds, so that no field of theirs is passed "
@@ -38,6 +38,10 @@ class AvroOptions(FormatOptions):
         "stableIdentifierPrefixForUnionType", any_text, default="member_"
     )
     """What such names begin with."""
+    max_record_bytes: int = option("maxRecordBytes", record_size, default=GIB, shown="1g")
+    """The most bytes of a block, decompressed: files have their records in blocks, and each is read
+    as a whole; `1g` at most. Ours. A record takes several times as much memory as bytes of a block,
+    and up to two hundred times where it has nothing but short entries of maps."""
 
     REFUSED: ClassVar[tuple[Refused, ...]] = (
         Refused("avroSchema", _OWN_SCHEMA),

@@ -7,7 +7,7 @@ from typing import Literal
 
 from airflow_cloudfiles.engine.options.declared import option
 from airflow_cloudfiles.engine.options.formats.base import FormatOptions
-from airflow_cloudfiles.engine.options.values import boolean, choice
+from airflow_cloudfiles.engine.options.values import GIB, boolean, choice, record_size
 
 RebaseMode = Literal["CORRECTED", "EXCEPTION", "LEGACY"]
 REBASE_MODES: tuple[RebaseMode, ...] = ("CORRECTED", "EXCEPTION", "LEGACY")
@@ -30,6 +30,9 @@ class ParquetOptions(FormatOptions):
         "int96RebaseMode", choice(REBASE_MODES), default="CORRECTED"
     )
     """The same for timestamps stored as INT96."""
+    max_record_bytes: int = option("maxRecordBytes", record_size, default=GIB, shown="1g")
+    """The most bytes that a record may take in memory, with the pages that it is in; `1g` at most.
+    Ours. Rows are read so many at a time that they take some 64 MB, or a single one."""
 
     def can_split(self) -> bool:
         """Whether large files may be read in parts: row groups are."""
