@@ -271,6 +271,10 @@ def landing(way: str, folder: Path, ask: Any) -> Landing:
     if way in LOGGED:
         return logged(landing(f"{way.partition(' ')[0]} notified", folder, ask), folder)
     root = emulator.container() if way.startswith("azure") else emulator.bucket()
+    return _in_cloud(way, root, emulator, ask)
+
+
+def _in_cloud(way: str, root: str, emulator: Any, ask: Any) -> Landing:
     if way == "s3 notified":
         return S3Notified(root, emulator)
     if way == "azure notified":
