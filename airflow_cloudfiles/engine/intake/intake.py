@@ -261,6 +261,8 @@ class Intake:
         if announced is None or self._is_listing_due(announced, ledger):
             queue = "" if announced is None else announced.name
             unrecorded = self._listing.has_new(recorder, queue=queue)
+            if announced is not None and not unrecorded:
+                announced.nothing_listed()
             return Arrivals(head, recorded=recorded, unrecorded=unrecorded)
         overwritten = self._discovery.sees_overwrites and has_overwritten(self.state)
         found = announced.announced(recorder)
