@@ -79,6 +79,9 @@ class Announcements(Protocol):
     def begin_anew(self) -> None:
         """Read from here on: the source is about to be listed."""
 
+    def nothing_listed(self) -> None:
+        """Note that a listing since `begin` has found nothing new."""
+
     def record(self, recorder: Recorder) -> NotificationReport | EventLogReport:
         """Record what is announced, and acknowledge it."""
 
@@ -144,6 +147,9 @@ class _FromQueue:
     def begin_anew(self) -> None:
         """Messages stay in the queue until they are read."""
 
+    def nothing_listed(self) -> None:
+        """Messages of recorded files are deleted when they are read."""
+
     def record(self, recorder: Recorder) -> NotificationReport:
         stream = self._stream
         found = NotificationDiscovery(self.queue(), stream.source, stream.filter, stream.options)
@@ -192,6 +198,10 @@ class _FromEventLog:
 
     def begin_anew(self) -> None:
         self._start = self._end
+
+    def nothing_listed(self) -> None:
+        """Else each check would list again until a run comes, where the position was gone."""
+        self._remember(self._end)
 
     def record(self, recorder: Recorder) -> EventLogReport:
         start = self._end if self._start is None else self._start

@@ -106,9 +106,8 @@ class Intake:
         self._filter = file_filter
         self._listing = DirectoryListing(source, file_filter, state=state, options=discovery)
         self._discovery = discovery
-        self._inventory: InventoryDiscovery | None = None
-        if discovery.inventory and not is_part:
-            self._inventory = InventoryDiscovery(source, file_filter, discovery, state, access)
+        given = (source, file_filter, discovery, state, access)
+        self._inventory = None if is_part else InventoryDiscovery.if_asked(*given)
         self._baseline = baseline
         self._is_part = is_part
         self._access = access
@@ -271,6 +270,8 @@ class Intake:
             queue = "" if announced is None else announced.name
             is_unread = self._inventory is not None and self._inventory.is_waiting()
             unrecorded = settled or is_unread or self._listing.has_new(recorder, queue=queue)
+            if announced is not None and not unrecorded:
+                announced.nothing_listed()
             return Arrivals(head, recorded, unrecorded, waiting=recorder.waiting)
         overwritten = self._discovery.sees_overwrites and has_overwritten(self.state)
         found = announced.announced(recorder)

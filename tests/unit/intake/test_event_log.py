@@ -114,6 +114,22 @@ def test_a_listing_is_made_where_nothing_else_would_find_the_files_and_never_oth
         assert sorted(recorded(intake)) == ["0", "1", "lost"]
 
 
+def test_a_check_that_listed_for_a_lost_position_is_not_made_again(bucket):
+    with contextlib.closing(bucket.open()) as intake:
+        intake.discover()
+    for _ in range(KEPT + 1):
+        bucket.tell("other/0")
+    bucket.log.store.delete(f"events/{0:020}")
+    with contextlib.closing(bucket.open()) as intake:
+        before = intake.source.requests["list"]
+        assert [intake.has_arrivals() for _ in range(3)] == [False] * 3
+        assert intake.source.requests["list"] - before == 1
+        bucket.put("in/a")
+        assert intake.arrivals().unrecorded
+        found = intake.discover()
+        assert (found.files, found.listing) == (1, None)
+
+
 def test_another_queue_of_the_log_has_missed_what_came_in_between(bucket):
     with contextlib.closing(bucket.open()) as intake:
         intake.discover()

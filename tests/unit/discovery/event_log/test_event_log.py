@@ -96,6 +96,11 @@ def _filled(log, count):
     log.mark_collected()
 
 
+in_memory = pytest.mark.parametrize("log", ["memory"], indirect=True)
+"""For logs of hundreds of entries, each of which a disk would make durable."""
+
+
+@in_memory
 def test_old_entries_become_packs_and_read_the_same(log, monkeypatch):
     _filled(log, 3 * KEPT + 1)
     monkeypatch.setattr(retention, "work_of", _work)
@@ -116,6 +121,7 @@ def _work(folder, now_us):
     return work_of(folder, now_us, grace_seconds=0)
 
 
+@in_memory
 @pytest.mark.parametrize("bound", [{"keep_seconds": -1.0}, {"keep_bytes": 0}])
 @pytest.mark.parametrize("is_packed", [False, True])
 def test_what_is_too_old_or_too_much_goes_and_numbers_go_on(log, monkeypatch, bound, is_packed):
