@@ -106,8 +106,8 @@ class Intake:
         self._filter = file_filter
         self._listing = DirectoryListing(source, file_filter, state=state, options=discovery)
         self._discovery = discovery
-        given = (source, file_filter, discovery, state, access)
-        self._inventory = None if is_part else InventoryDiscovery.if_asked(*given)
+        inventory = InventoryDiscovery.if_asked(source, file_filter, discovery, state, access)
+        self._inventory = None if is_part else inventory
         self._baseline = baseline
         self._is_part = is_part
         self._access = access

@@ -366,7 +366,7 @@ def test_a_file_may_have_to_wait_for_both():
     assert stream.discover().files == 1
 
 
-@pytest.mark.parametrize("text", ["{name}", "a/{name}", "{name}{name}.done", "{file}.done"])
+@pytest.mark.parametrize("text", ["{name}", "a/{name}", "{name}{name}.done", "{key}.done"])
 def test_a_marker_that_cannot_be_one_is_refused(text):
     given = {"cloudFiles.format": "json", "cloudFiles.completionMarker": text}
     with pytest.raises(OptionError, match="completionMarker must be a file name such as"):
