@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
-MAX_ROWS: Final = 2**20
-MAX_COLUMNS: Final = 2**14
+from airflow_cloudfiles.engine.options.formats import excel_address
+
+MAX_ROWS: Final = excel_address.MAX_ROWS
+MAX_COLUMNS: Final = excel_address.MAX_COLUMNS
 """No sheet is larger; a file that says so is damaged."""
 BLOCK_CELLS: Final = 2**16
 """About so many cells are held at a time."""

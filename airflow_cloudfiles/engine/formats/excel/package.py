@@ -60,7 +60,9 @@ class Package:
     def __init__(self, content: IO[bytes]) -> None:
         with damage("the list of all parts"):
             self._archive = zipfile.ZipFile(_Buffered(content))
-            self._names = {each.lower(): each for each in self._archive.namelist()}
+            names = self._archive.namelist()
+            # Some programs write the separator of Windows.
+            self._names = {each.lower().replace("\\", "/"): each for each in names}
 
     def has(self, name: str) -> bool:
         """Whether there is such a part; names have no case."""

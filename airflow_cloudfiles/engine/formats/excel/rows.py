@@ -42,7 +42,7 @@ class Rows:
     kinds: Bytes
     texts: pa.StringArray
 
-    def of_column(self, order: Positions) -> Rows:
+    def chosen(self, order: Positions) -> Rows:
         """Some of the cells, by their positions."""
         return Rows(
             self.count,
@@ -57,7 +57,7 @@ class Rows:
         order = np.argsort(self.columns, kind="stable")
         there, begins = np.unique(self.columns[order], return_index=True)
         for column, places in zip(there.tolist(), np.split(order, begins[1:]), strict=False):
-            yield column, self.of_column(places)
+            yield column, self.chosen(places)
 
     def texts_of(self, row: int) -> list[str | None]:
         """The values of one row, as far as it has any."""
@@ -128,7 +128,7 @@ class Table:
         bottom = MAX_ROWS if self._address.bottom is None else self._address.bottom
         inside = (rows >= (self._address.top or 0)) & (rows <= bottom)
         inside &= (columns >= self._left) & (columns <= self._right)
-        return found if inside.all() else found.of_column(np.flatnonzero(inside))
+        return found if inside.all() else found.chosen(np.flatnonzero(inside))
 
     def _take_header(self, found: Rows, row: int) -> None:
         places = np.flatnonzero((found.rows == row) & (found.kinds != Kind.ERROR))

@@ -238,7 +238,7 @@ class _SheetParser:
         self._tags = Tags()
         self._cells = Cells()
         self.complete = 0
-        self._in_data = self._takes = False
+        self._in_data = self._takes = self._has_text = False
         self._phonetic = 0
         self._row = self._column = -1
         self._type: str | None = None
@@ -257,8 +257,10 @@ class _SheetParser:
             self._in_data = tag == "sheetData"
         elif tag == "c":
             self._begin_cell(given)
-        elif tag in {"v", "t"}:
-            self._takes = not self._phonetic
+        elif tag == "v":
+            self._takes = not self._has_text
+        elif tag == "t":
+            self._begin_text()
         elif tag == "row":
             self._begin_row(given)
         elif tag == "rPh":
@@ -290,12 +292,19 @@ class _SheetParser:
             raise DamagedWorkbookError(f"it has a row {said} where row {self._row + 2} may be")
         self._row, self._column = row, -1
 
+    def _begin_text(self) -> None:
+        """Take a text of the cell itself (`is`), for which a value beside it stands in."""
+        if not self._has_text:
+            self._parts.clear()
+        self._takes = not self._phonetic
+        self._has_text = True
+
     def _begin_cell(self, given: dict[str, str]) -> None:
         place = given.get("r")
         column = self._column + 1 if place is None else column_of(place.rstrip("0123456789"))
         if not self._column < column < MAX_COLUMNS or self._row < 0:
             raise DamagedWorkbookError(f"it has a cell {place} in disorder in row {self._row + 1}")
-        self._column = column
+        self._column, self._has_text = column, False
         self._type, style = given.get("t"), given.get("s")
         self._style = int(style) if style is not None and style.isdecimal() else 0
 

@@ -338,6 +338,16 @@ def test_elements_may_have_a_prefix_and_cells_no_place(tmp_path: Path) -> None:
     assert found[0] == found[1] == [{"a": 1, "b": 2, "_rescued_data": None}]
 
 
+def test_a_text_of_a_cell_counts_more_than_a_value_beside_it(tmp_path: Path) -> None:
+    cell = b'<c r="A2" t="inlineStr"><v>1.0</v><is><t>1</t><t>.</t><rPh><t>x</t></rPh></is></c>'
+    content = changed(
+        xlsx({"S": [["a"], [1]]}),
+        "xl/worksheets/sheet1.xml",
+        lambda part: part.replace(b'<c r="A2"><v>1</v></c>', cell),
+    )
+    assert rows_of(written(tmp_path, content), reader("a STRING"))[0]["a"] == "1."
+
+
 def test_reading_without_a_rescued_data_column_makes_bad_records_of_misfits(tmp_path: Path) -> None:
     file = book(tmp_path, [["a"], ["x"], [1]])
     found = reader("a INT", given=True, mode="DROPMALFORMED")
