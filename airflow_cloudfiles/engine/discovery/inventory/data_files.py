@@ -1,8 +1,8 @@
 """How do the data files of a report come here, and what do they hold?
 
 Some are fetched ahead into a folder of this user, by threads, in pieces. A file is read when all of
-it is there and is what the manifest says; so nothing of a damaged one is recorded. Disk: as many
-files as are fetched ahead, and one more. Memory: some pieces, and a block of rows.
+it is there and is what the manifest says; so nothing of a damaged one is recorded. On the disk are
+four files at most; in memory some pieces, and a block of rows (of ORC, a stripe).
 """
 
 from __future__ import annotations
