@@ -64,7 +64,7 @@ class CloudFilesTrigger(BaseEventTrigger):
         **stream: Unpack[StreamFields],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's
-        given: dict[str, Any] = {**stream, "options": dict(stream.get("options") or {})}
+        given: dict[str, Any] = {**stream, "options": _decoded(stream.get("options") or {})}
         self.stream = StreamArguments(**given)
         self.conn_id = conn_id
         self.poke_interval = poke_interval
@@ -222,6 +222,12 @@ async def _checks(
                 failure,
             )
         yield seen
+
+
+def _decoded(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a watcher, which Airflow 3.2 hands over as it has serialized them."""
+    encoded = options.get("Encoding.VAR")
+    return dict(encoded if isinstance(encoded, Mapping) else options)
 
 
 def _plain(item: tuple[str, object]) -> list[str]:
