@@ -53,7 +53,7 @@ def write(
         raise ValueError(f"{page.name} lacks its marks: {BEGIN.strip()} and {END}.")
     rows = _rows(held) | {_key(row): row for row in map(_row, results.values())}
     for cell in covering:
-        empty = (cell.python, cell.airflow, cell.spark, *(_shown(None) for _ in PARTS), "", "")
+        empty = (cell.python, cell.airflow, cell.spark, *(_shown(None) for _ in PARTS), "-", "-")
         rows.setdefault(_key(empty), empty)
     beside = _beside(held) | {_key(_row(each)): _versions(each) for each in results.values()}
     parts = "\n".join(_wrapped(f"- **{part.name}**: {part.what}.") for part in PARTS)

@@ -65,7 +65,7 @@ class CloudFilesTrigger(BaseEventTrigger):
         **stream: Unpack[StreamFields],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's
-        given: dict[str, Any] = {**stream, "options": dict(stream.get("options") or {})}
+        given: dict[str, Any] = {**stream, "options": _decoded(stream.get("options") or {})}
         self.stream = StreamArguments(**given)
         self.conn_id = conn_id
         self.poke_interval = poke_interval
@@ -229,6 +229,12 @@ def _pause(seen: Arrivals | None, poke_interval: float) -> float:
     """Until the next check: less than usual where a file that was found has settled before."""
     settles = None if seen is None or seen.waiting is None else seen.waiting.settles_in_seconds
     return poke_interval if settles is None else min(poke_interval, max(_LEAST_PAUSE, settles))
+
+
+def _decoded(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a watcher, which Airflow 3.2 hands over as it has serialized them."""
+    encoded = options.get("Encoding.VAR")
+    return dict(encoded if isinstance(encoded, Mapping) else options)
 
 
 def _plain(item: tuple[str, object]) -> list[str]:

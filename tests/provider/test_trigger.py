@@ -187,6 +187,17 @@ def test_what_was_fired_for_outlives_the_triggerer(tmp_path: Path, looks: Looks)
     assert _run(watch()) == 1
 
 
+def test_a_watcher_has_its_options_behind_airflows_own_encoding(tmp_path: Path) -> None:
+    from airflow.models.trigger import Trigger
+
+    encoders = pytest.importorskip("airflow.serialization.encoders", reason="from Airflow 3.2 on")
+    for options in ({}, {"cloudFiles.maxFilesPerTrigger": "1"}):
+        made = _trigger(tmp_path, options=options)
+        stored = Trigger.encrypt_kwargs(encoders.encode_trigger(made)["kwargs"])
+        given = Trigger._decrypt_kwargs(stored)
+        assert CloudFilesTrigger(**given).stream.options == options
+
+
 def test_a_ring_is_not_remembered_before_airflow_can_have_it(tmp_path: Path) -> None:
     """A triggerer that dies after the event fires again: twice is better than never."""
     _drop(tmp_path, "1.json")

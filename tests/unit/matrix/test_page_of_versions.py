@@ -69,6 +69,7 @@ def test_a_covering_cell_that_was_not_run_says_so(written: Path) -> None:
     first, second = _rows(written)
     assert first.startswith("| 3.9.1 | 3.1.8 |")
     assert second.startswith("| 3.11 | 3.1 | 4.2 | not run | not run |")
+    assert {row.count("|") for row in _rows(written)} == {len(page.HEADS) + 1}
     page.write({NEW: _result("3.11.7")}, [OLD, NEW], written)
     assert [row.split()[1] for row in _rows(written)] == ["3.9.1", "3.11.7"]
 

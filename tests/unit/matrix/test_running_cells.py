@@ -65,6 +65,12 @@ def test_pytests_own_counts_are_read(tmp_path: Path) -> None:
     assert "pytest ended with 5" in nothing.failures[0]
     assert count(tmp_path / "nowhere.xml").passed == 0
 
+    (tree / "test_it.py").write_text(
+        "def test_good(): pass\ndef test_interrupted(): raise KeyboardInterrupt\n"
+    )
+    interrupted = run(tmp_path, python, Part("one part", "", ("test_it.py",)))
+    assert (interrupted.passed, interrupted.failed) == (0, 1)
+
 
 @pytest.fixture
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
