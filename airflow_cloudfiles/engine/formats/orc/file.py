@@ -88,6 +88,8 @@ class OrcFile:
         )
         most = max(self._limit, _MOST_TIMES * self._file.file_length)
         rows = rows_of_stripes(self._file.reader.serialized_file_tail())
+        if len(rows) != self._file.nstripes:
+            raise OSError("its footer does not name the stripes that it has")
         for part in parts:
             if rows[part] * width > most:
                 raise OSError(

@@ -162,19 +162,29 @@ class ParquetFile:
 
     def chunks(self, parts: list[int], columns: list[int]) -> Iterator[Chunk]:
         """The rows of some row groups, in order."""
-        # Without any column nothing but the footer tells how many rows a row group has.
-        wanted = columns or [0][: len(self.schema)]
         for part in parts:
             group = self._groups[part]
-            rows = 0 if wanted else int(group.num_rows)
-            for chunk in self._group_chunks(part, group, wanted) if wanted else ():
+            rows = 0
+            found = self._group_chunks(part, group, columns) if columns else self._empty(part)
+            for chunk in found:
                 rows += chunk.rows
-                yield from _in_pieces(chunk) if columns else [Chunk(chunk.rows, [])]
-            for begin in range(0, 0 if wanted else rows, _MOST_ROWS):
-                yield Chunk(min(_MOST_ROWS, rows - begin), [])
+                yield from _in_pieces(chunk)
             if rows != group.num_rows:
                 how_many = counted(rows, "row")
                 raise OSError(f"row group {part} has {how_many}, not {group.num_rows} as it says")
+
+    def _empty(self, part: int) -> Iterator[Chunk]:
+        """The rows of a row group without any column; a column tells how many there are."""
+        group = self._groups[part]
+        if self._limit is None or not len(self._found):
+            for begin in range(0, group.num_rows, _MOST_ROWS):
+                yield Chunk(min(_MOST_ROWS, group.num_rows - begin), [])
+            return
+        rows = _rows_at_once(group)
+        if not self._is_large:
+            rows = self._bounded(part, self._leaves([0]), rows, self._limit)
+        for arrays in _batches(self._file, part, rows, [0]):
+            yield Chunk(len(arrays[0]), [])
 
     def _group_chunks(
         self, part: int, group: pq.RowGroupMetaData, columns: list[int]

@@ -263,6 +263,21 @@ def test_only_the_columns_that_are_needed_are_fetched() -> None:
     assert file.fetched < 200_000
 
 
+def test_without_a_column_there_are_as_many_rows_as_a_column_has() -> None:
+    file = parquet(pa.table({"other": ["x"] * 100_000, "l": [[1]] * 100_000}))
+    given = options(has_schema=True)
+    columns = StructType([StructField("n", LongType())])
+    batches = list(reader(columns, given).read_file(file))
+    assert sum(batch.num_rows for batch in batches) == 100_000
+    assert max(batch.num_rows for batch in batches) <= 2**16
+    # The footer says it of the file and of the row group: 100,000 in Thrift's zigzag.
+    said, more = bytes.fromhex("c09a0c"), bytes.fromhex("c09a7f")
+    foot = len(file.data) - 8 - int.from_bytes(file.data[-8:-4], "little")
+    lying = file.data[:foot] + file.data[foot:].replace(said, more)
+    with pytest.raises(FileUnreadableError):
+        list(reader(columns, given).read_file(MemoryFile(lying)))
+
+
 class Counted(MemoryFile):
     """A file that counts the bytes that are read of it."""
 
