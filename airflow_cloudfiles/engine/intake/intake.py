@@ -262,8 +262,7 @@ class Intake:
                 return found
 
     def _arrivals(self, head: Offset) -> Arrivals:
-        recorded = self.outstanding(up_to=head).files > 0
-        ledger = self._caught_up_ledger()
+        recorded, ledger = self.outstanding(up_to=head).files > 0, self._caught_up_ledger()
         announced, recorder = self._announced(), self._recorder(ledger)
         settled = recorder.has_settled()
         if announced is None or self._is_listing_due(announced, ledger):
