@@ -28,7 +28,15 @@ from airflow_cloudfiles.hooks.task import HEALING_POLICY
 from demo.airflow_home import COMPONENTS, TRIGGERER, AirflowHome
 from tests.golden.in_state import format_of
 from tests.support.airflow_pages import LINEAGE, get, lineage_of, links_lead_to_the_stream, pages_of
-from tests.support.airflow_tasks import meets_a_new_column, tries_of_mapped
+from tests.support.airflow_tasks import (
+    SUPERVISOR,
+    meets_a_new_column,
+    parent_of,
+    processes_named,
+    spark_is_gone,
+    spark_is_up,
+    tries_of_mapped,
+)
 from tests.support.aws_landing import bucket_with_queue, connection, put, queue_size
 from tests.support.browser import BROWSER, DRIVER, MISSING, browser
 from tests.support.other_user import OtherUser
@@ -42,7 +50,6 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
 
 DAGS = Path(__file__).parent / "real"
 EXAMPLES = Path(__file__).parents[2] / "dags_examples"
-SUPERVISOR = "airflow_cloudfiles.engine.job.supervisor"
 _FILES = 30
 HOSTILE = "<img src=x onerror=alert(1)>"
 SECRET, TOKEN = "hush-8d1f0c6a+/=", "token-4e7b91c2%"
@@ -340,11 +347,11 @@ def test_fail_on_new_columns_is_not_retried(airflow: AirflowHome, root: Path) ->
 
 def test_a_killed_task_process_takes_its_spark_along(airflow: AirflowHome, root: Path) -> None:
     dag_id = "is_killed"
-    run_id = _run_until_spark_is_up(airflow, root, dag_id)
-    [supervisor] = _named(airflow, SUPERVISOR)
-    os.kill(_parent(supervisor), signal.SIGKILL)
+    run_id = _run_untilspark_is_up(airflow, root, dag_id)
+    [supervisor] = processes_named(airflow, SUPERVISOR)
+    os.kill(parent_of(supervisor), signal.SIGKILL)
 
-    airflow.wait(lambda: _spark_is_gone(airflow), RUN_SECONDS, "Spark to be gone")
+    airflow.wait(lambda: spark_is_gone(airflow), RUN_SECONDS, "Spark to be gone")
     # Airflow itself retries the lost try later; a run of the user's own need not wait for that
     first = airflow.wait(lambda: _tries(airflow, dag_id, run_id), RUN_SECONDS, "Airflow to notice")
     assert first[0] != "success"
@@ -353,10 +360,10 @@ def test_a_killed_task_process_takes_its_spark_along(airflow: AirflowHome, root:
 
 def test_a_task_that_a_user_marks_failed_ends_its_spark(airflow: AirflowHome, root: Path) -> None:
     dag_id = "is_marked_failed"
-    run_id = _run_until_spark_is_up(airflow, root, dag_id)
+    run_id = _run_untilspark_is_up(airflow, root, dag_id)
     airflow.api.mark(dag_id, run_id, "ingest", "failed")
 
-    airflow.wait(lambda: _spark_is_gone(airflow), RUN_SECONDS, "Spark to be gone")
+    airflow.wait(lambda: spark_is_gone(airflow), RUN_SECONDS, "Spark to be gone")
     assert airflow.api.task(dag_id, run_id, "ingest")["state"] == "failed"
     _finishes(airflow, root, dag_id)
 
@@ -557,7 +564,7 @@ def _names(root: Path) -> list[str]:
     return sorted(str(name) for name in table["name"].to_pylist())
 
 
-def _run_until_spark_is_up(airflow: AirflowHome, root: Path, dag_id: str) -> str:
+def _run_untilspark_is_up(airflow: AirflowHome, root: Path, dag_id: str) -> str:
     """Start a run and wait for its JVM.
 
     The run has a batch for each of many files, since a task learns by its next heartbeat only that
@@ -566,7 +573,7 @@ def _run_until_spark_is_up(airflow: AirflowHome, root: Path, dag_id: str) -> str
     for number in range(_FILES):
         _drop(root, dag_id, f"{number:02}.json", {"a": number})
     run_id = airflow.api.trigger(dag_id)
-    airflow.wait(lambda: _spark_is_up(airflow), RUN_SECONDS, "the JVM")
+    airflow.wait(lambda: spark_is_up(airflow), RUN_SECONDS, "the JVM")
     return run_id
 
 
@@ -587,31 +594,3 @@ def _numbers(root: Path, dag_id: str) -> list[int]:
     if not DeltaTable.is_deltatable(str(root / dag_id / "table")):
         return []
     return sorted(int(str(row["a"])) for row in _table(root, dag_id))
-
-
-def _spark_is_up(airflow: AirflowHome) -> bool:
-    """Is the driver's JVM there? (A task asks `java -version` first, without a supervisor.)"""
-    return bool(_named(airflow, SUPERVISOR) and _named(airflow, "java"))
-
-
-def _spark_is_gone(airflow: AirflowHome) -> bool:
-    return not _named(airflow, "java") and not _named(airflow, "airflow_cloudfiles.engine")
-
-
-def _named(airflow: AirflowHome, word: str) -> list[int]:
-    """Processes of this Airflow with a word in their command line."""
-    found = []
-    for pid in airflow.pids():
-        try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        except FileNotFoundError:
-            continue
-        if any(
-            part.decode(errors="replace").rpartition("/")[2].startswith(word) for part in command
-        ):
-            found.append(pid)
-    return found
-
-
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -419,7 +419,7 @@ def test_a_queue_completes_a_report_only_if_it_cannot_have_lost_anything(place, 
     found = intake._inventory.run(intake._recorder(place.ledger), intake._listing, queue="q")
     assert found.completed_by == by
     assert load_state(place.state).has_notifications == (by == "notifications")
-    assert intake._is_listing_due(place.ledger) == (by == "full listing")
+    assert intake._is_listing_due(intake._announced(), place.ledger) == (by == "full listing")
 
 
 def test_a_backfill_reads_each_report_once_and_then_waits_for_the_next(place):

@@ -61,7 +61,7 @@ class Notified(Stream):
 
     def open(self, **options) -> Intake:
         intake = super().open(**options)
-        intake._queue = self.queue
+        intake._announced()._queue = self.queue
         return intake
 
     def put(self, key: str, content: bytes = b"1") -> None:

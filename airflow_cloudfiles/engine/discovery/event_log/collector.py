@@ -205,7 +205,7 @@ def collect_on(
     *,
     poll_seconds: float,
 ) -> None:
-    """Drain the queue again and again, until told to stop.
+    """Drain the queue again and again, until it is asked to stop.
 
     While another collector has the lease, this one stands by. A queue or store that does not answer
     is tried again; what a person has to correct ends it.
