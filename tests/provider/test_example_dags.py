@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from importlib.util import module_from_spec, spec_from_file_location
@@ -163,11 +164,13 @@ def test_the_inbox_on_a_server_is_found_by_its_connection(
     monkeypatch.setenv("AIRFLOW_CONN_ACME_SFTP", json.dumps(connection))
     monkeypatch.setenv("SFTP_INBOX_SERVER", f"sftp://{access.host}:{access.port}")
     (asyncssh_server.folder / "inbox").mkdir()
-    (asyncssh_server.folder / "inbox/1.csv").write_text("a\n1\n")
+    workbook = asyncssh_server.folder / "inbox/1.xlsx"
+    workbook.write_bytes(b"a workbook")
+    os.utime(workbook, (0, time.time() - 3600))  # the example lets young files wait
     arrived = _dag("example_sftp_inbox").get_task("arrived")
     assert isinstance(arrived, CloudFilesSensor)
     told = arrived.poke({})  # type: ignore[typeddict-item]
-    assert told.xcom_value["sample"] == ["1.csv"]
+    assert told.xcom_value["sample"] == ["1.xlsx"]
 
 
 def test_an_arrival_schedules_the_event_driven_dag(root: Path) -> None:

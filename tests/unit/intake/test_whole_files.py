@@ -207,7 +207,8 @@ def test_a_file_from_the_future_is_taken_when_it_has_not_changed_for_so_long():
     stream = Stream(min_file_age_seconds=MINUTE)
     stream.source.put("a", b"1")
     stream.source.times["a"] += 10**12
-    assert stream.discover().files == 0
+    found = stream.discover()
+    assert (found.files, round(found.waiting.settles_in_seconds)) == (0, MINUTE)
     stream.source.pass_time(30)
     stream.source.put("a", b"22")
     stream.source.times["a"] += 10**12

@@ -222,9 +222,9 @@ class Settling:
             self._young[file.path] = noted
         return False
 
-    def _left_us(self, file: FileEntry) -> int:
+    def _left_us(self, file: FileEntry, noted: Waiting | None = None) -> int:
         """How long a file still has to wait; 0 or less: no longer."""
-        since_us, noted = file.modification_time_us, self._noted.get(file.path)
+        since_us, noted = file.modification_time_us, noted or self._noted.get(file.path)
         if since_us > self._now_us and noted is not None and is_version(file, noted.file):
             since_us = noted.seen_us
         return (self._age_us or 0) - (self._now_us - since_us)
@@ -356,7 +356,7 @@ class Settling:
             found.add(UNMARKED, path)
         if young:
             passed = time.monotonic() - self._began
-            left = min(self._left_us(each.file) for each in young) / 1_000_000
+            left = min(self._left_us(each.file, each) for each in young) / 1_000_000
             found.settles_in_seconds = round(max(0.0, left - passed), 3)
         return found
 
