@@ -44,7 +44,12 @@ def test_the_values_are_those_of_sparks_own_file_source(
     spark_says = _by_id(spark.read.schema("id STRING").json(str(source)))
     assert len(spark_says) == 2 * len(NAMES)
 
-    frame = stream(spark, source, state, **{"cloudFiles.metadataColumns": "_metadata"})
+    frame = stream(
+        spark,
+        source,
+        state,
+        **{"cloudFiles.metadataColumns": "_metadata", "cloudFiles.inProgressNames": ""},
+    )
     theirs = spark.read.schema("id STRING").json(str(source)).select("_metadata").schema
     assert frame.schema["_metadata"].dataType.simpleString() == (
         theirs["_metadata"].dataType.simpleString()

@@ -451,7 +451,7 @@ def test_existing_files_of_a_report_are_never_ingested(place):
     options = {"include_existing_files": False}
     intake = place.open(**options)
     assert intake.discover().existing == 1
-    place.put("b.json", NOW + timedelta(seconds=5))
+    place.put("b.json", datetime.now(tz=UTC) + timedelta(seconds=5))
     assert intake.discover().files == 1
 
 

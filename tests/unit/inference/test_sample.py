@@ -304,7 +304,7 @@ FIXED = {
     "text": ["value"],
     "binaryFile": ["path", "modificationTime", "length", "content"],
 }
-OPTIONS = {"csv": {"header": "true"}, "xml": {"rowTag": "row"}}
+OPTIONS = {"csv": {"header": "true"}, "excel": {"headerRows": "1"}, "xml": {"rowTag": "row"}}
 
 
 @pytest.mark.parametrize("name", format_data.FORMATS)

@@ -17,10 +17,13 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_cloudfiles.engine.cleaning.record import Cleaned, Due, read_cleaned, write_cleaned
+from airflow_cloudfiles.engine.discovery.event_log.position import EventPosition, save_position
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
+from airflow_cloudfiles.engine.discovery.inventory.progress import Progress, save_progress
 from airflow_cloudfiles.engine.discovery.listing import state as listing
 from airflow_cloudfiles.engine.discovery.listing.edges import KeyRange
 from airflow_cloudfiles.engine.discovery.listing.growth import HYPOTHESES, TrackRecord
+from airflow_cloudfiles.engine.discovery.settling.waiting import Waiting, keep_waiting
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.files import FileEntry, Offset, ReadLimit
 from airflow_cloudfiles.engine.intake.cloud_files_state import cloud_files_state
@@ -30,6 +33,7 @@ from airflow_cloudfiles.engine.intake.silence import LastArrival, note_notified,
 from airflow_cloudfiles.engine.job.connect import left_runs
 from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
 from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.ledger.changed import Change, claim_change, note_change, note_read
 from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
 from airflow_cloudfiles.engine.ledger.overwritten import note_overwritten
 from airflow_cloudfiles.engine.ledger.soundness import mark_head
@@ -84,8 +88,10 @@ MAY_GO = (
     "_runs/",
     "_source/archived",
     "_source/batches/",
+    "_source/changed/",
     "_source/cleaned",
     "_source/discovery.json",
+    "_source/events.json",
     "_source/head.json",
     "_source/inventory.json",
     "_source/left_query.json",
@@ -106,6 +112,7 @@ KINDS = (
     "_source/plans/",
     "_source/replays/",
     "_source/sink/",
+    "_source/waiting/",
 )
 GONE = (("archived", Archived()), ("cleaned", Cleaned()), ("refused", False), ("told", False))
 """What is found where such an object was deleted."""
@@ -165,10 +172,23 @@ def whole_state(source: Source) -> dict[str, bytes]:
     mark_head(state, written.files)
     progress.note_discovery(state, {"files": 1})
     listing.save_state(state, listing.ListingState(full_started=1.0, full_listed=6, filter="f"))
+    _note_finds(state, source)
     _note_runs(state, source)
     _pack(state, "_source/files", "_source/plans", "_source/sink/0", "_source/batches")
     allow_packs(state)
     return {each.path: state.get(each.path) for each in state.list()}
+
+
+def _note_finds(state: MemoryStore, source: Source) -> None:
+    """What ways of finding files note that these options do not ask for."""
+    save_progress(state, Progress("report", "f", "listing", is_done=True))
+    save_position(state, EventPosition("log", 7))
+    found = source.entry(NAMES[2])
+    keep_waiting(state, [Waiting(found, 1, "notification")])
+    change = Change(2, replace(found, etag="older"), found)
+    note_change(state, change)
+    assert claim_change(state, change)
+    note_read(state, found)
 
 
 def _note_runs(state: MemoryStore, source: Source) -> None:

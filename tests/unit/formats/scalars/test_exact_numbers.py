@@ -129,7 +129,9 @@ def test_the_option_is_checked() -> None:
     given = {"cloudFiles.format": "json", OPTION: "wholenumber"}
     with pytest.raises(OptionError, match="Did you mean wholeNumbers"):
         CloudFilesOptions.parse(given, path="/landing")
-    with pytest.raises(UnsupportedOptionError, match="is an option of format csv, json, xml"):
+    with pytest.raises(
+        UnsupportedOptionError, match="is an option of format csv, excel, json, xml"
+    ):
         CloudFilesOptions.parse({"cloudFiles.format": "parquet", OPTION: "all"}, path="/landing")
 
 
