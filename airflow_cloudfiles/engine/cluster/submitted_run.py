@@ -188,6 +188,8 @@ def _at_work_or_reported(state: ObjectStore, earlier: Sequence[str]) -> str | No
         lock = RunLock(state, JOB_KEY)
         if lock.noted_run() == run_id and not _is_free(lock):
             return run_id
+        if read_report(state, run_id) is not None:  # it has ended between the two looks
+            return run_id
     return None
 
 

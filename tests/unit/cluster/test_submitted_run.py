@@ -225,3 +225,19 @@ def test_a_run_that_nothing_happens_to_leaves_no_note(place: Place) -> None:
     assert run.wait()["run_id"] == "try-1"
     assert run.report is not None
     assert place.open_notes() == []
+
+
+def test_a_driver_that_ends_between_two_looks_is_not_submitted_anew(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.lose_a_worker()
+    looked = RunLock.noted_run
+
+    def ends(lock: RunLock) -> str | None:
+        place.go()
+        until((place.cluster.folder / "try-1.end").exists)
+        return looked(lock)
+
+    monkeypatch.setattr(RunLock, "noted_run", ends)
+    assert place.retry().result()["run_id"] == "try-1"
+    assert place.cluster.submitted == ["try-1"]
