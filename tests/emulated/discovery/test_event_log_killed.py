@@ -111,6 +111,7 @@ def test_on_azure_and_google_a_kill_loses_and_repeats_nothing_either(
 ):  # B93
     place = landing(f"{cloud} notified", tmp_path, request.getfixturevalue)
     queue = open_queue(place.source, place.options, place.access)
+    queue.wait_seconds = 2.0  # of Pub/Sub
     emulator = request.getfixturevalue({"azure": "azurite", "gcs": "gcs"}[cloud])
     place = logged(place, emulator.container() if cloud == "azure" else emulator.bucket())
     log = place.options.file_events_location
