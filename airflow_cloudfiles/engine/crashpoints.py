@@ -32,6 +32,8 @@ INTAKE_POINTS = (
 
 INVENTORY_POINTS = ("after-inventory-file", "before-inventory-done")
 """The points that reading an inventory report passes besides, in this order."""
+INVENTORY_POSITION_POINTS = ("before-inventory-position",)
+"""The point that it passes then where a queue or an event log announces files."""
 
 NOTIFICATION_POINTS = ("after-receive", "after-notification-record", "before-delete")
 """The points that draining a queue passes besides, in this order."""
@@ -48,6 +50,8 @@ EVENT_LOG_POINTS = (
 )
 """The points that a stream passes which drains a queue into an event log and reads the log, in this
 order."""
+RETENTION_POINTS = ("before-event-drop",)
+"""The point that dropping old events passes, once for each hundred objects."""
 WAITING_POINTS = ("before-waiting-note", "after-waiting-note", "after-waiting-record")
 """The points that letting files wait passes besides."""
 NOTICE_POINTS = ("before-change-notice", "after-change-notice")

@@ -204,6 +204,7 @@ def test_every_crash_point_has_its_row_and_its_test() -> None:
     points = {
         *crashpoints.INTAKE_POINTS,
         *crashpoints.INVENTORY_POINTS,
+        *crashpoints.INVENTORY_POSITION_POINTS,
         *crashpoints.NOTIFICATION_POINTS,
         *crashpoints.PLAN_POINTS,
         *crashpoints.STREAM_POINTS,

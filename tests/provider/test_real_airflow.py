@@ -22,11 +22,14 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_cloudfiles import SchemaHistory, cli
+from airflow_cloudfiles.engine.discovery.event_log.description import create_log
+from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.hooks import approval
 from airflow_cloudfiles.hooks.assets import EXTRA
 from airflow_cloudfiles.hooks.task import HEALING_POLICY
 from demo.airflow_home import COMPONENTS, TRIGGERER, AirflowHome
 from tests.golden.in_state import format_of
+from tests.support.airflow_backfills import backfilled, create_backfill
 from tests.support.airflow_pages import LINEAGE, get, lineage_of, links_lead_to_the_stream, pages_of
 from tests.support.airflow_tasks import (
     SUPERVISOR,
@@ -37,7 +40,7 @@ from tests.support.airflow_tasks import (
     spark_is_up,
     tries_of_mapped,
 )
-from tests.support.aws_landing import bucket_with_queue, connection, put, queue_size
+from tests.support.aws_landing import bucket_with_queue, put, queue_size, with_landing
 from tests.support.browser import BROWSER, DRIVER, MISSING, browser
 from tests.support.other_user import OtherUser
 
@@ -375,8 +378,7 @@ def test_a_deferred_sensor_takes_a_message_and_credentials_stay_where_they_are(
     markers = [SECRET, TOKEN]
     source, queue = bucket_with_queue(aws)
     lake = aws.bucket()
-    landing = {"connection_id": "landing", **connection(aws, SECRET, token=TOKEN)}
-    airflow.api.call("POST", "/api/v2/connections", landing)
+    with_landing(airflow, aws, SECRET, token=TOKEN)
 
     dag_id = "is_deferred"
     with OtherUser([shared], markers, pause_seconds=1.0) as other:
@@ -426,6 +428,44 @@ def test_a_deferred_sensor_takes_a_message_and_credentials_stay_where_they_are(
     assert any(key.startswith("table/_delta_log/") for key in stored)
     keys = [key.removeprefix("state/") for key in stored if key.startswith("state/")]
     assert [key for key in keys if format_of(key) is None] == []
+
+
+def test_a_file_starts_the_dag_of_its_folder_and_no_other_one(
+    airflow: AirflowHome, aws: Aws, root: Path
+) -> None:
+    """Two watchers, one event log, one queue; one file."""
+    bucket, queue = bucket_with_queue(aws)
+    log = str(root / "event-log")
+    create_log(open_store(log), bucket, {"cloudFiles.queueUrl": queue})
+    with_landing(airflow, aws, SECRET, token=TOKEN)
+    told = json.dumps({"bucket": bucket, "log": log})
+    (root / "watched.json").write_text(told, encoding="utf-8")
+    for dag_id in ("watches_orders", "watches_clicks"):  # a new watcher fires once
+        airflow.wait(lambda dag=dag_id: airflow.api.has_dag(dag), RUN_SECONDS, dag_id)  # type: ignore[misc]
+        airflow.wait(lambda dag=dag_id: _ended(airflow, dag, 1), RUN_SECONDS, dag_id)  # type: ignore[misc]
+    put(aws, bucket, "orders/a b.json")
+    first, last = airflow.wait(
+        lambda: _ended(airflow, "watches_orders", 2), RUN_SECONDS, "a run for the file"
+    )
+    payloads = [
+        [each["payload"] for each in airflow.api.xcom("watches_orders", run_id, "told")]
+        for run_id in (first, last)
+    ]
+    source = f"{bucket}/orders"
+    assert payloads == [
+        [{"source": source, "files": None, "bytes": None}],
+        [{"source": source, "files": 1, "bytes": 9}],
+    ]
+    assert len(airflow.api.runs("watches_clicks")) == 1
+    assert queue_size(aws, queue) == 0
+
+
+def _ended(airflow: AirflowHome, dag_id: str, count: int) -> list[str] | None:
+    """Ids of the runs of a DAG, the oldest first, when so many have succeeded."""
+    runs = airflow.api.runs(dag_id)
+    if len(runs) < count or any(run["state"] != "success" for run in runs):
+        return None
+    return [str(run["dag_run_id"]) for run in runs]
 
 
 def _has_marker(content: bytes, markers: Sequence[str]) -> bool:
@@ -485,9 +525,9 @@ def test_an_arrival_fires_once_and_past_days_join_the_same_state(
 
     _drop_at(root, "first.json", datetime(2026, 1, 1, tzinfo=UTC))
     _drop_at(root, "last.json", datetime(2026, 1, 1, 23, 59, 59, 999999, tzinfo=UTC))
-    _create_backfill(airflow, backfill)
+    create_backfill(airflow, backfill, RUN_SECONDS)
     airflow.api.pause(backfill, paused=False)
-    days = airflow.wait(lambda: _backfilled(airflow, backfill), RUN_SECONDS, "three days")
+    days = airflow.wait(lambda: backfilled(airflow, backfill), RUN_SECONDS, "three days")
     airflow.api.pause(backfill, paused=True)
     assert days == {
         "2026-01-01": {"picked": "success", "ingest": "success"},
@@ -495,31 +535,6 @@ def test_an_arrival_fires_once_and_past_days_join_the_same_state(
         "2026-01-03": {"picked": "skipped", "ingest": "skipped"},  # not repeated
     }
     assert _names(root) == ["first.json", "last.json", "third.json"]
-
-
-def _create_backfill(airflow: AirflowHome, dag_id: str) -> None:
-    """Ask for three past days; again from the start when SQLite had no room for a second writer."""
-    days = "--from-date 2026-01-01 --to-date 2026-01-03 --max-active-runs 1"
-    for _ in range(3):
-        done = _command(airflow, f"backfill create {days} --dag-id {dag_id}")
-        if "database is locked" not in done.stderr:
-            break
-        _command(
-            airflow, f"dags delete --yes {dag_id}"
-        )  # what was created of it; it is parsed again
-        airflow.wait(lambda: airflow.api.has_dag(dag_id), RUN_SECONDS, dag_id)
-    assert done.returncode == 0, done.stderr[-2000:]
-
-
-def _command(airflow: AirflowHome, arguments: str) -> subprocess.CompletedProcess[str]:
-    patient = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"{_database(airflow)}?timeout=600"}
-    return subprocess.run(
-        [sys.executable, "-m", "airflow", *arguments.split()],
-        env={**airflow.env, **patient},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def _drop_at(root: Path, name: str, modified: datetime) -> None:
@@ -538,24 +553,6 @@ def _first_ended(airflow: AirflowHome, dag_id: str) -> str | None:
         if run["state"] in ("success", "failed"):
             return str(run["dag_run_id"])
     return None
-
-
-def _database(airflow: AirflowHome) -> str:
-    return airflow.env["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
-
-
-def _backfilled(airflow: AirflowHome, dag_id: str) -> dict[str, dict[str, str]] | None:
-    """State of each task by day, when three backfill runs have ended."""
-    runs = [each for each in airflow.api.runs(dag_id) if each["run_type"] == "backfill"]
-    if len(runs) < 3 or any(each["state"] not in ("success", "failed") for each in runs):
-        return None
-    return {
-        str(run["logical_date"])[:10]: {
-            str(task["task_id"]): str(task["state"])
-            for task in airflow.api.tasks(dag_id, run["dag_run_id"])
-        }
-        for run in runs
-    }
 
 
 def _names(root: Path) -> list[str]:

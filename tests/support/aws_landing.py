@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from demo.airflow_home import AirflowHome
     from tests.support.emulators.aws import Aws
 
 
@@ -53,3 +54,11 @@ def connection(aws: Aws, secret: str, *, token: str = "") -> dict[str, Any]:
             }
         ),
     }
+
+
+def with_landing(airflow: AirflowHome, aws: Aws, secret: str, *, token: str) -> None:
+    """Let an Airflow have the connection `landing`, which may be there already."""
+    given = {"connection_id": "landing", **connection(aws, secret, token=token)}
+    there = airflow.api.call("GET", "/api/v2/connections?limit=100")["connections"]
+    if "landing" not in {each["connection_id"] for each in there}:
+        airflow.api.call("POST", "/api/v2/connections", given)

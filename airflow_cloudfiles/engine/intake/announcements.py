@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.event_log.collector import (
     EventCollector,
     collect_unless_fresh,
@@ -21,6 +22,7 @@ from airflow_cloudfiles.engine.discovery.event_log.position import (
     load_position,
     save_position,
 )
+from airflow_cloudfiles.engine.discovery.event_log.reach import Reach, reach_of
 from airflow_cloudfiles.engine.discovery.event_log.reading import EventLogReport, EventReader
 from airflow_cloudfiles.engine.discovery.listing.state import load_state
 from airflow_cloudfiles.engine.discovery.queues.base import MessageQueue, open_queue, waiting
@@ -31,10 +33,16 @@ from airflow_cloudfiles.engine.discovery.queues.notifications import (
 from airflow_cloudfiles.engine.errors import ListingError, OptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.intake.results import Announced
+from airflow_cloudfiles.engine.storage.clock import now_us
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.base import KnownKeys, Recorder
     from airflow_cloudfiles.engine.discovery.filters import FileFilter
+    from airflow_cloudfiles.engine.discovery.inventory.reading import (
+        InventoryDiscovery,
+        InventoryReport,
+    )
+    from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
     from airflow_cloudfiles.engine.state.file_log import FileLog
     from airflow_cloudfiles.engine.storage import ObjectStore
@@ -78,6 +86,15 @@ class Announcements(Protocol):
 
     def begin_anew(self) -> None:
         """Read from here on: the source is about to be listed."""
+
+    def announced_since_us(self) -> int | None:
+        """Since when it has every new file, in microseconds since 1970; `None` if it cannot tell.
+
+        Before files are recorded that were found otherwise.
+        """
+
+    def read_behind(self, report: InventoryReport) -> None:
+        """Read what an inventory report lacks, if it has all of that; else it reads nothing."""
 
     def nothing_listed(self) -> None:
         """Note that a listing since `begin` has found nothing new."""
@@ -129,6 +146,30 @@ def is_listing_due(
     )
 
 
+def read_report(
+    inventory: InventoryDiscovery,
+    recorder: Recorder,
+    listing: DirectoryListing,
+    announced: Announcements | None,
+) -> InventoryReport | None:
+    """Read an inventory report, if that is due; what it lacks may be announced.
+
+    Args:
+        inventory: Reads it.
+        recorder: Where new files go.
+        listing: Lists the source, where that completes a report.
+        announced: What announces files, if anything does.
+    """
+    if announced is None:
+        return inventory.run(recorder, listing, queue=None)
+    since_us = announced.announced_since_us
+    report = inventory.run(recorder, listing, queue=announced.name, announced_since_us=since_us)
+    if report is not None:
+        crash_point("before-inventory-position")
+        announced.read_behind(report)
+    return report
+
+
 class _FromQueue:
     """A queue of the stream's own."""
 
@@ -146,6 +187,12 @@ class _FromQueue:
 
     def begin_anew(self) -> None:
         """Messages stay in the queue until they are read."""
+
+    def announced_since_us(self) -> None:
+        """Only the options tell (`notificationsSince`)."""
+
+    def read_behind(self, report: InventoryReport) -> None:
+        """All of its messages are read anyway."""
 
     def nothing_listed(self) -> None:
         """Messages of recorded files are deleted when they are read."""
@@ -179,6 +226,7 @@ class _FromEventLog:
         self._reader = EventReader(log, stream.source, stream.filter, stream.options, stream.state)
         self._start: int | None = None
         self._end = 0
+        self._reach: Reach | None = None
         self._collected: int | None = None
 
     @property
@@ -199,13 +247,28 @@ class _FromEventLog:
     def begin_anew(self) -> None:
         self._start = self._end
 
+    def announced_since_us(self) -> int:
+        """From now on, where the stream has a position: it may have passed what is wanted now."""
+        stream = self._stream
+        self.begin()
+        is_new = load_position(stream.state, stream.files, self._log.description.id) is None
+        self._reach = reach_of(self._log) if is_new else None
+        return self._reach.since_us if self._reach else now_us()
+
+    def read_behind(self, report: InventoryReport) -> None:
+        """The report is noted as a listing already: killed here, the source is listed in full."""
+        reach = self._reach
+        if reach is not None and reach.since_us <= report.settled_us:
+            self._start = reach.start(report.settled_us)
+            self._remember(self._start)
+
     def nothing_listed(self) -> None:
         """Else each check would list again until a run comes, where the position was gone."""
         self._remember(self._end)
 
     def record(self, recorder: Recorder) -> EventLogReport:
         start = self._end if self._start is None else self._start
-        if start == self._end:  # after a listing; otherwise nothing has come, and this is known
+        if self._start == self._end:  # after a listing; else nothing has come, and this is known
             self._remember(start)
         try:
             return self._reader.read(recorder, start, self._end, collected=self._collected)

@@ -37,6 +37,7 @@ from airflow_cloudfiles.engine.intake.announcements import (
     Stream,
     announcements,
     is_listing_due,
+    read_report,
 )
 from airflow_cloudfiles.engine.intake.baseline import Baseline
 from airflow_cloudfiles.engine.intake.changes import Changes
@@ -456,14 +457,13 @@ class Intake:
         """List the source, or read an inventory report of it, if that is due."""
         inventory = None
         if self._inventory is not None and not full:
-            queue = None if announced is None else announced.name
-            inventory = self._inventory.run(recorder, self._listing, queue=queue)
+            inventory = read_report(self._inventory, recorder, self._listing, announced)
         if inventory is not None and not inventory.needs_listing:
             return inventory.listing, inventory
         if announced is None:
             full = full or self._discovery.is_announced
             return self._listing.run(recorder, full=full), inventory
-        if not full and not self._is_listing_due(announced, ledger):
+        if not self._is_listing_due(announced, ledger) and not full:
             return None, inventory
         announced.begin_anew()
         listing = self._listing.run(recorder, full=True, found_by="backfill")

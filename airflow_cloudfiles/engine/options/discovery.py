@@ -209,9 +209,9 @@ class DiscoveryOptions(OptionGroup):
     """Where inventory reports of the source lie (S3 Inventory, Azure Blob Inventory, Cloud Storage
     inventory reports): a folder, of which the newest report is taken, or one `manifest.json`. The
     first full listing and those of `backfillInterval` read it instead of listing. What it lacks is
-    found by the queue (`notificationsSince`), an incremental listing
-    (`useIncrementalListing=true`), or else by one full listing, which the next run makes. Ours, not
-    Auto Loader's."""
+    found by the queue (`notificationsSince`), an event log that is a day older, an incremental
+    listing (`useIncrementalListing=true`), or else by one full listing, which the next run makes.
+    Ours, not Auto Loader's."""
     inventory_max_age_seconds: float = option(
         "cloudFiles.inventoryMaxAge", interval, default=14.0 * _SECONDS_A_DAY, shown="`14 days`"
     )

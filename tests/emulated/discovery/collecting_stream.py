@@ -10,6 +10,7 @@ from contextlib import closing
 
 from airflow_cloudfiles.engine.discovery.event_log import collector
 from airflow_cloudfiles.engine.discovery.queues import heartbeat, notifications
+from airflow_cloudfiles.engine.discovery.queues.pubsub import PubSubQueue
 from airflow_cloudfiles.engine.discovery.queues.sqs import SqsQueue
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
@@ -18,6 +19,7 @@ from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 def main(source: str, state: str, log: str, hidden_seconds: str) -> None:
     """Discover once; credentials are in the environment."""
     SqsQueue.wait_seconds = 0  # an emulator is one server: it is never empty by chance
+    PubSubQueue.wait_seconds = 2.0
     collector.FRESH_SECONDS = -1000.0  # each discovery drains the queue
     notifications.NotificationDiscovery.__init__.__kwdefaults__["hidden_seconds"] = int(
         hidden_seconds

@@ -9,20 +9,48 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import airflow_cloudfiles
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT, EVENT_LOG_POINTS
 from airflow_cloudfiles.engine.discovery.event_log.description import create_log
+from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
+from airflow_cloudfiles.engine.discovery.queues.base import open_queue
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 from tests.support.discovery.places import SqsPlace
+from tests.support.discovery.ways import landing, logged
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.storage.access import Access
 
 PACKAGE_FOLDER = str(Path(airflow_cloudfiles.__file__).parents[1])
 SCRIPT = Path(__file__).with_name("collecting_stream.py")
 KEYS = [f"{number:02}" for number in range(12)]
+HIDDEN_SECONDS = 2
+
+
+class Streams:
+    """Streams of one source, each run in a process of its own."""
+
+    def __init__(self, source: str, log: str, access: Access, folder: Path) -> None:
+        self._source, self._log, self._access, self._folder = source, log, access, folder
+
+    def discover(self, state: str, crash_at: str = "") -> subprocess.Popen[bytes]:
+        search = os.pathsep.join(filter(None, [PACKAGE_FOLDER, os.environ.get("PYTHONPATH")]))
+        environment = {CRASH_AT: crash_at, "PYTHONPATH": search, **to_environment(self._access)}
+        arguments = [self._source, str(self._folder / state), self._log, str(HIDDEN_SECONDS)]
+        return subprocess.Popen(
+            [sys.executable, SCRIPT, *arguments], env={**os.environ, **environment}
+        )
+
+    def recorded(self, state: str) -> Counter[str]:
+        found = FileLog(open_store(str(self._folder / state)))
+        numbers = range(found.latest() + 1)
+        return Counter(file.path for n in numbers for file in found.read(n).files)
 
 
 @pytest.fixture
@@ -34,22 +62,9 @@ def landed(aws, tmp_path):
     # The log is in a cloud, too: there the lease is one that nobody frees when its holder dies.
     log = f"{aws.bucket()}/log"
     create_log(open_store(log, aws.access), bucket, {"cloudFiles.queueUrl": place.url})
-
-    def discover(state: str, crash_at: str = "") -> subprocess.Popen[bytes]:
-        search = os.pathsep.join(filter(None, [PACKAGE_FOLDER, os.environ.get("PYTHONPATH")]))
-        environment = {CRASH_AT: crash_at, "PYTHONPATH": search, **to_environment(aws.access)}
-        arguments = [f"{bucket}/in", str(tmp_path / state), log, "2"]
-        return subprocess.Popen(
-            [sys.executable, SCRIPT, *arguments], env={**os.environ, **environment}
-        )
-
-    def recorded(state: str) -> Counter[str]:
-        found = FileLog(open_store(str(tmp_path / state)))
-        numbers = range(found.latest() + 1)
-        return Counter(file.path for n in numbers for file in found.read(n).files)
-
+    streams = Streams(f"{bucket}/in", log, aws.access, tmp_path)
     store = open_store(f"{bucket}/in", aws.access)
-    return place, store, discover, recorded
+    return place, store, streams.discover, streams.recorded
 
 
 def _land(place, store, keys):
@@ -86,3 +101,39 @@ def test_streams_at_once_drain_one_queue_and_each_finds_every_file(landed):
         assert discover(state).wait(300) == 0
         assert recorded(state) == Counter(KEYS)
     assert place.left() == []
+
+
+@pytest.mark.parametrize(
+    ("cloud", "point"), [("azure", "before-delete"), ("gcs", "after-event-log-append")]
+)
+def test_on_azure_and_google_a_kill_loses_and_repeats_nothing_either(
+    request, tmp_path, cloud, point
+):  # B93
+    place = landing(f"{cloud} notified", tmp_path, request.getfixturevalue)
+    queue = open_queue(place.source, place.options, place.access)
+    queue.wait_seconds = 2.0  # of Pub/Sub
+    emulator = request.getfixturevalue({"azure": "azurite", "gcs": "gcs"}[cloud])
+    place = logged(place, emulator.container() if cloud == "azure" else emulator.bucket())
+    log = place.options.file_events_location
+    streams = Streams(place.source, log, place.access, tmp_path)
+    for state in ("killed", "other"):
+        assert streams.discover(state).wait(300) == 0  # both have listed the empty source
+    for key in KEYS:
+        place.put(key)
+    assert streams.discover("killed", point).wait(300) == -signal.SIGKILL
+    events = EventLog.open(log, place.access)
+    assert events.end() == 1, "the events are in the log"
+    come_back = time.monotonic() + HIDDEN_SECONDS
+    for key in KEYS[:3]:
+        place.tell(key)  # and duplicates meanwhile
+    end = time.monotonic() + 300
+    while time.monotonic() < end:
+        is_over = time.monotonic() > come_back
+        assert streams.discover("other").wait(300) == 0
+        if is_over and not queue.receive(1):
+            break
+    assert streams.discover("killed").wait(300) == 0
+    for state in ("killed", "other"):
+        assert streams.recorded(state) == Counter(KEYS), state
+    found = Counter(each.path for number in range(events.end()) for each in events.read(number))
+    assert sum(found.values()) > len(KEYS) + 3, "messages came back"

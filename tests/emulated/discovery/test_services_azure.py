@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 import uuid
 from typing import TYPE_CHECKING
@@ -16,6 +18,8 @@ from airflow_cloudfiles.engine.discovery.services import (
     tear_down_notifications,
 )
 from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
+from tests.support.discovery.event_log_services import goes_without_a_trace
+from tests.support.discovery.notified import azure_event
 from tests.support.emulators import resource_manager
 from tests.support.emulators.resource_manager import GROUP, SUBSCRIPTION
 
@@ -87,6 +91,19 @@ def test_what_was_set_up_is_found_and_goes_without_a_trace(azure, azurite, name)
     assert list_notifications(container, access=access, scope=SCOPE) == []
     twice = tear_down_notifications(source, name, access=access, scope=SCOPE)
     assert done(twice) == ["missing", "missing"]
+
+
+def test_the_queue_of_an_event_log_is_made_listed_and_goes(azure, azurite, name, tmp_path):
+    source = azurite.container()
+
+    def tell(log):
+        container = source.partition("://")[2].partition("@")[0]
+        event = azure_event(container, "in/a", 1, account=azurite.account)
+        body = base64.b64encode(json.dumps(event).encode()).decode()
+        azurite.queue_client(log.description.queue["cloudFiles.queueName"]).send_message(body)
+
+    location = str(tmp_path / "log")
+    goes_without_a_trace(location, source, name, azurite.access, tell, scope=SCOPE)
 
 
 def test_interrupted_after_a_step_it_is_completed_by_the_next_call(azure, azurite, name):

@@ -3,6 +3,7 @@ of ours does (`tests/support/emulators/bucket_notifications.py`)."""
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
 from dataclasses import replace
@@ -18,6 +19,7 @@ from airflow_cloudfiles.engine.discovery.services import (
 )
 from airflow_cloudfiles.engine.discovery.services.gcp import path_labels, path_of_labels
 from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
+from tests.support.discovery.event_log_services import goes_without_a_trace
 from tests.support.emulators import bucket_notifications
 
 if TYPE_CHECKING:
@@ -89,6 +91,22 @@ def test_what_was_set_up_is_found_and_goes_without_a_trace(gcs, front, pubsubs, 
     assert configs_of(front, bucket) == []
     assert list_notifications(bucket, access=access) == []
     assert set(done(tear_down_notifications(source, name, access=access))) == {"missing"}
+
+
+def test_the_queue_of_an_event_log_is_made_listed_and_goes(gcs, access, pubsub, name, tmp_path):
+    bucket = gcs.bucket()
+    of_file = {"eventType": "OBJECT_FINALIZE", "objectId": "in/a"}
+    resource = {"name": "in/a", "size": "1", "generation": "1", "updated": "2026-01-01T00:00:00Z"}
+
+    def tell(log):
+        assert log.description.queue["cloudFiles.subscription"] == f"cloudfiles-{name}"
+        topic = f"projects/{pubsub.project}/topics/cloudfiles-{name}"
+        attributes = {**of_file, "bucketId": bucket.removeprefix("gs://")}
+        with pubsub.publisher() as publisher:
+            sent = publisher.publish(topic, json.dumps(resource).encode(), **attributes)
+            sent.result(timeout=300)
+
+    goes_without_a_trace(str(tmp_path / "log"), bucket, name, access, tell)
 
 
 def test_notifications_of_others_stay(gcs, front, access, name):

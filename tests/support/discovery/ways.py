@@ -241,12 +241,12 @@ _QUEUES = {
 }
 
 
-def logged(place: Landing, folder: Path, *, of: str | None = None) -> Landing:
+def logged(place: Landing, folder: Path | str, *, of: str | None = None) -> Landing:
     """Have the queue of a place serve an event log, which streams read instead.
 
     Args:
         place: Where files land; its options name a queue.
-        folder: Where the log is made, in `log`.
+        folder: Path or URI of where the log is made, in `log`.
         of: Which part of the bucket the log is of; by default what the source is in.
     """
     queue = {
@@ -254,8 +254,8 @@ def logged(place: Landing, folder: Path, *, of: str | None = None) -> Landing:
         for name, option in _QUEUES.items()
         if (value := getattr(place.options, name)) is not None
     }
-    location = str(folder / "log")
-    create_log(open_store(location), of or place.source.rpartition("/")[0], queue)
+    location = f"{folder}/log"
+    create_log(open_store(location, place.access), of or place.source.rpartition("/")[0], queue)
     place.options = DiscoveryOptions(use_managed_file_events=True, file_events_location=location)
     return place
 

@@ -395,8 +395,9 @@ def test_a_log_of_events_completes_a_report_if_it_is_a_day_older(place, days, by
     place.report()  # two days ago
     intake = place.open()
     since_us = _us(NOW - timedelta(days=days, seconds=1))
+    recorder = intake._recorder(place.ledger)
     found = intake._inventory.run(
-        intake._recorder(place.ledger), intake._listing, queue=None, announced_since_us=since_us
+        recorder, intake._listing, queue="events:1", announced_since_us=lambda: since_us
     )
     assert (found.completed_by, found.new) == (by, 1)
     assert (load_state(place.state).full_started > 0) == (by == "notifications")

@@ -14,12 +14,14 @@ from airflow_cloudfiles.engine.discovery.event_log.entries import LoggedEvent
 from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import START
+from airflow_cloudfiles.engine.intake import announcements
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state.compaction import KEPT
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
+from tests.support.discovery.memory_queue import MemoryQueue
 
 QUEUE = {"cloudFiles.queueUrl": "https://sqs.eu-central-1.amazonaws.com/1/q"}
 
@@ -130,6 +132,16 @@ def test_a_check_that_listed_for_a_lost_position_is_not_made_again(bucket):
         assert (found.files, found.listing) == (1, None)
 
 
+def test_a_full_listing_that_is_asked_for_goes_on_from_the_end_of_the_log(bucket):
+    bucket.put("in/a", "in/b")
+    with contextlib.closing(bucket.open()) as intake:
+        assert intake.discover(full=True).listing.kind == "full"
+    bucket.put("in/c")
+    with contextlib.closing(bucket.open()) as intake:
+        found = intake.discover()
+        assert (found.listing, found.file_events.start, found.files) == (None, 1, 1)
+
+
 def test_another_queue_of_the_log_has_missed_what_came_in_between(bucket):
     with contextlib.closing(bucket.open()) as intake:
         intake.discover()
@@ -219,6 +231,38 @@ def test_from_listing_to_a_log_and_back_no_file_is_lost_or_doubled(bucket):  # B
             intake.discover()
             found = recorded(intake)
             assert len(found) == len(set(found)) == 2 * (number + 1)
+
+
+def test_from_a_queue_of_its_own_to_a_log_and_back_no_file_is_lost_or_doubled(  # B100
+    bucket, monkeypatch
+):
+    """Both get each message, before, in between and after; one is left unread at each move."""
+    own = MemoryQueue(bucket.store.uri)
+    monkeypatch.setattr(announcements, "open_queue", lambda *_: own)
+    options = {"use_managed_file_events": False, "file_events_location": None}
+    options |= {
+        "use_notifications": True,
+        "queue_url": "https://sqs.eu-central-1.amazonaws.com/1/o",
+    }
+    wanted = []
+
+    def land(*keys):
+        bucket.put(*(f"in/{key}" for key in keys))
+        own.send(*(f"in/{key}".encode() for key in keys))
+        wanted.extend(keys)
+
+    for number in range(6):
+        land(f"{number}-unread")
+        bucket.store.put(f"in/{number}-lost", b"{}\n")
+        wanted.append(f"{number}-lost")
+        with contextlib.closing(bucket.open(**({} if number % 2 else options))) as intake:
+            assert intake.discover().listing is not None, "once at each move"
+            land(f"{number}-read")
+            found = intake.discover()
+            assert (found.listing, found.by) == (None, {"notification": 1})
+            assert sorted(recorded(intake)) == sorted(wanted)
+            if not number % 2:
+                assert own.approximate_size() == 0, "what was left there is acknowledged"
 
 
 def test_what_was_there_before_is_left_out_where_that_is_asked_for(bucket):  # B88

@@ -75,15 +75,18 @@ def _kept_from(folder: Folder, log: EventLog, now_us: int) -> int:
     oldest_us = now_us - int(log.description.keep_seconds * 1_000_000)
     too_much = _bytes(folder) - log.description.keep_bytes
     end = 0
-    for last, written_us, size in _parts(folder):
+    for last, written_us, size in _may_go(folder):
         if written_us >= oldest_us and too_much <= 0:
             break
         end, too_much = last + 1, too_much - size
     return end
 
 
-def _parts(folder: Folder) -> Iterator[tuple[int, int, int]]:
-    """Packs and entries that may go, the oldest first: last number, time, bytes."""
+def parts_of(folder: Folder) -> list[tuple[int, int, int]]:
+    """Packs, and entries that are in none, the oldest first: last number, time, bytes.
+
+    The time of a pack is that of its writing, when its entries had long been appended.
+    """
     packs = widest(folder.packs)
     held = {number for pack in packs for number in folder.beside(pack)}
     parts = [(pack.last, folder.written_us(pack), _pack_bytes(folder, pack.last)) for pack in packs]
@@ -92,8 +95,13 @@ def _parts(folder: Folder) -> Iterator[tuple[int, int, int]]:
         for number, entry in folder.loose.items()
         if number not in held
     ]
+    return sorted(parts)
+
+
+def _may_go(folder: Folder) -> Iterator[tuple[int, int, int]]:
+    """Those of the parts of a log that are not among its newest entries."""
     first_kept = sorted(folder.loose)[-KEPT:][:1]
-    return (part for part in sorted(parts) if first_kept and part[0] < first_kept[0])
+    return (part for part in parts_of(folder) if first_kept and part[0] < first_kept[0])
 
 
 def _pack_bytes(folder: Folder, last: int) -> int:

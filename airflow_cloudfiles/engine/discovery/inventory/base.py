@@ -107,7 +107,12 @@ class Report:
     @property
     def settled_us(self) -> int:
         """Files that came before this time, in microseconds since 1970, are in the report."""
-        return self.started_us - int(LAG_SECONDS * 1_000_000)
+        return settled_us(self.started_us)
+
+
+def settled_us(started_us: int) -> int:
+    """Give the time before which files came that a report has which was begun at another one."""
+    return started_us - int(LAG_SECONDS * 1_000_000)
 
 
 def refused(uri: str, why: str, what_to_do: str) -> InventoryError:

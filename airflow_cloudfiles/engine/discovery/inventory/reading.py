@@ -7,7 +7,8 @@ later, it may lack anything. So it never counts as a full listing by itself:
 2. The edges are compared with the bucket: a report that leaves out a part of the source, because it
    is of another prefix, is refused.
 3. What the report may lack is found by
-   - the queue, if that has announced every file since a day before the report was begun;
+   - the queue or the event log, if that has announced every file since a day before the report was
+     begun;
    - an incremental listing from where the files end that came before that day
      (`useIncrementalListing=true`);
    - else one full listing, which the next discovery makes: nothing notes one as made.
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.discovery.inventory.base import Report, Source, refused
+from airflow_cloudfiles.engine.discovery.inventory.base import Report, Source, refused, settled_us
 from airflow_cloudfiles.engine.discovery.inventory.data_files import DataFiles
 from airflow_cloudfiles.engine.discovery.inventory.newest import bucket_of, newest_report
 from airflow_cloudfiles.engine.discovery.inventory.progress import (
@@ -103,6 +104,11 @@ class InventoryReport:
         return self.completed_by in {"notifications", "incremental listing"}
 
     @property
+    def settled_us(self) -> int:
+        """Files that came before this time, in microseconds since 1970, are in the report."""
+        return settled_us(self.started_us)
+
+    @property
     def needs_listing(self) -> bool:
         """Whether the source is to be listed as it would be without a report."""
         return self.completed_by == "later reports"
@@ -172,7 +178,7 @@ class InventoryDiscovery:
         listing: DirectoryListing,
         *,
         queue: str | None,
-        announced_since_us: int | None = None,
+        announced_since_us: Callable[[], int | None] = lambda: None,
     ) -> InventoryReport | None:
         """Read a report, if one takes the place of a full listing now.
 
@@ -183,9 +189,9 @@ class InventoryDiscovery:
             recorder: Where new files go.
             listing: Lists the source, where a report is completed by an incremental listing.
             queue: What the options call the queue that announces new files; `None` without one.
-            announced_since_us: Since when, in microseconds since 1970, something has every new file
-                that keeps them all, such as a log of events; takes the place of
-                `notificationsSince`. `None` where nothing has.
+            announced_since_us: Asked when a report is to be read: since when, in microseconds since
+                1970, an event log has every new file; takes the place of `notificationsSince`. It
+                answers `None` where nothing has.
 
         Returns:
             What it came to; `None` when none is due, or the newest one has been read.
@@ -213,7 +219,7 @@ class InventoryDiscovery:
             _log.info("%s has been read; there is no newer report", printable_path(report.uri))
             return None
         run = _Run(given, report, recorder, progress, now)
-        run.announced_since_us = announced_since_us
+        run.announced_since_us = announced_since_us()
         return run.go(listing, remembered, queue)
 
     def _due(
@@ -297,7 +303,9 @@ class _Run:
     def _completed_by(self, queue: str | None) -> CompletedBy:
         """What finds the files that the report lacks."""
         is_first = self._progress.found_by == "listing"
-        if queue is not None or self.announced_since_us is not None:
+        if self.announced_since_us is not None:
+            return "notifications" if self._is_logged(self.announced_since_us) else "full listing"
+        if queue is not None:
             return "notifications" if not is_first or self._is_announced() else "full listing"
         if not is_first:
             return "later reports"
@@ -305,9 +313,7 @@ class _Run:
         return "incremental listing" if is_incremental else "full listing"
 
     def _is_announced(self) -> bool:
-        """Whether a queue or a log has every file that the report may lack."""
-        if self.announced_since_us is not None:
-            return self.announced_since_us <= self._report.settled_us
+        """Whether the queue has every file that the report may lack."""
         since_us = self._given.options.notifications_since_us
         if since_us is None:
             return False
@@ -324,6 +330,17 @@ class _Run:
             kept // _DAY,
         )
         return False
+
+    def _is_logged(self, since_us: int) -> bool:
+        """Whether a log that has every file since a time has those that the report may lack."""
+        is_logged = since_us <= self._report.settled_us
+        if not is_logged:
+            _log.warning(
+                "%s is not completed by the event log, which has not every event of the day before "
+                "it was begun. A full listing follows.",
+                printable_path(self._report.uri),
+            )
+        return is_logged
 
     def _read(self, numbers: Iterable[int], before_us: int | None) -> None:
         """Record the files of some data files that came before a time."""
