@@ -90,7 +90,7 @@ class Announcements(Protocol):
     def announced_since_us(self) -> int | None:
         """Since when it has every new file, in microseconds since 1970; `None` if it cannot tell.
 
-        Before files are recorded that were found otherwise.
+        Asked when an inventory report is about to be read.
         """
 
     def read_behind(self, report: InventoryReport) -> None:
