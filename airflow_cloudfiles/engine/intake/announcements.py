@@ -90,7 +90,7 @@ class Announcements(Protocol):
     def announced_since_us(self) -> int | None:
         """Since when it has every new file, in microseconds since 1970; `None` if it cannot tell.
 
-        Before files are recorded that were found otherwise.
+        Asked when an inventory report is about to be read.
         """
 
     def read_behind(self, report: InventoryReport) -> None:
@@ -236,11 +236,13 @@ class _FromEventLog:
     def begin(self) -> bool:
         """Drain the queue for all streams, unless that was done just now; find the place."""
         stream = self._stream
-        start = load_position(stream.state, stream.files, self._log.description.id)
+        log = self._log.description.id
+        start = load_position(stream.state, stream.files, log)
         place = start if start is not None else self._log.hint()
         report, seen = collect_unless_fresh(self._log, self._collector, place)
         self._collected = None if report is None else report.received
-        self._start = None if start is None or seen.is_gone or start > seen.end else start
+        is_lost = seen.is_gone or log != self._log.description.id
+        self._start = None if start is None or is_lost or start > seen.end else start
         self._end = seen.end
         return self._start is None
 

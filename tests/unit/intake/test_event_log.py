@@ -7,8 +7,8 @@ import uuid
 
 import pytest
 
+from airflow_cloudfiles.engine.discovery.event_log import collector, reading
 from airflow_cloudfiles.engine.discovery.event_log import position as position_module
-from airflow_cloudfiles.engine.discovery.event_log import reading
 from airflow_cloudfiles.engine.discovery.event_log.description import create_log
 from airflow_cloudfiles.engine.discovery.event_log.entries import LoggedEvent
 from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
@@ -19,7 +19,7 @@ from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state.compaction import KEPT
-from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage import memory, open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from tests.support.discovery.memory_queue import MemoryQueue
 
@@ -151,6 +151,23 @@ def test_another_queue_of_the_log_has_missed_what_came_in_between(bucket):
     bucket.store.put("in/missed", b"{}\n")
     with contextlib.closing(bucket.open()) as intake:
         assert [intake.discover().files for _ in range(2)] == [1, 0]
+
+
+def test_who_drains_a_queue_that_was_left_alone_for_too_long_lists_at_once(bucket, monkeypatch):
+    queue = MemoryQueue(bucket.store.uri)
+    monkeypatch.setattr(collector, "open_queue", lambda *_: queue)
+    for state in ("one", "two"):
+        with contextlib.closing(bucket.open(state=state)) as intake:
+            intake.discover()
+    then_us = memory.now_us() - 8 * 86400 * 10**6
+    with monkeypatch.context() as patched:
+        patched.setattr(memory, "now_us", lambda: then_us)
+        bucket.log.mark_collected()
+    bucket.store.put("in/dropped", b"{}\n")
+    for state in ("one", "two"):
+        with contextlib.closing(bucket.open(state=state)) as intake:
+            assert [intake.discover().listing is None for _ in range(2)] == [False, True]
+            assert recorded(intake) == ["dropped"]
 
 
 def test_a_quiet_stream_asks_the_log_once_and_the_queue_never(bucket):

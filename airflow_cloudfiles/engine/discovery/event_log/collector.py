@@ -34,7 +34,7 @@ from airflow_cloudfiles.engine.errors import StateError, StateLockedError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.storage.clock import SKEW_SECONDS, now_us
+from airflow_cloudfiles.engine.storage.clock import SKEW_SECONDS, Moment, now_us
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.event_log.log import EventLog, Look
@@ -52,6 +52,10 @@ WAIT_SECONDS = 45.0
 """How long a stream waits for another's draining: longer than a lease outlives its holder."""
 THREADS = 4
 """How many threads of a collector receive."""
+LATE_SECONDS = 7 * 86400 - 3600
+"""A queue that was not drained for so long may have dropped messages: those that are set up for
+logs keep them for seven days at least."""
+_LOOK_AGAIN_SECONDS = 3600.0
 _POLL_SECONDS = 0.5
 _log = logging.getLogger(__name__)
 
@@ -93,6 +97,7 @@ class EventCollector:
         self._queue = queue
         self._threads = threads
         self._lock = RunLock(log.store, LOCK)
+        self._collected: Moment | None = None
 
     def try_begin(self) -> bool:
         """Take the lease; to be called again and again, as that a holder is gone shows in time.
@@ -123,6 +128,7 @@ class EventCollector:
             StateError: The log cannot be read or written, or the lease was lost.
             ListingError: The bucket did not answer when it was asked about a file.
         """
+        self._renew_if_late()
         described = self._log.description
         source = open_store(described.source, self._access)
         discovery = NotificationDiscovery(
@@ -143,6 +149,21 @@ class EventCollector:
         events = distinct([LoggedEvent.of(each) for each in found])
         appended.append(self._log.append(events))
         return len(events)
+
+    def _renew_if_late(self) -> None:
+        """Give the log another id where its queue may have dropped messages since the last time."""
+        if self._collected is None or self._collected.seconds_ago() > _LOOK_AGAIN_SECONDS:
+            seen = self._log.look(self._log.hint())
+            seconds = (now_us() - seen.collected_us) / 1_000_000
+            if seen.collected_us > 0 and seconds > LATE_SECONDS:
+                _log.warning(
+                    "The queue of %s was not drained for %.1f days and may have dropped messages. "
+                    "Each stream lists its source once.",
+                    printable_path(self._log.store.uri),
+                    seconds / 86400,
+                )
+                self._log.renew()
+        self._collected = Moment.now()
 
     def _may_go_on(self) -> None:
         if not self._lock.is_held:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +134,29 @@ def create_log(
         with reaching_state(store):
             if replace_if_same(store, KEY, content, _encode(changed)):
                 return changed
+
+
+def renew_log(store: ObjectStore, described: EventLogDescription) -> EventLogDescription:
+    """Give a log another id, so that each of its streams lists its source once.
+
+    Args:
+        store: Where the log lives.
+        described: What its caller knows; another id that it has got since stays.
+
+    Raises:
+        CorruptedStateError: The description was damaged.
+        StateError: The store cannot be read or written.
+    """
+    while True:
+        with reaching_state(store):
+            content = store.get(KEY)
+        found = _decode(content, store)
+        if found.id != described.id:
+            return found
+        renewed = replace(found, id=uuid.uuid4().hex)
+        with reaching_state(store):
+            if replace_if_same(store, KEY, content, _encode(renewed)):
+                return renewed
 
 
 def _changed(

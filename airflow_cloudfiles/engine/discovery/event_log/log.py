@@ -23,6 +23,7 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.event_log.description import (
     EventLogDescription,
     read_description,
+    renew_log,
 )
 from airflow_cloudfiles.engine.discovery.event_log.entries import (
     LoggedEvent,
@@ -111,6 +112,10 @@ class EventLog:
                 "--events-location`."
             )
         return cls(store, found)
+
+    def renew(self) -> None:
+        """Note that events may be missing: the log gets another id (`renew_log`)."""
+        self.description = renew_log(self.store, self.description)
 
     def look(self, start: int) -> Look:
         """List the log from a place on; one request where the reader is not far behind.

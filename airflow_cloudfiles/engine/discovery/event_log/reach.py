@@ -45,7 +45,7 @@ class Reach:
     appended: tuple[tuple[int, int], ...]
 
     def start(self, since_us: int) -> int:
-        """Give an entry that no event of a file that came since a time is before.
+        """Give the entry to read from: none before it has a file that came since a time.
 
         Args:
             since_us: The time; not before `Reach.since_us`.

@@ -111,7 +111,7 @@ class Report:
 
 
 def settled_us(started_us: int) -> int:
-    """Give the time before which files came that a report has which was begun at another one."""
+    """Give the time before which all files are in a report that was begun at `started_us`."""
     return started_us - int(LAG_SECONDS * 1_000_000)
 
 

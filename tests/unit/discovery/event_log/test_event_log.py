@@ -27,7 +27,7 @@ from airflow_cloudfiles.engine.errors import (
     StateError,
 )
 from airflow_cloudfiles.engine.state.compaction import KEPT
-from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage import memory, open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from tests.support.discovery.memory_queue import MemoryQueue
 
@@ -231,6 +231,27 @@ def test_the_files_of_a_log_in_its_own_bucket_are_no_events(queue):
     EventCollector(log, queue=own).collect()
     assert keys(log, range(log.end())) == ["events-of-it2/a", "a"]
     assert own.approximate_size() == 0
+
+
+@in_memory
+def test_a_queue_that_was_left_alone_for_too_long_makes_every_stream_list(log, queue, monkeypatch):
+    log = EventLog(log.store, create_log(log.store, log.description.source, QUEUE))
+    first = log.description.id
+
+    def drained(days: float) -> str:
+        """The id after a draining, the last one having been some days ago."""
+        now_us = memory.now_us()
+        with monkeypatch.context() as patched:
+            patched.setattr(memory, "now_us", lambda: now_us - int(days * 86400e6))
+            log.mark_collected()
+        EventCollector(log, queue=queue).collect()
+        assert read_description(log.store) == log.description
+        return log.description.id
+
+    assert [drained(days) for days in (0, 6.9)] == [first, first]
+    second = drained(7.1)
+    assert second != first
+    assert drained(0) == second
 
 
 def test_two_collectors_at_once_lose_nothing(log):
