@@ -70,7 +70,7 @@ def test_a_sensor_finds_what_has_landed_in_an_inbox(
     server: FaultyServer, tmp_path: Path, deferrable: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = _stream(server, tmp_path)
-    sensor = CloudFilesSensor(task_id="wait", deferrable=deferrable, **given)
+    sensor = CloudFilesSensor(task_id="wait", deferrable=deferrable, poke_interval=1, **given)
     if deferrable:
         with pytest.raises(TaskDeferred) as left:
             sensor.execute({})
