@@ -18,6 +18,7 @@ import hashlib
 import stat
 from collections import Counter
 from concurrent.futures import Future
+from io import UnsupportedOperation
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
@@ -231,9 +232,16 @@ class SftpStore:
             return False
         return True
 
-    def copy_version(self, entry: FileEntry, to: ObjectStore, key: str) -> bool:
+    def copy_version(
+        self,
+        entry: FileEntry,  # noqa: ARG002 - the protocol
+        to: ObjectStore,  # noqa: ARG002 - as above
+        key: str,  # noqa: ARG002 - as above
+    ) -> bool:
         """Refuse: files are moved on a server (`move_version`), which copies nothing by itself."""
-        raise NotImplementedError(f"{self._uri} is on an SFTP server, which copies no files.")
+        raise UnsupportedOperation(
+            f"{printable_path(self._uri)} is on an SFTP server, which copies no files."
+        )
 
     def fingerprint(self, key: str) -> Fingerprint | None:
         """Inspect a file; one that a killed process had renamed is put back before."""
