@@ -23,6 +23,7 @@ from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 from tests.support.discovery.places import SqsPlace
 from tests.support.discovery.ways import landing, logged
+from tests.support.laws import SHARE
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
@@ -31,6 +32,11 @@ PACKAGE_FOLDER = str(Path(airflow_cloudfiles.__file__).parents[1])
 SCRIPT = Path(__file__).with_name("collecting_stream.py")
 KEYS = [f"{number:02}" for number in range(12)]
 HIDDEN_SECONDS = 2
+BEFORE_THE_LOG = ("after-receive", "before-event-log-append")
+BEFORE_THE_DELETION = ("after-event-log-append", "before-delete")
+ELSEWHERE = [("azure", "before-delete"), ("gcs", "after-event-log-append")]
+if SHARE == 1:  # all of them take minutes, and differ from those of S3 in the clouds' clients only
+    ELSEWHERE = [(cloud, point) for cloud in ("azure", "gcs") for point in EVENT_LOG_POINTS]
 
 
 class Streams:
@@ -103,9 +109,7 @@ def test_streams_at_once_drain_one_queue_and_each_finds_every_file(landed):
     assert place.left() == []
 
 
-@pytest.mark.parametrize(
-    ("cloud", "point"), [("azure", "before-delete"), ("gcs", "after-event-log-append")]
-)
+@pytest.mark.parametrize(("cloud", "point"), ELSEWHERE)
 def test_on_azure_and_google_a_kill_loses_and_repeats_nothing_either(
     request, tmp_path, cloud, point
 ):  # B93
@@ -122,7 +126,7 @@ def test_on_azure_and_google_a_kill_loses_and_repeats_nothing_either(
         place.put(key)
     assert streams.discover("killed", point).wait(300) == -signal.SIGKILL
     events = EventLog.open(log, place.access)
-    assert events.end() == 1, "the events are in the log"
+    assert (events.end() == 1) is (point not in BEFORE_THE_LOG)
     come_back = time.monotonic() + HIDDEN_SECONDS
     for key in KEYS[:3]:
         place.tell(key)  # and duplicates meanwhile
@@ -136,4 +140,5 @@ def test_on_azure_and_google_a_kill_loses_and_repeats_nothing_either(
     for state in ("killed", "other"):
         assert streams.recorded(state) == Counter(KEYS), state
     found = Counter(each.path for number in range(events.end()) for each in events.read(number))
-    assert sum(found.values()) > len(KEYS) + 3, "messages came back"
+    if point in BEFORE_THE_DELETION:
+        assert sum(found.values()) > len(KEYS) + 3, "messages came back"
