@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import laws
 from tests.support.markers import Markers
 
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ settings.load_profile("any_speed")
 def pytest_configure(config: pytest.Config) -> None:
     """Give markers, and enforce them."""
     config.pluginmanager.register(Markers(config), "markers")
+
+
+def pytest_report_header() -> str:
+    """Say how to try the same examples again."""
+    return "examples: all" if laws.ALL else f"examples: some, again by EXAMPLES_SEED={laws.SEED}"
 
 
 def pytest_unconfigure() -> None:
