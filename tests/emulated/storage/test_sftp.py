@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-import multiprocessing
 import os
 import re
+import subprocess
+import sys
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -456,26 +458,54 @@ def test_a_connection_that_nobody_uses_is_closed(server, monkeypatch):
     assert store.is_folder()
 
 
-def _in_child(store, queue):
-    queue.put(store.get("a"))
+_FORKS = """
+import os, sys
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage.access import from_environment
+from airflow_cloudfiles.engine.storage.sftp import session
+
+store = open_store(sys.argv[1], from_environment(os.environ))
+content = store.get("a")
+if (child := os.fork()) == 0:
+    is_same = store.get("a") == content
     session.close_all()
+    os._exit(0 if is_same else 1)
+_, status = os.waitpid(child, 0)
+assert os.waitstatus_to_exitcode(status) == 0
+assert store.get("a") == content
+print(len(content))
+"""
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_process_has_connections_of_its_own(server):
+def test_a_forked_process_has_connections_of_its_own(server, monkeypatch):
     (server.folder / "a").write_bytes(b"x" * 100_000)
-    store = open_store(server.served.location, server.served.access)
-    assert store.get("a") == b"x" * 100_000
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue()
-    child = context.Process(target=_in_child, args=(store, queue))
-    child.start()
-    assert queue.get(timeout=60) == b"x" * 100_000
-    child.join(60)
-    assert child.exitcode == 0
-    assert store.get("a") == b"x" * 100_000
+    for name, value in to_environment(server.served.access).items():
+        monkeypatch.setenv(name, value)
+    # Not a fork of this process, which has threads and servers of other tests.
+    forks = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", _FORKS]
+    found = subprocess.run(
+        [*forks, server.served.location], check=True, capture_output=True, text=True, timeout=120
+    )
+    assert found.stdout == "100000\n"
     assert server.faults.logins == 2
-    assert threading.active_count() < 50
+
+
+def test_whoever_waits_when_connections_are_closed_is_told(server):
+    store = open_store(server.served.location, server.served.access)
+    assert store.is_folder()
+    begun = threading.Event()
+
+    async def never(_):
+        begun.set()
+        await asyncio.Event().wait()
+
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(session.ask, store._login, never)
+        assert begun.wait(60)
+        session.close_all()
+        with pytest.raises(ConnectionAbortedError, match="has closed its connections"):
+            asked.result(60)
+    assert store.is_folder()
 
 
 # ── the command line ─────────────────────────────────────────────────────────────────────────────

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import concurrent.futures
 import contextlib
 import logging
 import os
@@ -45,6 +46,9 @@ _ANSWER_SECONDS: Final = 1800
 """Many large pieces over a slow line take long; that the server is gone shows sooner."""
 _IDLE_SECONDS = 20.0
 _GOODBYE_SECONDS: Final = 2
+_CLOSING_SECONDS: Final = 5
+_LOOK_SECONDS: Final = 5.0
+"""So often, whoever waits for an answer looks whether there is still somebody to give it."""
 
 
 class _Client(asyncssh.SSHClient):
@@ -240,7 +244,12 @@ class _Loop:
 
     def run(self, login: Login, operation: Operation[_Answer], *, once: bool) -> _Answer:
         """Do something in the loop, and wait for it."""
-        answer: _Answer = self.submit(login, operation, once=once).result()
+        asked = self.submit(login, operation, once=once)
+        while not concurrent.futures.wait([asked], _LOOK_SECONDS).done and self._thread.is_alive():
+            pass
+        if not asked.done() or asked.cancelled():
+            raise ConnectionAbortedError("This process has closed its connections.")
+        answer: _Answer = asked.result()
         return answer
 
     def submit(self, login: Login, operation: Operation[_Answer], *, once: bool) -> Any:
@@ -253,17 +262,22 @@ class _Loop:
         return asyncio.run_coroutine_threadsafe(begin(), self._loop)
 
     def close(self) -> None:
-        """Close all connections, and end the thread."""
+        """Close all connections, end what is under way with an error, and end the thread."""
 
         async def close_all() -> None:
             for server in self._servers.values():
                 await server.close()
             await asyncio.gather(*_closing, return_exceptions=True)
 
-        with contextlib.suppress(TimeoutError):
-            asyncio.run_coroutine_threadsafe(close_all(), self._loop).result(5)
+        async def cancel_all() -> None:
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+
+        for work in (close_all(), cancel_all()):
+            with contextlib.suppress(TimeoutError):
+                asyncio.run_coroutine_threadsafe(work, self._loop).result(_CLOSING_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        self._thread.join(_CLOSING_SECONDS)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
