@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support import laws
 from tests.support.markers import Markers
+from tests.support.stop_spark import stop_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,7 +105,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("FATAL")
     airflow_cloudfiles.register(session)
     yield session
-    session.stop()
+    stop_spark(session)
 
 
 @pytest.fixture(autouse=True)
