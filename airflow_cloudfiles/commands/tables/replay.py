@@ -7,8 +7,8 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands.job import run_job
-from airflow_cloudfiles.commands.outcome import (
+from airflow_cloudfiles.commands.running.job import run_job
+from airflow_cloudfiles.commands.running.outcome import (
     Outcome,
     add_checkpoint_location,
     add_command,
@@ -24,7 +24,7 @@ from airflow_cloudfiles.engine.state.run_history import newest_ingest
 from airflow_cloudfiles.engine.storage import open_store
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.outcome import Commands
+    from airflow_cloudfiles.commands.running.outcome import Commands
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 _TOLD = ("is_done", "batches", "present", "files", "rows", "target_version", "warnings")

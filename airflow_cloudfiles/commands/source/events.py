@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text
+from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, as_text
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.discovery.event_log.collector import EventCollector, collect_on
 from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.outcome import Commands
+    from airflow_cloudfiles.commands.running.outcome import Commands
     from airflow_cloudfiles.engine.discovery.queues.notifications import NotificationReport
 
 _COUNTED = ("received", "files", "poison", "deleted", "outside", "redelivered")

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands.outcome import Outcome, add_command
+from airflow_cloudfiles.commands.running.outcome import Outcome, add_command
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.naming import quoted
 from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
@@ -18,7 +18,7 @@ from airflow_cloudfiles.engine.shortened import few, printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from airflow_cloudfiles.commands.outcome import Commands
+    from airflow_cloudfiles.commands.running.outcome import Commands
 
 
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.commands.ingest import add_stream, ingestion
-from airflow_cloudfiles.commands.outcome import Outcome, add_command, pair
+from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, pair
+from airflow_cloudfiles.commands.tables.ingest import add_stream, ingestion
 from airflow_cloudfiles.engine.cluster.kubernetes import Kubernetes
 from airflow_cloudfiles.engine.cluster.standalone import Standalone
 from airflow_cloudfiles.engine.cluster.submission import SCRIPT, Resources
@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.cluster.yarn import Yarn
 from airflow_cloudfiles.engine.job.spark_command import IMAGE_PYTHON
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.outcome import Commands
+    from airflow_cloudfiles.commands.running.outcome import Commands
 
     Cluster = Kubernetes | Standalone | Yarn
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine.shortened import printable
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.colors import Toned
+    from airflow_cloudfiles.commands.running.colors import Toned
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - has no other name
 

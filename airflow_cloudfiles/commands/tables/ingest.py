@@ -11,8 +11,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.commands.job import run_job
-from airflow_cloudfiles.commands.outcome import (
+from airflow_cloudfiles.commands.running.job import run_job
+from airflow_cloudfiles.commands.running.outcome import (
     Outcome,
     add_command,
     add_options,
@@ -26,7 +26,7 @@ from airflow_cloudfiles.engine.options import values
 from airflow_cloudfiles.engine.options.table_stream import is_table
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.outcome import Commands
+    from airflow_cloudfiles.commands.running.outcome import Commands
 
 REMOTE = "SPARK_REMOTE"
 """Environment variable of Spark itself: the address of a Spark Connect server."""

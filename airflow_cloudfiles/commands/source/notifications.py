@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands.outcome import Outcome, add_command, pair
+from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, pair
 from airflow_cloudfiles.engine.discovery.event_log.description import KEEP_SECONDS
 from airflow_cloudfiles.engine.discovery.event_log.services import (
     list_event_log,
@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.discovery.services.base import (
 from airflow_cloudfiles.engine.storage.access import AwsAccess, AzureAccess, GcpAccess, of_kind
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.outcome import Commands
+    from airflow_cloudfiles.commands.running.outcome import Commands
     from airflow_cloudfiles.engine.storage.access import Access
 
 _DAY_SECONDS = 86400.0

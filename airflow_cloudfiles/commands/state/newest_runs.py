@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from airflow_cloudfiles.commands.state import runs
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.outcome import Commands
+    from airflow_cloudfiles.commands.running.outcome import Commands
 
 
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:

@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine.schema.log_entry import (
 from airflow_cloudfiles.engine.schema.proposals import Proposal, ProposedChange, propose
 from airflow_cloudfiles.engine.storage import open_store
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "schema_log_v1"
+GOLDEN = Path(__file__).parents[3] / "golden" / "schema_log_v1"
 
 
 @pytest.fixture

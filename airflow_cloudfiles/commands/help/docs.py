@@ -12,14 +12,14 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from airflow_cloudfiles.commands.outcome import Outcome, add_command
+from airflow_cloudfiles.commands.running.outcome import Outcome, add_command
 from airflow_cloudfiles.engine.error_sections import PAGE
 from airflow_cloudfiles.engine.errors import OptionError
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.outcome import Commands
+    from airflow_cloudfiles.commands.running.outcome import Commands
 
-_PACKAGE: Final = Path(__file__).resolve().parents[1]
+_PACKAGE: Final = Path(__file__).resolve().parents[2]
 _INTERNAL: Final = "decisions"
 """Pages for those who change this package; they are not in the wheel."""
 _CODE: Final = re.compile(r"\[?(CF\d{3})\]?", re.IGNORECASE)

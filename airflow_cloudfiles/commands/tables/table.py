@@ -7,7 +7,7 @@ import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text
+from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, as_text
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.job.table.run import TableRun
 from airflow_cloudfiles.engine.options.values import names, size
@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.options.values import names, size
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_cloudfiles.commands.outcome import Commands
+    from airflow_cloudfiles.commands.running.outcome import Commands
     from airflow_cloudfiles.engine.delta.write.alter import TableChange
 
 _SHOWN = 20

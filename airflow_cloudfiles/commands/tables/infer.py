@@ -6,8 +6,8 @@ import argparse
 import uuid
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.commands.job import run_job
-from airflow_cloudfiles.commands.outcome import (
+from airflow_cloudfiles.commands.running.job import run_job
+from airflow_cloudfiles.commands.running.outcome import (
     Outcome,
     add_checkpoint_location,
     add_command,
@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.outcome import Commands
+    from airflow_cloudfiles.commands.running.outcome import Commands
 
 _TOLD = (
     "schema_version",

@@ -12,8 +12,8 @@ import sys
 import pytest
 
 from airflow_cloudfiles import cli
-from airflow_cloudfiles.commands.colors import colored, has_colors
-from airflow_cloudfiles.commands.completion import SHELLS
+from airflow_cloudfiles.commands.help.completion import SHELLS
+from airflow_cloudfiles.commands.running.colors import colored, has_colors
 
 COMPLETE = """
 source "$1"

@@ -6,15 +6,15 @@ import argparse
 import uuid
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.commands.job import run_job
-from airflow_cloudfiles.commands.outcome import (
+from airflow_cloudfiles.commands.running.job import run_job
+from airflow_cloudfiles.commands.running.outcome import (
     Outcome,
     add_checkpoint_location,
     add_command,
     add_options,
     add_txn_app_id,
 )
-from airflow_cloudfiles.commands.replay import newest_run
+from airflow_cloudfiles.commands.tables.replay import newest_run
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job.spec import JobSpec
@@ -22,7 +22,7 @@ from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.outcome import Commands
+    from airflow_cloudfiles.commands.running.outcome import Commands
 
 _TOLD = ("mode", "is_dry_run", "files", "bytes", "others", "is_complete", "warnings")
 

@@ -7,8 +7,8 @@ import re
 import uuid
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.commands.job import run_job
-from airflow_cloudfiles.commands.outcome import (
+from airflow_cloudfiles.commands.running.job import run_job
+from airflow_cloudfiles.commands.running.outcome import (
     Outcome,
     add_checkpoint_location,
     add_command,
@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.storage import open_store
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.outcome import Commands
+    from airflow_cloudfiles.commands.running.outcome import Commands
 
 _FIELD = re.compile(r"((?:`(?:[^`]|``)*`|[^=`])+)(?:=(.+))?", re.DOTALL)
 _TOLD = (

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from airflow_cloudfiles import cli
-from airflow_cloudfiles.commands.ingest import _how
-from airflow_cloudfiles.commands.job import _Lines
+from airflow_cloudfiles.commands.running.job import _Lines
+from airflow_cloudfiles.commands.tables.ingest import _how
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.job.launch import LocalSpark, SparkConnect
 

@@ -9,14 +9,14 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_cloudfiles.commands.docs import pages
-from airflow_cloudfiles.commands.outcome import Outcome, add_command
+from airflow_cloudfiles.commands.help.docs import pages
+from airflow_cloudfiles.commands.running.outcome import Outcome, add_command
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.options.cloud_files import GROUPS
 from airflow_cloudfiles.engine.options.names import usable
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.outcome import Commands
+    from airflow_cloudfiles.commands.running.outcome import Commands
 
 SHELLS: Final = ("bash", "zsh", "fish", "tcsh")
 _PATHS: Final = {"URI": "DIRECTORY", "FOLDER": "DIRECTORY", "FILE": "FILE"}

@@ -6,7 +6,7 @@ import argparse
 import logging
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.commands.outcome import (
+from airflow_cloudfiles.commands.running.outcome import (
     Outcome,
     add_checkpoint_location,
     add_command,
@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapsh
 from airflow_cloudfiles.engine.job.table.run import TableRun
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.outcome import Commands
+    from airflow_cloudfiles.commands.running.outcome import Commands
 
 _ACTIONS = {
     "replay": "have files ingested again by the next run, whose rows replace their former ones",

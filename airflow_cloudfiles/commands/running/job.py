@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from airflow_cloudfiles.commands.outcome import Outcome, as_text
+from airflow_cloudfiles.commands.running.outcome import Outcome, as_text
 from airflow_cloudfiles.engine.errors import CloudFilesError, with_code
 from airflow_cloudfiles.engine.job.launch import LocalPython, launch
 from airflow_cloudfiles.engine.job.spark_command import How
