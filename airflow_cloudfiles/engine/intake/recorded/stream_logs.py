@@ -6,7 +6,7 @@ Nothing here looks at the source, and nothing writes.
 from __future__ import annotations
 
 from airflow_cloudfiles.engine.files import Offset
-from airflow_cloudfiles.engine.intake.metrics import backlog, has_files
+from airflow_cloudfiles.engine.intake.recorded.metrics import backlog, has_files
 from airflow_cloudfiles.engine.intake.results import Backlog
 from airflow_cloudfiles.engine.ledger.soundness import check_whole
 from airflow_cloudfiles.engine.state.file_log import FileLog
