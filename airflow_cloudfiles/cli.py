@@ -1,8 +1,8 @@
 """What can be done from a shell, without Airflow?
 
-`cloudfiles <command>`: each command is a module in `commands`, which adds its arguments and gives
-an `Outcome`. What went wrong is one sentence on standard error, never a traceback. Ends with 0 when
-it is done, 1 when it is not, and 2 when it was asked wrongly.
+`cloudfiles <command>`: each command is a module in a folder of `commands`, which adds its arguments
+and gives an `Outcome`. What went wrong is one sentence on standard error, never a traceback. Ends
+with 0 when it is done, 1 when it is not, and 2 when it was asked wrongly.
 """
 
 from __future__ import annotations
@@ -15,29 +15,14 @@ import sys
 from collections.abc import Sequence
 
 from airflow_cloudfiles import __version__
-from airflow_cloudfiles.commands import (
-    clean,
-    cluster,
-    completion,
-    discover,
-    docs,
-    doctor,
-    events,
-    explain,
-    file,
-    infer,
-    ingest,
-    notifications,
-    promote,
-    replay,
-    runs,
-    schema,
-    spark,
-    table,
-)
-from airflow_cloudfiles.commands.colors import Tone, Toned, colored
-from airflow_cloudfiles.commands.outcome import Outcome
+from airflow_cloudfiles.commands.help import completion, docs, explain
+from airflow_cloudfiles.commands.machine import cluster, doctor, spark
+from airflow_cloudfiles.commands.running.colors import Tone, Toned, colored
+from airflow_cloudfiles.commands.running.outcome import Outcome
+from airflow_cloudfiles.commands.source import clean, discover, events, notifications
+from airflow_cloudfiles.commands.state import file, newest_runs, schema
 from airflow_cloudfiles.commands.state import show as state
+from airflow_cloudfiles.commands.tables import infer, ingest, promote, replay, table
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, with_code
 from airflow_cloudfiles.engine.shortened import printable
 
@@ -56,7 +41,7 @@ COMMANDS = (
     notifications,
     promote,
     replay,
-    runs,
+    newest_runs,
     schema,
     spark,
     state,

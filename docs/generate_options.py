@@ -209,11 +209,16 @@ def _in_order(row: tuple[str, ...]) -> tuple[bool, str]:
 
 
 def _rows(group: type[OptionGroup]) -> Iterator[tuple[str, ...]]:
-    """One line for each option of a class, but for those that this package itself sets."""
+    """One line for each option of a class, its own before those it has in common with others.
+
+    Those that this package itself sets are left out.
+    """
     docs = _docs(group)
-    for field, declaration in options_of(group).items():
-        if not declaration.is_internal:
-            yield _row(declaration, docs[field])
+    declared = options_of(group)
+    own = [each for each in vars(group).get("__annotations__", ()) if each in declared]
+    for field in dict.fromkeys([*own, *declared]):
+        if not declared[field].is_internal:
+            yield _row(declared[field], docs[field])
     for declaration in group.WITHOUT_FIELD:
         yield _row(declaration, declaration.doc)
 

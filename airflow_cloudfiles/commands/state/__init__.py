@@ -1,1 +1,1 @@
-"""`cloudfiles state`, by its actions."""
+"""Commands for what a checkpoint location remembers: its files, runs, schemas."""

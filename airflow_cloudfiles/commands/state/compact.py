@@ -6,14 +6,14 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text
+from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, as_text
 from airflow_cloudfiles.engine.intake.upkeep import compact
 from airflow_cloudfiles.engine.options.declared import options_of
 from airflow_cloudfiles.engine.options.upkeep import UpkeepOptions
 from airflow_cloudfiles.engine.storage import open_store
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.outcome import Commands
+    from airflow_cloudfiles.commands.running.outcome import Commands
 
 
 def add_to(actions: Commands, parents: list[argparse.ArgumentParser]) -> None:

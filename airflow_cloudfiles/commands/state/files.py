@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_cloudfiles.commands.colors import Toned
-from airflow_cloudfiles.commands.outcome import Outcome, add_command
+from airflow_cloudfiles.commands.running.colors import Toned
+from airflow_cloudfiles.commands.running.outcome import Outcome, add_command
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.intake.file_query import STATUSES, FileQuery
 from airflow_cloudfiles.engine.intake.file_state_columns import rows
@@ -17,7 +17,7 @@ from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapsh
 from airflow_cloudfiles.engine.shortened import printable
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.outcome import Commands
+    from airflow_cloudfiles.commands.running.outcome import Commands
 
 _TIMES = ("discovered_since", "discovered_until", "committed_since", "committed_until")
 Shown = Sequence[tuple[str, int]]

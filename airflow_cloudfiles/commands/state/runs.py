@@ -9,15 +9,15 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.commands.colors import Toned
-from airflow_cloudfiles.commands.outcome import Outcome, add_command
+from airflow_cloudfiles.commands.running.colors import Toned
+from airflow_cloudfiles.commands.running.outcome import Outcome, add_command
 from airflow_cloudfiles.engine.overview.runs import Runs, RunSummary, newest_runs
 from airflow_cloudfiles.engine.shortened import printable
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.storage import open_store
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.outcome import Commands
+    from airflow_cloudfiles.commands.running.outcome import Commands
 
 _HEADS = ("started", "outcome", "files", "rows", "rescued", "schema", "table", "seconds", "run")
 _TEXTS = ("started", "outcome", "run")

@@ -16,12 +16,12 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text
+from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, as_text
 from airflow_cloudfiles.commands.state import compact, files, runs, transfer
 from airflow_cloudfiles.engine.discovery.listing import state as listing_state
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import START, Offset, printable_path
-from airflow_cloudfiles.engine.intake.metrics import files_and_bytes
+from airflow_cloudfiles.engine.intake.recorded.metrics import files_and_bytes
 from airflow_cloudfiles.engine.ledger import snapshots
 from airflow_cloudfiles.engine.locks import run_lock
 from airflow_cloudfiles.engine.state.file_log import FileLog
@@ -31,7 +31,7 @@ from airflow_cloudfiles.engine.state.position import position
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.outcome import Commands
+    from airflow_cloudfiles.commands.running.outcome import Commands
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 

@@ -6,13 +6,13 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text
+from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, as_text
 from airflow_cloudfiles.engine.transfer.archived import export_state, import_state
 from airflow_cloudfiles.engine.transfer.move import move_state
 from airflow_cloudfiles.engine.transfer.relocate import relocate_source
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.outcome import Commands
+    from airflow_cloudfiles.commands.running.outcome import Commands
 
 
 def add_to(actions: Commands, parents: list[argparse.ArgumentParser]) -> None:

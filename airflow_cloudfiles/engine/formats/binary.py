@@ -8,57 +8,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
-from airflow_cloudfiles.engine.errors import FileUnreadableError, IncompatibleSchemaError
-from airflow_cloudfiles.engine.formats.base import BadRecord, OpenedFile, ReadCounts
-from airflow_cloudfiles.engine.formats.record_policy import batch_schema, make_batch
-from airflow_cloudfiles.engine.types import to_arrow
+from airflow_cloudfiles.engine.errors import FileUnreadableError
+from airflow_cloudfiles.engine.formats.fixed_columns import BINARY_FILE, FixedColumnsReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql.types import StructType
+    import pyarrow as pa
 
-    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+    from airflow_cloudfiles.engine.formats.base import OpenedFile
 
-_COLUMNS: Final = {
-    "path": pa.string(),
-    "modificationTime": pa.timestamp("us", "UTC"),
-    "length": pa.int64(),
-    "content": pa.binary(),
-}
 _MAX_CONTENT_BYTES: Final = 2**31 - 1
 """As Spark's `spark.sql.sources.binaryFile.maxLength`."""
 
 
-class BinaryReader:
-    """Reads files as they are.
+class BinaryReader(FixedColumnsReader):
+    """Reads files as they are, in some or all of the columns of `binaryFile`."""
 
-    Args:
-        data_schema: Some or all of the columns of `binaryFile`, in any order.
-        options: Of the source.
-
-    Attributes:
-        arrow_schema: Of the batches: the columns, then the rescued data column if any (NULL).
-        counts: What was read so far.
-        bad_records: Stays empty.
-
-    Raises:
-        IncompatibleSchemaError: There is another column.
-    """
-
-    def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
-        for field in to_arrow(data_schema):
-            if _COLUMNS.get(field.name) != field.type:
-                raise IncompatibleSchemaError(
-                    f"Format binaryFile has no column {field.name} of type {field.type}. Its "
-                    "columns are: path STRING, modificationTime TIMESTAMP, length BIGINT, "
-                    "content BINARY."
-                )
-        self.arrow_schema = batch_schema(data_schema, options)
-        self.counts = ReadCounts()
-        self.bad_records: list[BadRecord] = []
+    WHAT = "Format binaryFile"
+    COLUMNS = BINARY_FILE
 
     def read_file(
         self,
@@ -80,9 +48,7 @@ class BinaryReader:
         }
         if "content" in self.arrow_schema.names:
             found["content"] = _content(file)
-        arrays = [pa.array([found.get(each.name)], each.type) for each in self.arrow_schema]
-        self.counts.rows += 1
-        yield make_batch(arrays, self.arrow_schema, 1)
+        yield self._row(found)
 
 
 def _content(file: OpenedFile) -> bytes:

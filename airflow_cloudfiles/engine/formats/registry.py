@@ -8,16 +8,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from pyspark.sql.types import (
-    BinaryType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-    VariantType,
-)
+from pyspark.sql.types import StructField, StructType, VariantType
 
+from airflow_cloudfiles.engine.formats.fixed_columns import BINARY_FILE, SHEETS, TEXT
 from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 
@@ -94,20 +87,11 @@ def fixed_schema(options: CloudFilesOptions) -> StructType | None:
     if options.single_variant_column is not None:
         return StructType([StructField(options.single_variant_column, VariantType())])
     if kind_of(options) == "excel sheets":
-        return StructType(
-            [StructField("sheetIndex", LongType()), StructField("sheetName", StringType())]
-        )
+        return SHEETS
     if options.format == "text":
-        return StructType([StructField("value", StringType())])
+        return TEXT
     if options.format == "binaryFile":
-        return StructType(
-            [
-                StructField("path", StringType()),
-                StructField("modificationTime", TimestampType()),
-                StructField("length", LongType()),
-                StructField("content", BinaryType()),
-            ]
-        )
+        return BINARY_FILE
     return None
 
 

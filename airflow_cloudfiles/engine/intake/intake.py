@@ -42,26 +42,20 @@ from airflow_cloudfiles.engine.intake.announcements import (
 from airflow_cloudfiles.engine.intake.baseline import Baseline
 from airflow_cloudfiles.engine.intake.changes import Changes
 from airflow_cloudfiles.engine.intake.contents import Contents
-from airflow_cloudfiles.engine.intake.metrics import (
-    SourceMetrics,
-    backlog,
-    has_files,
-    source_metrics,
-)
+from airflow_cloudfiles.engine.intake.recorded.metrics import SourceMetrics, source_metrics
+from airflow_cloudfiles.engine.intake.recorded.stream_logs import StreamLogs
 from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder, record_overwritten
-from airflow_cloudfiles.engine.intake.results import Arrivals, Backlog, Discovered
+from airflow_cloudfiles.engine.intake.results import Arrivals, Discovered
 from airflow_cloudfiles.engine.intake.source_path import locate, name_of
 from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up
 from airflow_cloudfiles.engine.ledger.expiry import catch_up_whole, forget_old
 from airflow_cloudfiles.engine.ledger.opening import open_ledger
 from airflow_cloudfiles.engine.ledger.overwritten import has_overwritten
 from airflow_cloudfiles.engine.ledger.snapshots import maybe_snapshot
-from airflow_cloudfiles.engine.ledger.soundness import check_whole, mark_head
+from airflow_cloudfiles.engine.ledger.soundness import mark_head
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state.file_log import FileLog, log_of
 from airflow_cloudfiles.engine.state.metadata import open_metadata
-from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.state.position import Position, position
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.access import Access
 from airflow_cloudfiles.engine.storage.base import may_be_partial
@@ -69,7 +63,7 @@ from airflow_cloudfiles.engine.storage.base import may_be_partial
 _log = logging.getLogger(__name__)
 
 
-class Intake:
+class Intake(StreamLogs):
     """The arrivals of one stream: what discovery finds and what a run still has to ingest.
 
     Open it with `Intake.open`. Any number of intakes, in any processes, may work on one state.
@@ -98,12 +92,10 @@ class Intake:
         access: Access | None = None,
         ledger: Ledger | None = None,
     ) -> None:
+        super().__init__(state, files)
         self.stream_id = stream_id
         self.name = name
         self.source = source
-        self.state = state
-        self.files = files
-        self.plans = PlanLog(state)
         self._filter = file_filter
         self._listing = DirectoryListing(source, file_filter, state=state, options=discovery)
         self._discovery = discovery
@@ -115,8 +107,6 @@ class Intake:
         self._ledger = ledger
         self._announcements: Announcements | None = None
         self._has_listed = False
-        self._is_checked = False
-        self._position: Position | None = None
 
     @classmethod
     def open(  # noqa: PLR0913 - the arguments of a stream
@@ -288,88 +278,11 @@ class Intake:
         """Whether there is something to ingest (`arrivals`)."""
         return bool(self.arrivals())
 
-    def head(self) -> Offset:
-        """Give the position behind everything that is recorded now."""
-        return self.files.head()
-
-    def known_head(self) -> Offset:
-        """Give the position behind everything that was recorded when this intake last read the log.
-
-        After `discover`, what it has found is before it. Asks nobody.
-        """
-        return self.files.known_head()
-
-    def committed(self) -> Offset:
-        """Give the position up to which the stream is committed.
-
-        Returns:
-            The end of the last committed batch; `START` when none was committed.
-
-        Raises:
-            CorruptedStateError: The state cannot be understood.
-        """
-        return self._committed().end
-
-    def begin_at(self, committed: Position) -> None:
-        """Take a position for the one that is committed, which the caller has read.
-
-        For a job, which alone commits as long as it has its lock. `committed` does not ask again.
-
-        Args:
-            committed: What `position` gave under the lock.
-        """
-        self._position = committed
-
-    def _committed(self) -> Position:
-        return self._position or position(self.state, self.plans)
-
-    def check(self) -> None:
-        """Refuse a state that has lost entries of its file log; checks once.
-
-        Done before the first entry is appended, and before batches are planned.
-
-        Raises:
-            CorruptedStateError: Entries are missing.
-        """
-        if not self._is_checked:
-            check_whole(self.state, self.files, self.plans, self._position)
-            self._is_checked = True
-
-    def outstanding(self, *, up_to: Offset | None = None) -> Backlog:
-        """Report what is recorded and not yet committed; discovers nothing.
-
-        Args:
-            up_to: Only what is before this position of the file log; `None` asks for its end.
-
-        Raises:
-            CorruptedStateError: Spark has committed more than is recorded.
-        """
-        return backlog(self.files, self.committed(), up_to or self.head(), self.state.uri)
-
     def metrics(self, after: Offset, head: Offset, *, with_queue: bool) -> SourceMetrics:
         """Give Auto Loader's metrics of the source: what is recorded between two positions."""
         announced = self._announced() if with_queue else None
         queue = None if announced is None else announced.queue
         return source_metrics(self.files, after, head, queue)
-
-    def has_work(self, *, up_to: Offset | None = None) -> bool:
-        """Whether a batch is planned, or something is recorded, and not yet committed.
-
-        Discovers nothing, and reads no further than the first entry that is to be ingested. What
-        another process plans meanwhile is its own to finish.
-
-        Args:
-            up_to: As for `outstanding`; a planned batch counts wherever it ends.
-
-        Raises:
-            CorruptedStateError: The state cannot be understood.
-        """
-        start, plan = self.committed(), self.plans.known()
-        if plan is not None and plan.end > start:
-            return True
-        end = up_to or self.head()
-        first = start.entry + 1 if start.index > 0 else start.entry
-        return (start.index > 0 and start < end) or has_files(self.files, range(first, end.entry))
 
     def close(self) -> None:
         """Release the ledger; closing twice does nothing."""

@@ -13,7 +13,7 @@ from airflow_cloudfiles.engine.delta.merge.commit import MERGED
 from airflow_cloudfiles.engine.delta.optimize import COMPACTED
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import Offset
-from airflow_cloudfiles.engine.intake.metrics import oldest, source_metrics
+from airflow_cloudfiles.engine.intake.recorded.metrics import oldest, source_metrics
 from airflow_cloudfiles.engine.job.spec import MOST_DDL, JobSpec
 from airflow_cloudfiles.engine.job.target import newest_version
 from airflow_cloudfiles.engine.spark.tables import expectations

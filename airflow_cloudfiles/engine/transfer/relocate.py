@@ -24,7 +24,7 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.filters import split_pattern
 from airflow_cloudfiles.engine.errors import OptionError, StateError, StateMovedError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.intake.metrics import files_and_bytes
+from airflow_cloudfiles.engine.intake.recorded.metrics import files_and_bytes
 from airflow_cloudfiles.engine.intake.source_path import SourcePath, name_of
 from airflow_cloudfiles.engine.ledger.base import catch_up
 from airflow_cloudfiles.engine.ledger.opening import open_ledger

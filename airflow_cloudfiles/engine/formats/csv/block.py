@@ -21,21 +21,18 @@ from airflow_cloudfiles.engine.formats.base import ENOUGH_RECORDS, UnknownFields
 from airflow_cloudfiles.engine.formats.csv.lines import ODD, PLAIN, SKIPPED, Records
 from airflow_cloudfiles.engine.formats.csv.tokens import MalformedRecordError, Tokenizer
 from airflow_cloudfiles.engine.formats.new_fields import cut_sample
-from airflow_cloudfiles.engine.formats.record_policy import (
-    MISFIT_REASON,
-    RecordOutcomes,
-    RecordPolicy,
-)
-from airflow_cloudfiles.engine.formats.rescued_columns import Rescued
+from airflow_cloudfiles.engine.formats.record_policy import MISFIT_REASON, RecordOutcomes
 from airflow_cloudfiles.engine.formats.rescued_json import member, printable
+from airflow_cloudfiles.engine.formats.tables.rescued_columns import Rescued
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_cloudfiles.engine.formats.arrays import Positions
     from airflow_cloudfiles.engine.formats.csv.columns import PlainReader
-    from airflow_cloudfiles.engine.formats.header import FileColumns
     from airflow_cloudfiles.engine.formats.scalars.string_casts import Cast
+    from airflow_cloudfiles.engine.formats.tables.header import FileColumns
+    from airflow_cloudfiles.engine.formats.tables.reader import RowRules
 
 _NO_TEXTS: Final = pa.array([], pa.string())
 
@@ -45,9 +42,7 @@ class CsvParsing:
     """How a reader parses records.
 
     Attributes:
-        policy: What becomes of bad records.
-        watches: Whether new columns are reported.
-        left_out: Keys of names that are not, all the same.
+        rules: What becomes of records, and of new columns.
         null_value: The text that stands for null.
         casts: Of the parsed columns, in their order.
         plain: Reads plain records.
@@ -55,9 +50,7 @@ class CsvParsing:
         is_thorough: Whether everything goes the long way, which is the reference.
     """
 
-    policy: RecordPolicy
-    watches: bool
-    left_out: frozenset[str]
+    rules: RowRules
     null_value: str
     casts: tuple[Cast, ...]
     plain: PlainReader
@@ -115,7 +108,8 @@ class CsvBlock:
         file_uri: str,
     ) -> None:
         self._parsing, self._columns, self._records = parsing, columns, records
-        self._outcomes, self._policy = outcomes, parsing.policy
+        self._rules, self._policy = parsing.rules, parsing.rules.policy
+        self._outcomes = outcomes
         self._file_uri = file_uri
         self._wanted = [
             place
@@ -144,7 +138,7 @@ class CsvBlock:
 
         Its first records decide, as all of them would: whatever is read is thrown away then.
         """
-        if self._parsing.watches and self._columns.new:
+        if self._rules.watches and self._columns.new:
             first = self._records.first(ENOUGH_RECORDS)
             outcomes = RecordOutcomes(self._policy)
             block = CsvBlock(self._parsing, outcomes, self._columns, first, self._file_uri)
@@ -202,8 +196,8 @@ class CsvBlock:
     def _has_new_columns(self, row: _OddRow) -> bool:
         """Whether a record has more values than the columns there are, and that must be known."""
         behind = range(len(self._columns.names), len(row.values or []))
-        is_wider = any(f"_c{place}" not in self._parsing.left_out for place in behind)
-        return self._parsing.watches and self._columns.is_open and is_wider
+        is_wider = any(f"_c{place}" not in self._rules.left_out for place in behind)
+        return self._rules.watches and self._columns.is_open and is_wider
 
     def _odd_row(self, index: int) -> tuple[_OddRow, str | None]:
         """One record, and why it is not valid."""
@@ -234,7 +228,7 @@ class CsvBlock:
 
     def _raise_for_new_columns(self, rows: _Rows) -> None:
         """Raise for what could be a new column, in the modes that must know."""
-        if not self._parsing.watches or not len(rows.records):
+        if not self._rules.watches or not len(rows.records):
             return
         new: dict[str, object] = {}
         if self._columns.new:
@@ -244,7 +238,7 @@ class CsvBlock:
         for row in rows.odd.values() if self._columns.is_open else ():
             for place in range(len(self._columns.names), len(row.values or [])):
                 new.setdefault(f"_c{place}", _sample(row.values or [], place))
-        new = {name: value for name, value in new.items() if name not in self._parsing.left_out}
+        new = {name: value for name, value in new.items() if name not in self._rules.left_out}
         if new:
             raise UnknownFields(new, self._file_uri)
 

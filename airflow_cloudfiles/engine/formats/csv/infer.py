@@ -12,17 +12,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
-from pyspark.sql.types import DataType, NullType, StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructType
 
-from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.formats.csv.columns import PlainReader, without
 from airflow_cloudfiles.engine.formats.csv.lines import ODD, SKIPPED, Records
 from airflow_cloudfiles.engine.formats.csv.parts import FileParts
 from airflow_cloudfiles.engine.formats.csv.reader import has_header
 from airflow_cloudfiles.engine.formats.csv.tokens import MalformedRecordError, Tokenizer
-from airflow_cloudfiles.engine.formats.csv.types import STRING, TypeFinder
-from airflow_cloudfiles.engine.formats.header import safe_names
-from airflow_cloudfiles.engine.types import is_column_name
+from airflow_cloudfiles.engine.formats.csv.types import TypeFinder
+from airflow_cloudfiles.engine.formats.tables.header import safe_names
+from airflow_cloudfiles.engine.formats.tables.inference import STRING, TableInference
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.base import OpenedFile
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["CsvInference"]
 
 
-class CsvInference:
+class CsvInference(TableInference[pa.StringArray]):
     """Learns the schema of CSV files.
 
     Args:
@@ -47,12 +46,8 @@ class CsvInference:
     def __init__(self, options: CloudFilesOptions, known: StructType | None = None) -> None:
         self._options = options
         self._own = cast("CsvOptions", options.format_options)
-        self._known = StructType([]) if known is None else known
-        self._matcher = options.matcher
-        self._fixed = self._matcher.keys(self._known.names)
-        self._names: dict[str, str] = {}
-        self._types: dict[str, DataType] = {}
-        self._finder = TypeFinder(self._own) if options.infer_column_types else None
+        finder = TypeFinder(self._own) if options.infer_column_types else None
+        super().__init__(options, known, finder)
         self._plain, self._tokens = PlainReader(self._own), Tokenizer(self._own)
 
     def add_file(self, file: OpenedFile) -> None:
@@ -74,30 +69,6 @@ class CsvInference:
             if wanted:
                 self._learn_types(records, names, wanted)
 
-    def result(self) -> StructType:
-        """What is known: `NullType` where no value has shown the type."""
-        new = [StructField(name, self._types[key]) for key, name in self._names.items()]
-        return StructType([*self._known.fields, *new])
-
-    def evidence(self) -> bytes:
-        """All that is known, for `absorb`."""
-        return worker_messages.encode((self._names, self._types))
-
-    def absorb(self, evidence: bytes) -> None:
-        """Learn what another process learned from the files after those of this one."""
-        names, types = worker_messages.decode(evidence)
-        self._learn_names(list(names.values()))
-        if self._finder is not None:
-            for key, kind in types.items():
-                self._types[key] = self._finder.merge(self._types[key], kind)
-
-    def _learn_names(self, names: list[str]) -> None:
-        for name in names:
-            key = self._matcher.key(name)
-            if key not in self._names and key not in self._fixed and is_column_name(name):
-                self._names[key] = name
-                self._types[key] = STRING if self._finder is None else NullType()
-
     def _wanted(self, names: list[str]) -> list[int]:
         """The columns that are not known to be strings; of several with one name, the first."""
         places: dict[str, int] = {}
@@ -111,9 +82,7 @@ class CsvInference:
 
     def _learn_types(self, records: Records, names: list[str], wanted: list[int]) -> None:
         for place, strings in self._strings(records, len(names), wanted):
-            key = self._matcher.key(names[place])
-            if self._finder is not None:
-                self._types[key] = self._finder.of(strings, self._types[key])
+            self._learn_type(self._matcher.key(names[place]), strings)
 
     def _strings(
         self, records: Records, width: int, wanted: list[int]

@@ -11,18 +11,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from airflow_cloudfiles.engine.formats.base import BadRecord, OpenedFile, ReadCounts
 from airflow_cloudfiles.engine.formats.csv.block import CsvBlock, CsvParsing, records_left
 from airflow_cloudfiles.engine.formats.csv.columns import PlainReader
 from airflow_cloudfiles.engine.formats.csv.converters import CsvConverters
 from airflow_cloudfiles.engine.formats.csv.parts import FileParts
 from airflow_cloudfiles.engine.formats.csv.tokens import Tokenizer
-from airflow_cloudfiles.engine.formats.header import ColumnMatcher, FileColumns, safe_names
-from airflow_cloudfiles.engine.formats.record_policy import RecordOutcomes, RecordPolicy
+from airflow_cloudfiles.engine.formats.record_policy import RecordOutcomes
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.formats.scalars.string_casts import Cast
-from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
-from airflow_cloudfiles.engine.types import missing_fields, to_arrow
+from airflow_cloudfiles.engine.formats.tables.header import FileColumns, safe_names
+from airflow_cloudfiles.engine.formats.tables.reader import TableReader
+from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,12 +29,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from airflow_cloudfiles.engine.formats.base import OpenedFile
+    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 
 __all__ = ["CsvReader"]
 
 
-class CsvReader:
+class CsvReader(TableReader):
     """Reads CSV files with one schema.
 
     Reading the same file again gives the same batches; only `counts` goes on growing.
@@ -61,20 +62,14 @@ class CsvReader:
     def __init__(
         self, data_schema: StructType, options: CloudFilesOptions, *, is_thorough: bool = False
     ) -> None:
-        own = cast("CsvOptions", options.format_options)
-        policy = RecordPolicy.of(data_schema, options)
+        super().__init__(data_schema, options)
+        self._own = own = cast("CsvOptions", options.format_options)
+        policy = self._policy
         numbers = NumberRule.of(options)
         converters = CsvConverters(own, numbers, exact=policy.rescues)
         conversions = [converters.to(each.dataType, each.name) for each in policy.parsed.fields]
-        self.arrow_schema: pa.Schema = policy.arrow_schema
-        self.counts = ReadCounts()
-        self.bad_records: list[BadRecord] = []
-        self._options, self._own = options, own
-        left_out = missing_fields(options.stay_rescued, policy.parsed, options.matcher)
         self._parsing = CsvParsing(
-            policy=policy,
-            watches=options.schema_evolution_mode in WATCHING_MODES,
-            left_out=frozenset(name for name, *_ in left_out),
+            rules=self._rules,
             null_value=own.null_value,
             casts=tuple(
                 Cast(field.type, convert, converters.times, numbers)
@@ -83,13 +78,6 @@ class CsvReader:
             plain=PlainReader(own),
             tokens=Tokenizer(own),
             is_thorough=is_thorough,
-        )
-        self._matcher = ColumnMatcher(
-            policy.parsed,
-            case_sensitive=options.reader_case_sensitive,
-            by_position=options.has_schema,
-            reserved=(*options.reserved_columns, *self._parsing.left_out),
-            matcher=options.matcher,
         )
 
     def read_file(
@@ -111,12 +99,9 @@ class CsvReader:
                 columns = self._columns(parts.header)
             if parts.header is None:
                 columns = columns.with_width(parts.width_of(records))
-            outcomes = RecordOutcomes(self._parsing.policy)
+            outcomes = RecordOutcomes(self._policy)
             batch = CsvBlock(self._parsing, outcomes, columns, records, file.uri).read()
-            self.counts.add(outcomes.counts)
-            self.bad_records += outcomes.bad_records
-            if batch.num_rows:
-                yield batch
+            yield from self._counted(batch, outcomes)
 
     def _columns(self, header: list[str | None] | None) -> FileColumns:
         if header is None:

@@ -33,6 +33,7 @@ from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH
 from airflow_cloudfiles.engine.formats.scalars.decimals import decimal_type
 from airflow_cloudfiles.engine.formats.scalars.string_casts import Cast, data_of, only_has
 from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT, decimal_text, java_double
+from airflow_cloudfiles.engine.formats.tables.inference import STRING
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, merge_types
 
 if TYPE_CHECKING:
@@ -57,7 +58,6 @@ _ARROW: Final[dict[type[DataType], pa.DataType]] = {
     DateType: pa.date32(),
     TimestampType: pa.timestamp("us", "UTC"),
 }
-STRING: Final = StringType()
 
 
 class TypeFinder:

@@ -10,7 +10,7 @@ a time of day or a zone fits only at midnight UTC; a fraction finer than a micro
 from __future__ import annotations
 
 from datetime import UTC
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_cloudfiles.engine.formats.arrays import Bools, Int64s
+    from airflow_cloudfiles.engine.options.formats.string_values import StringValueOptions
 
 _DATE: Final = "yyyy-MM-dd"
 _TIMESTAMP: Final = (
@@ -38,30 +39,6 @@ _LOCAL: Final = ("yyyy-MM-dd'T'HH:mm:ss[.SSSSSSSSS]", "yyyy-MM-dd HH:mm:ss[.SSSS
 """What is cast at once of what Spark's CAST takes."""
 _MICROS: Final = 1_000_000
 _DAY_MICROS: Final = 86_400 * _MICROS
-
-
-class TimeOptions(Protocol):
-    """The options of a format that say how times are written."""
-
-    @property
-    def date_format(self) -> str | None:
-        """`dateFormat`."""
-
-    @property
-    def timestamp_format(self) -> str | None:
-        """`timestampFormat`."""
-
-    @property
-    def timestamp_ntz_format(self) -> str | None:
-        """`timestampNTZFormat`."""
-
-    @property
-    def time_zone(self) -> str | None:
-        """`timeZone`."""
-
-    @property
-    def locale(self) -> str | None:
-        """`locale`."""
 
 
 class TimePatterns:
@@ -112,7 +89,7 @@ class TimePatterns:
 
     @classmethod
     def of(
-        cls, options: TimeOptions, *, default_date: str | None = None, exact: bool = True
+        cls, options: StringValueOptions, *, default_date: str | None = None, exact: bool = True
     ) -> Self:
         """The patterns that options name.
 

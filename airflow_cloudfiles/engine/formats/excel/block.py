@@ -18,34 +18,27 @@ import pyarrow as pa
 from airflow_cloudfiles.engine.formats.base import UnknownFields
 from airflow_cloudfiles.engine.formats.excel.cells import Kind
 from airflow_cloudfiles.engine.formats.new_fields import cut_sample
-from airflow_cloudfiles.engine.formats.record_policy import (
-    MISFIT_REASON,
-    RecordOutcomes,
-    RecordPolicy,
-)
-from airflow_cloudfiles.engine.formats.rescued_columns import Rescued
+from airflow_cloudfiles.engine.formats.record_policy import MISFIT_REASON, RecordOutcomes
+from airflow_cloudfiles.engine.formats.tables.rescued_columns import Rescued
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.arrays import Positions
     from airflow_cloudfiles.engine.formats.excel.converters import CellCast
     from airflow_cloudfiles.engine.formats.excel.rows import Rows
-    from airflow_cloudfiles.engine.formats.header import FileColumns
+    from airflow_cloudfiles.engine.formats.tables.header import FileColumns
+    from airflow_cloudfiles.engine.formats.tables.reader import RowRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parsing:
+class SheetParsing:
     """How a reader makes rows.
 
     Attributes:
-        policy: What becomes of bad records.
-        watches: Whether new columns are reported.
-        left_out: Names that are no new columns, all the same.
+        rules: What becomes of records, and of new columns.
         casts: Of the parsed columns, in their order.
     """
 
-    policy: RecordPolicy
-    watches: bool
-    left_out: frozenset[str]
+    rules: RowRules
     casts: tuple[CellCast, ...]
 
 
@@ -63,14 +56,15 @@ class SheetBlock:
 
     def __init__(  # noqa: PLR0913, PLR0917 - each is another thing
         self,
-        parsing: Parsing,
+        parsing: SheetParsing,
         outcomes: RecordOutcomes,
         columns: FileColumns,
         first: int,
         rows: Rows,
         file_uri: str,
     ) -> None:
-        self._parsing, self._policy, self._outcomes = parsing, parsing.policy, outcomes
+        self._parsing, self._outcomes = parsing, outcomes
+        self._rules, self._policy = parsing.rules, parsing.rules.policy
         self._columns, self._first, self._rows = columns, first, rows
         self._file_uri = file_uri
         self._rescued = Rescued()
@@ -101,7 +95,7 @@ class SheetBlock:
         return names[place] if 0 <= place < len(names) else f"_c{column + 1}"
 
     def _raise_for_new_columns(self) -> None:
-        if not self._parsing.watches:
+        if not self._rules.watches:
             return
         columns, rows = self._columns, self._rows
         there = {}
@@ -115,7 +109,7 @@ class SheetBlock:
         new: dict[str, object] = {
             self._name(each): _sample(rows, there.get(each))
             for each in sorted(places)
-            if self._name(each) not in self._parsing.left_out
+            if self._name(each) not in self._rules.left_out
         }
         if new:
             raise UnknownFields(new, self._file_uri)

@@ -7,17 +7,15 @@ unless `cloudFiles.inferColumnTypes` is set; then every cell is looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
-from pyspark.sql.types import DataType, NullType, StructField, StructType
-
-from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.formats.excel.sheets import names_of, tables
-from airflow_cloudfiles.engine.formats.excel.types import STRING, TypeFinder
-from airflow_cloudfiles.engine.types import is_column_name
+from airflow_cloudfiles.engine.formats.excel.types import TypeFinder
+from airflow_cloudfiles.engine.formats.tables.inference import TableInference
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from airflow_cloudfiles.engine.formats.base import OpenedFile
     from airflow_cloudfiles.engine.formats.excel.rows import Rows, Table
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["ExcelInference"]
 
 
-class ExcelInference:
+class ExcelInference(TableInference["Rows"]):
     """Learns the schema of workbooks.
 
     Args:
@@ -40,12 +38,8 @@ class ExcelInference:
 
     def __init__(self, options: CloudFilesOptions, known: StructType | None = None) -> None:
         self._own = cast("ExcelOptions", options.format_options)
-        self._known = StructType([]) if known is None else known
-        self._matcher = options.matcher
-        self._fixed = self._matcher.keys(self._known.names)
-        self._names: dict[str, str] = {}
-        self._types: dict[str, DataType] = {}
-        self._finder = TypeFinder(self._own) if options.infer_column_types else None
+        finder = TypeFinder(self._own) if options.infer_column_types else None
+        super().__init__(options, known, finder)
 
     def add_file(self, file: OpenedFile) -> None:
         """Learn from one file.
@@ -58,23 +52,6 @@ class ExcelInference:
                 self._learn_header(table)
             else:
                 self._learn_positions(table)
-
-    def result(self) -> StructType:
-        """What is known: `NullType` where no value has shown the type."""
-        new = [StructField(name, self._types[key]) for key, name in self._names.items()]
-        return StructType([*self._known.fields, *new])
-
-    def evidence(self) -> bytes:
-        """All that is known, for `absorb`."""
-        return worker_messages.encode((self._names, self._types))
-
-    def absorb(self, evidence: bytes) -> None:
-        """Learn what another process learned from the files after those of this one."""
-        names, types = worker_messages.decode(evidence)
-        self._learn_names(names.values())
-        if self._finder is not None:
-            for key, kind in types.items():
-                self._types[key] = self._finder.merge(self._types[key], kind)
 
     def _learn_header(self, table: Table) -> None:
         names: tuple[str, ...] = ()
@@ -99,17 +76,8 @@ class ExcelInference:
             self._learn_names(f"_c{each + 1}" for each in columns)
             self._learn_types(rows, {each: self._matcher.key(f"_c{each + 1}") for each in columns})
 
-    def _learn_names(self, names: Iterable[str]) -> None:
-        for name in names:
-            key = self._matcher.key(name)
-            if key not in self._names and key not in self._fixed and is_column_name(name):
-                self._names[key] = name
-                self._types[key] = STRING if self._finder is None else NullType()
-
     def _learn_types(self, rows: Rows, keys: dict[int, str]) -> None:
         if self._finder is None:
             return
         for column, cells in rows.by_column():
-            key = keys.get(column)
-            if key in self._types:
-                self._types[key] = self._finder.of(cells, self._types[key])
+            self._learn_type(keys.get(column), cells)

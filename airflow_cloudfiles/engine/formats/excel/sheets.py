@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from airflow_cloudfiles.engine.formats.columnar.reader import content_of, reading
 from airflow_cloudfiles.engine.formats.excel.rows import Table
 from airflow_cloudfiles.engine.formats.excel.workbook import open_workbook, wanted_sheets
-from airflow_cloudfiles.engine.formats.header import safe_names
+from airflow_cloudfiles.engine.formats.tables.header import safe_names
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.casing import NameMatcher

@@ -30,13 +30,13 @@ from airflow_cloudfiles.engine.formats.excel.cells import Kind
 from airflow_cloudfiles.engine.formats.excel.converters import CellConverters, kept_digits
 from airflow_cloudfiles.engine.formats.scalars.decimals import decimal_type
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import SPARK
+from airflow_cloudfiles.engine.formats.tables.inference import STRING
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, merge_types
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.excel.rows import Rows
     from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 
-STRING: Final = StringType()
 _SIMPLE: Final[dict[Kind, DataType]] = {
     Kind.BOOLEAN: BooleanType(),
     Kind.DATE: DateType(),

@@ -11,9 +11,10 @@ from typing import IO, Final, Protocol
 
 from airflow_cloudfiles.engine.formats.excel.cells import Cells, DamagedWorkbookError
 from airflow_cloudfiles.engine.formats.excel.ods import CONTENT, OdsWorkbook
+from airflow_cloudfiles.engine.formats.excel.open_xml import Relations
 from airflow_cloudfiles.engine.formats.excel.package import Package
 from airflow_cloudfiles.engine.formats.excel.xlsb import XlsbWorkbook
-from airflow_cloudfiles.engine.formats.excel.xlsx import Relations, XlsxWorkbook
+from airflow_cloudfiles.engine.formats.excel.xlsx import XlsxWorkbook
 from airflow_cloudfiles.engine.formats.recognize import OLE_MARK, ZIP_MARK
 from airflow_cloudfiles.engine.shortened import cut, more
 

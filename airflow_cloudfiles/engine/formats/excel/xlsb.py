@@ -18,8 +18,8 @@ from airflow_cloudfiles.engine.formats.excel.cells import (
     Kind,
     number_of,
 )
+from airflow_cloudfiles.engine.formats.excel.open_xml import OpenXmlParts, TextBudget, format_shows
 from airflow_cloudfiles.engine.formats.excel.package import Package, damage
-from airflow_cloudfiles.engine.formats.excel.xlsx import Relations, format_shows
 
 _LONGEST_RECORD: Final = 2**24
 """No record is longer; a text has 65,534 bytes at most."""
@@ -62,16 +62,14 @@ class XlsbWorkbook:
     def __init__(self, package: Package, most_text: int) -> None:
         self._package, self._most_text = package, most_text
         self._is_1904 = False
-        self._paths: dict[str, str] = {}
-        book = Relations(package, "").first("/officeDocument") or "xl/workbook.bin"
-        self._relations = Relations(package, book)
-        with damage(book):
-            for kind, data in records(package, book):
+        self._parts = OpenXmlParts(package, "xl/workbook.bin")
+        with damage(self._parts.book):
+            for kind, data in records(package, self._parts.book):
                 if kind == _BOOK:
                     self._is_1904 = bool(data[0] & 1)
                 elif kind == _SHEET:
                     self._add_sheet(data)
-        self.sheets = [*self._paths]
+        self.sheets = [*self._parts.sheets]
         self._shared: list[str] | None = None
         self._styles: list[Kind] = []
 
@@ -85,7 +83,7 @@ class XlsbWorkbook:
             with damage("of texts or of styles"):
                 self._styles = self._read_styles()
                 self._shared = self._read_shared()
-        path = self._paths[sheet]
+        path = self._parts.sheets[sheet]
         with damage(path):
             yield from self._of_records(records(self._package, path))
 
@@ -106,12 +104,10 @@ class XlsbWorkbook:
     def _add_sheet(self, data: bytes) -> None:
         identifier, end = _text(data, 8)
         name, _ = _text(data, end)
-        kind, path = self._relations.targets.get(identifier, ("", ""))
-        if kind.endswith("/worksheet"):
-            self._paths[name] = path
+        self._parts.add_sheet(name, identifier)
 
     def _read_styles(self) -> list[Kind]:
-        path = self._relations.first("/styles")
+        path = self._parts.styles
         codes: dict[int, str] = {}
         found: list[Kind] = []
         is_cell = False
@@ -126,18 +122,14 @@ class XlsbWorkbook:
         return found
 
     def _read_shared(self) -> list[str]:
-        path = self._relations.first("/sharedStrings")
+        path = self._parts.shared_texts
         found: list[str] = []
-        left = self._most_text
+        budget = TextBudget(self._most_text)
         for kind, data in records(self._package, path) if path else ():
             if kind == _SHARED_TEXT:
                 found.append(_text(data, 1)[0])
-                left -= len(data) + 64
-            if left < 0:
-                raise DamagedWorkbookError(
-                    f"its texts take more than {self._most_text} bytes, which is what is held of "
-                    "one file (maxRecordBytes)"
-                )
+                budget.spend_text()
+                budget.spend(len(data))
         return found
 
 

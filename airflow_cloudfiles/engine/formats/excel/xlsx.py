@@ -7,7 +7,6 @@ believed, and costs nothing. The texts that cells share are held (ECMA-376, 18.4
 from __future__ import annotations
 
 import datetime as dt
-import posixpath
 import re
 from collections.abc import Iterator
 from functools import lru_cache
@@ -23,41 +22,12 @@ from airflow_cloudfiles.engine.formats.excel.cells import (
     number_of,
     plain_number,
 )
-from airflow_cloudfiles.engine.formats.excel.number_formats import built_in, shown_by
+from airflow_cloudfiles.engine.formats.excel.open_xml import OpenXmlParts, TextBudget, format_shows
 from airflow_cloudfiles.engine.formats.excel.package import Package, Tags, parse, parse_whole
 
 _ESCAPED: Final = re.compile("_x([0-9A-Fa-f]{4})_")
 _TRUE: Final = frozenset({"1", "true"})
 _FIRST_HALF, _LAST_HALF = 0xD800, 0xDFFF
-_WORKSHEET: Final = "/worksheet"
-
-
-class Relations:
-    """Which part is meant by which identifier in another part.
-
-    Args:
-        package: The archive.
-        part: The other part; empty for the archive itself.
-    """
-
-    def __init__(self, package: Package, part: str) -> None:
-        folder, _, name = part.rpartition("/")
-        self._folder = folder
-        self.targets: dict[str, tuple[str, str]] = {}
-        own = posixpath.join(folder, "_rels", f"{name}.rels")
-        if package.has(own):
-            parse_whole(package, own, self._start)
-
-    def _start(self, tag: str, given: dict[str, str]) -> None:
-        if tag == "Relationship" and given.get("TargetMode") != "External":
-            target = given.get("Target", "")
-            path = target[1:] if target[:1] == "/" else posixpath.join(self._folder, target)
-            found = given.get("Type", ""), posixpath.normpath(path)
-            self.targets[given.get("Id", "")] = found
-
-    def first(self, kind: str) -> str | None:
-        """The first part of a kind, by the end of its type."""
-        return next((path for each, path in self.targets.values() if each.endswith(kind)), None)
 
 
 class XlsxWorkbook:
@@ -77,11 +47,9 @@ class XlsxWorkbook:
     def __init__(self, package: Package, most_text: int) -> None:
         self._package, self._most_text = package, most_text
         self._is_1904 = False
-        self._paths: dict[str, str] = {}
-        book = Relations(package, "").first("/officeDocument") or "xl/workbook.xml"
-        self._relations = Relations(package, book)
-        parse_whole(package, book, self._book)
-        self.sheets = [*self._paths]
+        self._parts = OpenXmlParts(package, "xl/workbook.xml")
+        parse_whole(package, self._parts.book, self._book)
+        self.sheets = [*self._parts.sheets]
         self._shared: _SharedStrings | None = None
         self._styles: list[Kind] = []
 
@@ -94,7 +62,7 @@ class XlsxWorkbook:
         if self._shared is None:
             self._styles = self._read_styles()
             self._shared = self._open_shared()
-        path = self._paths[sheet]
+        path = self._parts.sheets[sheet]
         parser = _SheetParser(self._shared, self._styles, is_1904=self._is_1904)
         pieces = self._package.pieces(path)
         enough = 1  # who wants to know the header waits for no more
@@ -110,19 +78,17 @@ class XlsxWorkbook:
             self._is_1904 = given.get("date1904") in _TRUE
         elif tag == "sheet":
             identifier = next((each for name, each in given.items() if name.endswith(":id")), "")
-            kind, path = self._relations.targets.get(identifier, ("", ""))
-            if kind.endswith(_WORKSHEET):
-                self._paths[given.get("name", "")] = path
+            self._parts.add_sheet(given.get("name", ""), identifier)
 
     def _read_styles(self) -> list[Kind]:
-        path = self._relations.first("/styles")
+        path = self._parts.styles
         styles = _Styles()
         if path is not None and self._package.has(path):
             parse_whole(self._package, path, styles.start)
         return styles.kinds()
 
     def _open_shared(self) -> _SharedStrings:
-        path = self._relations.first("/sharedStrings")
+        path = self._parts.shared_texts
         there = path is not None and self._package.has(path)
         return _SharedStrings(self._package, path if there else None, self._most_text)
 
@@ -148,13 +114,6 @@ class _Styles:
         return [format_shows(each, self._codes.get(each)) for each in self._numbers]
 
 
-def format_shows(number: str, code: str | None) -> Kind:
-    """What a format shows, by its number and the code that the workbook has for that."""
-    if code is not None:
-        return shown_by(code)
-    return built_in(int(number)) if number.isdecimal() else Kind.NUMBER
-
-
 class _SharedStrings:
     """The texts that cells share, read as far as they are asked for.
 
@@ -174,7 +133,7 @@ class _SharedStrings:
         self._parts: list[str] = []
         self._takes = False
         self._phonetic = 0
-        self._left = self._most = most
+        self._budget = TextBudget(most)
 
     def text_of(self, place: int) -> str | None:
         """The text of a place; `None` where there is none.
@@ -206,24 +165,16 @@ class _SharedStrings:
     def _text(self, text: str) -> None:
         if self._takes:
             self._parts.append(text)
-            self._spend(len(text))
+            self._budget.spend(len(text))
 
     def _end(self, name: str) -> None:
         tag = self._tags[name]
         self._takes = False
         self._phonetic -= tag == "rPh"
         if tag == "si":
-            self._spend(64)
+            self._budget.spend_text()
             self._found.append(unescaped("".join(self._parts)))
             self._parts.clear()
-
-    def _spend(self, size: int) -> None:
-        self._left -= size
-        if self._left < 0:
-            raise DamagedWorkbookError(
-                f"its texts take more than {self._most} bytes, which is what is held of one file "
-                "(maxRecordBytes)"
-            )
 
 
 class _SheetParser:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import OptionGroup, options_of
 from airflow_cloudfiles.engine.options.refusals import Refused
 
@@ -39,19 +38,3 @@ class FormatOptions(OptionGroup):
     def can_split(self) -> bool:
         """Whether large files, not compressed, may be read in parts."""
         return False
-
-
-def complete_prefers_decimal(values: dict[str, Any], given: Mapping[str, str]) -> None:
-    """Add the default of `prefersDecimal`: true, and nothing else, where types are to widen (B64).
-
-    Raises:
-        OptionError: It is false where types are to widen.
-    """
-    mode = given.get("cloudfiles.schemaevolutionmode", "")
-    if mode.lower() != "addnewcolumnswithtypewidening":
-        return
-    if not values.setdefault("prefers_decimal", True):
-        raise OptionError(
-            "prefersDecimal=false is not allowed with cloudFiles.schemaEvolutionMode="
-            "addNewColumnsWithTypeWidening: a double cannot be widened. Leave prefersDecimal out."
-        )

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import Option, option
-from airflow_cloudfiles.engine.options.formats.base import FormatOptions, complete_prefers_decimal
 from airflow_cloudfiles.engine.options.formats.charsets import UTF8
 from airflow_cloudfiles.engine.options.formats.csv_values import (
     UnescapedQuotes,
@@ -23,6 +22,10 @@ from airflow_cloudfiles.engine.options.formats.csv_values import (
     record_separator,
     unescaped_quotes,
 )
+from airflow_cloudfiles.engine.options.formats.string_values import (
+    StringValueOptions,
+    complete_prefers_decimal,
+)
 from airflow_cloudfiles.engine.options.refusals import Refused
 from airflow_cloudfiles.engine.options.values import (
     GIB,
@@ -31,7 +34,6 @@ from airflow_cloudfiles.engine.options.values import (
     boolean,
     positive,
     record_size,
-    text,
 )
 
 _QUOTE = '"'
@@ -39,7 +41,7 @@ _BACKSLASH = "\\"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CsvOptions(FormatOptions):
+class CsvOptions(StringValueOptions):
     """The validated options of CSV."""
 
     sep: str = option("sep", column_separator, default=",", also=("delimiter",))
@@ -87,34 +89,9 @@ class CsvOptions(FormatOptions):
     """The text for infinity."""
     negative_inf: str = option("negativeInf", any_text, default="-Inf")
     """The text for minus infinity."""
-    date_format: str | None = option(
-        "dateFormat", text, default=None, shown="what Spark's cast takes, such as `2024-01-31`"
-    )
-    """The pattern of dates."""
-    timestamp_format: str | None = option(
-        "timestampFormat",
-        text,
-        default=None,
-        shown="what Spark's cast takes, such as `2024-01-31T12:30:59Z`",
-    )
-    """The pattern of timestamps."""
-    timestamp_ntz_format: str | None = option(
-        "timestampNTZFormat",
-        text,
-        default=None,
-        shown="what Spark's cast takes, such as `2024-01-31T12:30:59`",
-    )
-    """The pattern of timestamps without a zone."""
-    time_zone: str | None = option("timeZone", text, default=None, shown="`UTC`")
-    """The zone of timestamps that name none, whatever `spark.sql.session.timeZone` is."""
-    locale: str | None = option("locale", text, default=None, shown="`en-US`")
-    """The language of names of months and days in patterns, for instance `de-DE`."""
     prefer_date: bool = option("preferDate", boolean, default=True)
     """Whether inference finds dates; otherwise they are timestamps. Needs
     `cloudFiles.inferColumnTypes`."""
-    prefers_decimal: bool = option("prefersDecimal", boolean, default=False)
-    """Whether inferred fractions are decimals, where they fit, rather than doubles. True, and not
-    to be changed, with `addNewColumnsWithTypeWidening`."""
     trims_start: bool = option("ignoreLeadingWhiteSpace", boolean, default=False)
     """Whether blanks before a value are removed."""
     trims_end: bool = option("ignoreTrailingWhiteSpace", boolean, default=False)

@@ -6,16 +6,15 @@ Names, defaults and meanings are those of Databricks' reader of Excel files;
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import option
-from airflow_cloudfiles.engine.options.formats.base import FormatOptions, complete_prefers_decimal
 from airflow_cloudfiles.engine.options.formats.excel_address import Address, data_address
+from airflow_cloudfiles.engine.options.formats.string_values import StringValueOptions
 from airflow_cloudfiles.engine.options.refusals import Refused
-from airflow_cloudfiles.engine.options.values import Kind, boolean, choice, record_size, text
+from airflow_cloudfiles.engine.options.values import Kind, choice, record_size, text
 
 Operation = Literal["readSheet", "listSheets"]
 _OPERATIONS: Final[tuple[Operation, ...]] = ("readSheet", "listSheets")
@@ -32,7 +31,7 @@ def _header_rows(name: str, given: str) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExcelOptions(FormatOptions):
+class ExcelOptions(StringValueOptions):
     """The validated options of workbooks."""
 
     data_address: Address = option(
@@ -50,30 +49,11 @@ class ExcelOptions(FormatOptions):
     date_format: str | None = option(
         "dateFormat", text, default=None, shown="what Spark's cast takes, such as `2024-01-31`"
     )
-    """The pattern of dates in cells of text. Cells that Excel shows as dates need none."""
-    timestamp_format: str | None = option(
-        "timestampFormat",
-        text,
-        default=None,
-        shown="what Spark's cast takes, such as `2024-01-31T12:30:59Z`",
-    )
-    """The pattern of timestamps in cells of text."""
-    timestamp_ntz_format: str | None = option(
-        "timestampNTZFormat",
-        text,
-        default=None,
-        shown="what Spark's cast takes, such as `2024-01-31T12:30:59`",
-    )
-    """The pattern of timestamps without a zone in cells of text."""
+    """Pattern of dates in cells of text, as the other patterns. Cells that Excel shows as dates
+    need none."""
     time_zone: str | None = option("timeZone", text, default=None, shown="`UTC`")
-    """The zone of timestamps, whatever `spark.sql.session.timeZone` is: workbooks name none. Ours,
-    as of CSV."""
-    locale: str | None = option("locale", text, default=None, shown="`en-US`")
-    """The language of names of months and days in patterns, for instance `de-DE`. Ours, as of
-    CSV."""
-    prefers_decimal: bool = option("prefersDecimal", boolean, default=False)
-    """Whether inferred fractions are decimals, where they fit, rather than doubles. True, and not
-    to be changed, with `addNewColumnsWithTypeWidening`. Ours, as of CSV."""
+    """Zone of timestamps, whatever `spark.sql.session.timeZone` is: workbooks name none. Ours, as
+    are `locale` and `prefersDecimal`."""
     max_record_bytes: int = option(
         "maxRecordBytes", record_size, default=256 * _MEBIBYTE, shown="256m"
     )
@@ -98,7 +78,3 @@ class ExcelOptions(FormatOptions):
     def lists_sheets(self) -> bool:
         """Whether rows are sheets."""
         return self.operation == "listSheets"
-
-    @classmethod
-    def _complete(cls, values: dict[str, Any], given: Mapping[str, str]) -> None:
-        complete_prefers_decimal(values, given)

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import option
-from airflow_cloudfiles.engine.options.formats.base import FormatOptions, complete_prefers_decimal
 from airflow_cloudfiles.engine.options.formats.charsets import UTF8, charset, overlaps_itself
+from airflow_cloudfiles.engine.options.formats.string_values import NestedValueOptions
 from airflow_cloudfiles.engine.options.values import (
     GIB,
     boolean,
-    ratio,
     record_size,
     separator,
-    text,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JsonOptions(FormatOptions):
+class JsonOptions(NestedValueOptions):
     """The validated options of JSON."""
 
     multi_line: bool = option("multiLine", boolean, default=False)
@@ -47,27 +43,9 @@ class JsonOptions(FormatOptions):
     """Whether strings may hold control characters as they are."""
     allow_non_numeric_numbers: bool = option("allowNonNumericNumbers", boolean, default=True)
     """Whether `NaN`, `Infinity`, `INF` and their kind are numbers."""
-    date_format: str | None = option("dateFormat", text, default=None, shown="ISO 8601")
-    """Pattern of dates, for instance `dd.MM.yyyy`."""
-    timestamp_format: str | None = option(
-        "timestampFormat", text, default=None, shown="ISO 8601, also abbreviated"
-    )
-    """Pattern of timestamps."""
-    timestamp_ntz_format: str | None = option(
-        "timestampNTZFormat", text, default=None, shown="ISO 8601"
-    )
-    """Pattern of timestamps without a zone."""
-    time_zone: str | None = option("timeZone", text, default=None, shown="`UTC`")
-    """Zone of timestamps that name none, for instance `Europe/Paris`, whatever
-    `spark.sql.session.timeZone` is."""
-    locale: str | None = option("locale", text, default=None, shown="`en-US`")
-    """Language of month names in patterns, and of decimals in strings, as a tag such as `de-DE`."""
     primitives_as_string: bool = option("primitivesAsString", boolean, default=False)
     """Whether inferred numbers and booleans are strings, also with
     `cloudFiles.inferColumnTypes=true`."""
-    prefers_decimal: bool = option("prefersDecimal", boolean, default=False)
-    """Whether inferred fractions are decimals, where they fit, rather than doubles. True, and not
-    to be changed, with `addNewColumnsWithTypeWidening`."""
     infer_timestamp: bool = option("inferTimestamp", boolean, default=False)
     """Whether strings that are timestamps are inferred as such; has no effect without
     `cloudFiles.inferColumnTypes=true`."""
@@ -78,12 +56,6 @@ class JsonOptions(FormatOptions):
     """The most bytes of a line, or of a file with `multiLine`; `1g` at most. Ours.
     A small compressed file may describe a record of any size, and reading it takes about five times
     as much memory."""
-    sampling_ratio: float = option("samplingRatio", ratio, default=1.0)
-    """Share of the records of the sampled files that inference reads."""
-
-    @classmethod
-    def _complete(cls, values: dict[str, Any], given: Mapping[str, str]) -> None:
-        complete_prefers_decimal(values, given)
 
     def _check(self) -> None:
         if self.multi_line and self.encoding.startswith(("utf-16", "utf-32")):  # B24

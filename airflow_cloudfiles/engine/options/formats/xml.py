@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import option
-from airflow_cloudfiles.engine.options.formats.base import FormatOptions, complete_prefers_decimal
 from airflow_cloudfiles.engine.options.formats.charsets import charset
+from airflow_cloudfiles.engine.options.formats.string_values import NestedValueOptions
 from airflow_cloudfiles.engine.options.refusals import Refused
-from airflow_cloudfiles.engine.options.values import Kind, any_text, boolean, ratio, text
+from airflow_cloudfiles.engine.options.values import Kind, any_text, boolean, text
 
 _TAG: Final = re.compile(r"[^\s<>/&\"'=]+")
 _OF_WRITING: Final = "it is an option of writing XML; this source reads. Remove it."
@@ -28,7 +27,7 @@ def _tag(name: str, text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class XmlOptions(FormatOptions):
+class XmlOptions(NestedValueOptions):
     """The validated options of XML."""
 
     row_tag: str = option(
@@ -65,26 +64,8 @@ class XmlOptions(FormatOptions):
     """Encoding of the files."""
     date_format: str | None = option("dateFormat", text, default=None, shown="`yyyy-MM-dd`")
     """Pattern of dates, for instance `dd.MM.yyyy`."""
-    timestamp_format: str | None = option(
-        "timestampFormat", text, default=None, shown="ISO 8601, also abbreviated"
-    )
-    """Pattern of timestamps."""
-    timestamp_ntz_format: str | None = option(
-        "timestampNTZFormat", text, default=None, shown="ISO 8601"
-    )
-    """Pattern of timestamps without a zone."""
-    time_zone: str | None = option("timeZone", text, default=None, shown="`UTC`")
-    """Zone of timestamps that name none, for instance `Europe/Paris`, whatever
-    `spark.sql.session.timeZone` is."""
-    locale: str | None = option("locale", text, default=None, shown="`en-US`")
-    """Language of month names in patterns, and of decimals, as a tag such as `de-DE`."""
     infer_schema: bool = option("inferSchema", boolean, default=True)
     """False makes every inferred value a string, also with `cloudFiles.inferColumnTypes=true`."""
-    prefers_decimal: bool = option("prefersDecimal", boolean, default=False)
-    """Whether inferred fractions are decimals, where they fit, rather than doubles. True, and not
-    to be changed, with `addNewColumnsWithTypeWidening`."""
-    sampling_ratio: float = option("samplingRatio", ratio, default=1.0)
-    """Share of the rows of the sampled files that inference reads."""
 
     REFUSED: ClassVar[tuple[Refused, ...]] = (
         Refused("rootTag", _OF_WRITING),
@@ -97,10 +78,6 @@ class XmlOptions(FormatOptions):
             accepts=("xs_any",),
         ),
     )
-
-    @classmethod
-    def _complete(cls, values: dict[str, Any], given: Mapping[str, str]) -> None:
-        complete_prefers_decimal(values, given)
 
     def _check(self) -> None:
         if self.attribute_prefix == self.value_tag:

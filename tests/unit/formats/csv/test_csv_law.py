@@ -18,10 +18,10 @@ from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.formats.csv.converters import CsvConverters
 from airflow_cloudfiles.engine.formats.csv.reader import CsvReader
-from airflow_cloudfiles.engine.formats.header import safe_names
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.formats.scalars.string_casts import Cast
 from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
+from airflow_cloudfiles.engine.formats.tables.header import safe_names
 from airflow_cloudfiles.engine.types import to_arrow
 from tests.support.formats.csv_files import columns, opened, options, rows_of, written
 from tests.support.formats.numbers_law import NUMBERS, OPTION, RULES, gives_back, is_number

@@ -1,0 +1,1 @@
+"""Commands that explain: the documentation, options, completion in a shell."""

@@ -1,0 +1,1 @@
+"""Commands for where runs happen: this machine, its warm Sparks, a cluster."""

@@ -1,0 +1,196 @@
+"""`cloudfiles cluster`: how is a run submitted to Kubernetes, to YARN or to a standalone cluster?
+
+Writes the `spark-submit` line and the files that it names, for a cluster that this machine may not
+reach. What it starts is what the operators start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, pair
+from airflow_cloudfiles.commands.tables.ingest import add_stream, ingestion
+from airflow_cloudfiles.engine.cluster.kubernetes import Kubernetes
+from airflow_cloudfiles.engine.cluster.standalone import Standalone
+from airflow_cloudfiles.engine.cluster.submission import SCRIPT, Resources
+from airflow_cloudfiles.engine.cluster.yarn import Yarn
+from airflow_cloudfiles.engine.job.spark_command import IMAGE_PYTHON
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.commands.running.outcome import Commands
+
+    Cluster = Kubernetes | Standalone | Yarn
+
+
+def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    """Add the command, with one of its own for each kind of cluster."""
+    text = "write the spark-submit line of an ingestion on a cluster, and the files that it names"
+    found = commands.add_parser("cluster", help=text, description=text)
+    kinds = found.add_subparsers(title="kinds", required=True, metavar="kind")
+    _add_kubernetes(_add(kinds, shared, "kubernetes", _kubernetes, "pods of one image"))
+    _add_yarn(_add(kinds, shared, "yarn", _yarn, "containers of YARN"))
+    found = _add(kinds, shared, "standalone", _standalone, "workers of Spark's own")
+    found.add_argument("--master", required=True, metavar="URL", help="spark://host:7077")
+    found.add_argument(
+        "--python", required=True, metavar="PATH", help="Python of the workers, with this package"
+    )
+
+
+def _add(
+    kinds: Commands,
+    shared: argparse.ArgumentParser,
+    name: str,
+    build: Callable[[argparse.Namespace], Cluster],
+    text: str,
+) -> argparse.ArgumentParser:
+    """Add a kind of cluster, with the arguments that all have."""
+    found = add_command(kinds, name, _write, help=text, parents=[shared])
+    found.set_defaults(build=build)
+    add_stream(found)
+    found.add_argument("--run-id", metavar="NAME", help="names the run's report; default: random")
+    defaults = Resources()
+    for flag, value, what in (
+        ("executors", defaults.executors, "how many"),
+        ("executor-cores", defaults.cores, "cores of each"),
+        ("executor-memory", defaults.memory, "memory of each"),
+        ("driver-memory", defaults.driver_memory, "memory of the driver"),
+    ):
+        help_text = f"{what}; default: {value}"
+        found.add_argument(f"--{flag}", type=type(value), default=value, help=help_text)
+    _add_pairs(found, "--conf", "Spark configuration")
+    _add_pairs(found, "--env", "an environment variable of driver and executors; nothing secret")
+    found.add_argument(
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help="write the files there, and the specification of the run into the state; without it "
+        "nothing is written",
+    )
+    return found
+
+
+def _add_kubernetes(found: argparse.ArgumentParser) -> None:
+    for flag, text in (("master", "k8s://https://host:port"), ("image", "with this package")):
+        found.add_argument(f"--{flag}", required=True, help=text)
+    found.add_argument(
+        "--python",
+        default=IMAGE_PYTHON,
+        metavar="PATH",
+        help=f"of the image; default: {IMAGE_PYTHON}",
+    )
+    found.add_argument("--namespace", default="default", help="of the pods; default: default")
+    found.add_argument(
+        "--service-account",
+        default="cloudfiles",
+        metavar="NAME",
+        help="beginning of the names of both accounts; default: cloudfiles",
+    )
+    _add_deploy_mode(found)
+    _add_pairs(found, "--annotation", "of the service accounts, such as a role in the cloud")
+    _add_pairs(found, "--label", "of the pods")
+    found.add_argument(
+        "--secret-env",
+        type=_secret_variable,
+        action="append",
+        default=[],
+        metavar="VARIABLE=SECRET:KEY",
+        help="an environment variable with the value of a key of a secret; may be repeated",
+    )
+    _add_pairs(found, "--secret-files", "the folder of the pods with the keys of a secret as files")
+
+
+def _add_yarn(found: argparse.ArgumentParser) -> None:
+    python = found.add_mutually_exclusive_group(required=True)
+    python.add_argument("--python", metavar="PATH", help="Python of the nodes, with this package")
+    python.add_argument("--archive", metavar="URI", help="an environment that venv-pack has packed")
+    _add_deploy_mode(found)
+    for flag in ("queue", "principal", "keytab"):
+        found.add_argument(f"--{flag}", help=f"as spark-submit's --{flag}")
+
+
+def _add_deploy_mode(found: argparse.ArgumentParser) -> None:
+    found.add_argument(
+        "--deploy-mode",
+        choices=("cluster", "client"),
+        default="cluster",
+        help="where the driver runs: there, or where it is submitted; default: cluster",
+    )
+
+
+def _add_pairs(found: argparse.ArgumentParser, flag: str, text: str) -> None:
+    found.add_argument(
+        flag,
+        type=pair,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"{text}; may be repeated",
+    )
+
+
+def _secret_variable(text: str) -> tuple[str, tuple[str, str]]:
+    """Read `VARIABLE=SECRET:KEY`; what is written else may be a secret, and is not repeated."""
+    variable, _, reference = text.partition("=")
+    name, colon, key = reference.partition(":")
+    if not (variable and name and colon and key):
+        msg = "must be written VARIABLE=SECRET:KEY, with the name of a secret, not what it holds"
+        raise argparse.ArgumentTypeError(msg)
+    return variable, (name, key)
+
+
+def _write(given: argparse.Namespace) -> Outcome:
+    spec = ingestion(given, given.run_id or f"ingest-{uuid.uuid4().hex}")
+    made = given.build(given).submission(spec)
+    if given.output is None:
+        texts = [f"# {name}\n{text}" for name, text in made.all_files().items()]
+        missing = f"# {spec.spec_key} below the checkpoint location\n{spec.to_json()}\n"
+        return Outcome(made.to_json(), "\n".join([*texts, missing]))
+    made.write(given.output)
+    return Outcome(made.to_json(), f"Written. Start it with {given.output / SCRIPT}")
+
+
+def _common(given: argparse.Namespace) -> Mapping[str, object]:
+    """What all kinds of clusters have."""
+    resources = Resources(
+        executors=given.executors,
+        cores=given.executor_cores,
+        memory=given.executor_memory,
+        driver_memory=given.driver_memory,
+    )
+    return {"resources": resources, "environment": dict(given.env), "conf": dict(given.conf)}
+
+
+def _kubernetes(given: argparse.Namespace) -> Kubernetes:
+    return Kubernetes(
+        master=given.master,
+        image=given.image,
+        python=given.python,
+        namespace=given.namespace,
+        service_account=given.service_account,
+        annotations=dict(given.annotation),
+        labels=dict(given.label),
+        deploy_mode=given.deploy_mode,
+        secret_variables=dict(given.secret_env),
+        secret_files=dict(given.secret_files),
+        **_common(given),  # type: ignore[arg-type]
+    )
+
+
+def _yarn(given: argparse.Namespace) -> Yarn:
+    return Yarn(
+        python=given.python,
+        archive=given.archive,
+        deploy_mode=given.deploy_mode,
+        queue=given.queue,
+        principal=given.principal,
+        keytab=given.keytab,
+        **_common(given),  # type: ignore[arg-type]
+    )
+
+
+def _standalone(given: argparse.Namespace) -> Standalone:
+    return Standalone(master=given.master, python=given.python, **_common(given))  # type: ignore[arg-type]

@@ -1,0 +1,66 @@
+"""`cloudfiles discover`: record the files that have arrived, as a sensor does."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.commands.running.outcome import (
+    Outcome,
+    add_checkpoint_location,
+    add_command,
+    as_text,
+    pair,
+)
+from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.commands.running.outcome import Commands
+
+
+def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    """Add the command."""
+    help_text = "record the files that have arrived; nothing is ingested"
+    found = add_command(commands, "discover", _discover, help=help_text, parents=[shared])
+    found.add_argument("--source", required=True, metavar="URI", help="where the files land")
+    add_checkpoint_location(found)
+    found.add_argument("--format", default="json", help="cloudFiles.format (json)")
+    found.add_argument(
+        "--option",
+        type=pair,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of the stream, such as cloudFiles.useNotifications=true; may be repeated",
+    )
+    found.add_argument(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="URI",
+        help="a place below the source that is no input: schema location, target; may be repeated",
+    )
+    found.add_argument("--full", action="store_true", help="list everything once")
+
+
+def _discover(given: argparse.Namespace) -> Outcome:
+    options = CloudFilesOptions.parse(
+        {"cloudFiles.format": given.format, **dict(given.option)}, path=given.source
+    )
+    discovery = options.discovery
+    if given.full:
+        discovery = replace(discovery, use_incremental_listing="false", list_on_start=True)
+    intake = Intake.open(
+        source=given.source,
+        format=options.format,
+        checkpoint_location=given.checkpoint_location,
+        exclude=[*given.exclude, *filter(None, [options.bad_records_path])],
+        discovery=discovery,
+    )
+    try:
+        value = intake.discover().to_json()
+    finally:
+        intake.close()
+    return Outcome(value, as_text(value))

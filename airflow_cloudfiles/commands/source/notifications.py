@@ -1,0 +1,162 @@
+"""`cloudfiles notifications`: what a source needs for notifications, made, shown and removed."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, pair
+from airflow_cloudfiles.engine.discovery.event_log.description import KEEP_SECONDS
+from airflow_cloudfiles.engine.discovery.event_log.services import (
+    list_event_log,
+    set_up_event_log,
+    tear_down_event_log,
+)
+from airflow_cloudfiles.engine.discovery.services.base import (
+    VIAS,
+    CloudScope,
+    NotificationServices,
+    Part,
+    list_notifications,
+    set_up_notifications,
+    tear_down_notifications,
+)
+from airflow_cloudfiles.engine.storage.access import AwsAccess, AzureAccess, GcpAccess, of_kind
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.commands.running.outcome import Commands
+    from airflow_cloudfiles.engine.storage.access import Access
+
+_DAY_SECONDS = 86400.0
+_KINDS: dict[str, type[Access]] = {"aws": AwsAccess, "azure": AzureAccess, "gcp": GcpAccess}
+
+
+def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    """Add the command and its three verbs."""
+    help_text = "set up, list and tear down what a source needs for notifications"
+    group = commands.add_parser("notifications", help=help_text, description=help_text)
+    verbs = group.add_subparsers(title="what to do", required=True, metavar="verb")
+    parents = [_place_arguments(), shared]
+
+    made = add_command(verbs, "set-up", _set_up, help="make what is missing", parents=parents)
+    _one_set_up(made)
+    made.add_argument(
+        "--tag", type=pair, action="append", default=[], metavar="KEY=VALUE", help="may be repeated"
+    )
+    made.add_argument("--via", choices=VIAS, help="AWS: how events get to the queue (sqs)")
+    made.add_argument(
+        "--same-account", action="store_true", help="AWS: refuse a bucket of another account"
+    )
+    made.add_argument(
+        "--dead-letter-topic",
+        metavar="TOPIC",
+        help="Google Cloud: full name of a topic for messages nobody could handle",
+    )
+
+    _one_log(made, "make the event log there, which many streams read, and whose queue this is")
+    made.add_argument(
+        "--keep-days",
+        type=int,
+        default=int(KEEP_SECONDS / _DAY_SECONDS),
+        metavar="N",
+        help="how long the log keeps events (7)",
+    )
+
+    listed = add_command(verbs, "list", _list, help="show what was set up", parents=parents)
+    what = listed.add_mutually_exclusive_group(required=True)
+    what.add_argument("--source", metavar="URI", help="for this source and what is below it")
+    _one_log(what, "for an event log: what it is of, and its one queue")
+    what.add_argument("--cloud", choices=("aws", "gcp"), help="for all sources of a cloud")
+
+    removed = add_command(verbs, "tear-down", _tear_down, help="remove it", parents=parents)
+    _one_set_up(removed)
+    _one_log(removed, "the event log of the queue: its streams end with an error from then on")
+
+
+def _one_log(parser: argparse._ActionsContainer, help_text: str) -> None:
+    parser.add_argument("--events-location", metavar="URI", help=help_text)
+
+
+def _one_set_up(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--source", required=True, metavar="URI", help="as the stream has it")
+    parser.add_argument("--name", required=True, help="a name for this stream, such as orders-prod")
+    parser.add_argument("--dry-run", action="store_true", help="only tell what would be done")
+
+
+def _place_arguments() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(add_help=False)
+    found.add_argument("--subscription-id", help="Azure: subscription of the storage account")
+    found.add_argument("--resource-group", help="Azure: resource group of the storage account")
+    found.add_argument("--project-id", help="Google Cloud: project of topic and subscription")
+    return found
+
+
+def _scope(given: argparse.Namespace) -> CloudScope:
+    return CloudScope(
+        subscription_id=given.subscription_id,
+        resource_group=given.resource_group,
+        project_id=given.project_id,
+    )
+
+
+def _set_up(given: argparse.Namespace) -> Outcome:
+    details: dict[str, Any] = {
+        "tags": dict(given.tag),
+        "via": given.via,
+        "same_account": given.same_account,
+        "scope": _scope(given),
+        "dead_letter_topic": given.dead_letter_topic,
+        "dry_run": given.dry_run,
+    }
+    if given.events_location:
+        made = set_up_event_log(
+            given.events_location,
+            given.source,
+            given.name,
+            keep_seconds=given.keep_days * _DAY_SECONDS,
+            **details,
+        )
+    else:
+        made = set_up_notifications(given.source, given.name, **details)
+    return Outcome(made.to_json(), "\n".join(_text(made)))
+
+
+def _list(given: argparse.Namespace) -> Outcome:
+    if given.events_location:
+        log, services = list_event_log(given.events_location, scope=_scope(given))
+        parts = "\n\n".join("\n".join(_text(each)) for each in services)
+        value = {**log.to_json(), "services": [each.to_json() for each in services]}
+        return Outcome(value, f"Event log of {log.source}\n\n{parts or 'Its queue is gone.'}")
+    access: Access | None = None
+    if given.cloud:
+        kind = _KINDS[given.cloud]
+        access = of_kind(kind, None) or kind()
+    found = list_notifications(given.source, access=access, scope=_scope(given))
+    text = "\n\n".join("\n".join(_text(each)) for each in found)
+    return Outcome([each.to_json() for each in found], text or "Nothing was set up.")
+
+
+def _tear_down(given: argparse.Namespace) -> Outcome:
+    details: dict[str, Any] = {"scope": _scope(given), "dry_run": given.dry_run}
+    if given.events_location:
+        gone = tear_down_event_log(given.events_location, given.source, given.name, **details)
+    else:
+        gone = tear_down_notifications(given.source, given.name, **details)
+    return Outcome(gone.to_json(), "\n".join(_text(gone)))
+
+
+def _text(services: NotificationServices) -> Iterable[str]:
+    yield f"{services.source}, {services.name}"
+    for part in services.parts:
+        yield f"  {_done(part, services.is_plan):<15} {part.kind} {part.name}"
+        if part.note:
+            yield f"  {'':<15} ({part.note})"
+    if services.options:
+        yield "Options for the stream:"
+        yield from (f"  {key}={value}" for key, value in services.options.items())
+
+
+def _done(part: Part, is_plan: bool) -> str:  # noqa: FBT001 - private
+    words = {"created": "create", "changed": "change", "removed": "remove"}
+    return f"would {words[part.done]}" if is_plan and part.done in words else part.done

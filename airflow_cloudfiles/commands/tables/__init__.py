@@ -1,0 +1,1 @@
+"""Commands for where files go: a table, its rows, its columns and its upkeep."""

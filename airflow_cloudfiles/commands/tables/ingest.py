@@ -1,0 +1,158 @@
+"""`cloudfiles ingest`: land the files that arrived in a Delta table, each exactly once."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import uuid
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.commands.running.job import run_job
+from airflow_cloudfiles.commands.running.outcome import (
+    Outcome,
+    add_command,
+    add_options,
+    add_schema_location,
+)
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.job.launch import LocalSpark, SparkConnect
+from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.job.transform.function import BatchFunction
+from airflow_cloudfiles.engine.options import values
+from airflow_cloudfiles.engine.options.table_stream import is_table
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.commands.running.outcome import Commands
+
+REMOTE = "SPARK_REMOTE"
+"""Environment variable of Spark itself: the address of a Spark Connect server."""
+_SHOWN = (
+    "files",
+    "rows",
+    "rescued_rows",
+    "inserted_rows",
+    "updated_rows",
+    "deleted_rows",
+    "batches",
+    "schema_version",
+    "target_version",
+    "warnings",
+)
+_SHOWN_OF_TABLE = (
+    "rows",
+    "batches",
+    "versions",
+    "source_version",
+    "target_version",
+    "warnings",
+)
+
+
+def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    """Add the command."""
+    help_text = "ingest what has arrived into a Delta table, each file once, with Spark"
+    found = add_command(commands, "ingest", _ingest, help=help_text, parents=[shared])
+    add_stream(found)
+    found.add_argument(
+        "--transform",
+        metavar="MODULE:FUNCTION",
+        help="a function from the DataFrame of each micro-batch to the one that is written; it is "
+        "imported from the current folder too",
+    )
+    where = found.add_mutually_exclusive_group()
+    where.add_argument(
+        "--master", metavar="LOCAL", help="a Spark of this command's own: local[*] or local[n]"
+    )
+    where.add_argument(
+        "--spark-remote",
+        metavar="URI",
+        help=f"a Spark Connect server, sc://host:port; default is {REMOTE} of the environment, "
+        "which may hold a token",
+    )
+    found.add_argument(
+        "--keep-warm",
+        type=_duration,
+        metavar="TIME",
+        help="keep the Spark of this command for the next ones, for so long after the last one, "
+        "such as '10 minutes' (see cloudfiles spark)",
+    )
+
+
+def add_stream(found: argparse.ArgumentParser) -> None:
+    """Add what says what is to be ingested, and where to."""
+    for name, text in (
+        ("source", "where the files land, or a Delta table"),
+        ("format", "cloudFiles.format, or delta"),
+        ("checkpoint-location", "the state of the stream"),
+        ("target", "the folder of the Delta table, or iceberg://catalog/namespace/table"),
+    ):
+        metavar = "NAME" if name == "format" else "URI"
+        found.add_argument(f"--{name}", required=True, metavar=metavar, help=text)
+    add_schema_location(found)
+    add_options(found, "an option of the stream or of the sink")
+
+
+def ingestion(given: argparse.Namespace, run_id: str) -> JobSpec:
+    """The run that the arguments of `add_stream` say.
+
+    Raises:
+        OptionError: A value cannot be used.
+    """
+    return JobSpec(
+        kind="ingest",
+        source=given.source,
+        format=given.format,
+        checkpoint_location=given.checkpoint_location,
+        schema_location=given.schema_location,
+        target=given.target,
+        options=dict(given.option),
+        run_id=run_id,
+    )
+
+
+def _transform(reference: str | None) -> dict[str, object] | None:
+    """The function that the driver imports; as `python -m`, from where the command is run."""
+    if reference is None:
+        return None
+    found = BatchFunction.of(reference).to_json()
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+    return found
+
+
+def _ingest(given: argparse.Namespace) -> Outcome:
+    spec = ingestion(given, f"ingest-{uuid.uuid4().hex}")
+    spec = replace(spec, transform=_transform(given.transform))
+    return run_job(spec, _SHOWN_OF_TABLE if is_table(given.format) else _SHOWN, _how(given))
+
+
+def _how(given: argparse.Namespace) -> LocalSpark | SparkConnect:
+    """A server where one is named, else a Spark that ends with the command."""
+    if given.keep_warm is not None and given.spark_remote:
+        raise OptionError("--keep-warm is for a Spark of this machine: leave out --spark-remote.")
+    if given.spark_remote:
+        server = SparkConnect(given.spark_remote)
+        if server.has_secrets:
+            raise OptionError(
+                f"--spark-remote has a token, which everybody on this machine can read in the "
+                f"command line. Put the address into the environment variable {REMOTE}."
+            )
+        return server
+    if given.master:
+        if not given.master.startswith("local"):
+            raise OptionError(f"--master must be local[*] or local[n], got {given.master!r}.")
+        return LocalSpark(master=given.master, keep_warm=given.keep_warm)
+    remote = None if given.keep_warm else os.environ.get(REMOTE)
+    return SparkConnect(remote) if remote else LocalSpark(keep_warm=given.keep_warm)
+
+
+def _duration(text: str) -> timedelta:
+    """Read how long something may take."""
+    try:
+        return timedelta(seconds=values.interval.read("--keep-warm", text))
+    except (OptionError, OverflowError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

@@ -1,0 +1,234 @@
+"""`cloudfiles table`: what a Delta table needs from time to time."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, as_text
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.job.table.run import TableRun
+from airflow_cloudfiles.engine.options.values import names, size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_cloudfiles.commands.running.outcome import Commands
+    from airflow_cloudfiles.engine.delta.write.alter import TableChange
+
+_SHOWN = 20
+"""Files that the text names; `--json` names all."""
+_log = logging.getLogger(__name__)
+
+
+def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    """Add the command and what it can do."""
+    text = "maintain a Delta table"
+    found = commands.add_parser("table", help=text, description=text)
+    actions = found.add_subparsers(title="actions", required=True, metavar="action")
+    _add_vacuum(actions, shared)
+    _add_optimize(actions, shared)
+
+
+def _add_vacuum(actions: Commands, shared: argparse.ArgumentParser) -> None:
+    help_text = "remove the files that no version within the retention names; a dry run at first"
+    action = add_command(actions, "vacuum", _vacuum, help=help_text, parents=[shared])
+    action.add_argument("--target", required=True, metavar="URI", help="the Delta table")
+    action.add_argument(
+        "--retention-hours",
+        type=_hours,
+        metavar="HOURS",
+        help="how far back versions stay readable; default: the table's own, a week unless "
+        "delta.deletedFileRetentionDuration is set",
+    )
+    action.add_argument(
+        "--delete", action="store_true", help="remove the files; without it they are only listed"
+    )
+    action.add_argument(
+        "--allow-short-retention",
+        action="store_true",
+        help="accept a retention below the table's own; queries of older versions and running "
+        "tasks can lose their files",
+    )
+    _add_changes(actions, shared)
+
+
+def _add_changes(actions: Commands, shared: argparse.ArgumentParser) -> None:
+    """Add what changes the metadata of a table only."""
+    text = "rename a column as a change of the metadata; streams that feed it go on"
+    action = _add_change(actions, "rename-column", _rename, text, shared)
+    action.add_argument("column", metavar="COLUMN", help="a, or a.b for a field of a struct")
+    action.add_argument("name", metavar="NAME", help="the new name, without a path")
+    text = "drop a column as a change of the metadata; a dry run at first"
+    action = _add_change(actions, "drop-column", _drop, text, shared, with_apply=True)
+    action.add_argument("column", metavar="COLUMN", help="a, or a.b for a field of a struct")
+    text = "add a column, or a field to a struct, at the end"
+    action = _add_change(actions, "add-column", _add, text, shared)
+    action.add_argument("column", metavar="'COLUMN TYPE'", help="such as 'discount DECIMAL(10,2)'")
+    text = "set table properties, and the table features they need; a dry run at first"
+    action = _add_change(actions, "set-property", _set, text, shared, with_apply=True)
+    action.add_argument(
+        "properties",
+        nargs="+",
+        metavar="KEY=VALUE",
+        help="such as delta.columnMapping.mode=name or delta.enableTypeWidening=true",
+    )
+
+
+def _add_change(  # noqa: PLR0913, PLR0917 - as `add_command`
+    actions: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], Outcome],
+    help_text: str,
+    shared: argparse.ArgumentParser,
+    with_apply: bool = False,  # noqa: FBT001, FBT002 - as above
+) -> argparse.ArgumentParser:
+    action = add_command(actions, name, run, help=help_text, parents=[shared])
+    action.add_argument("--target", required=True, metavar="URI", help="the Delta table")
+    if with_apply:
+        action.add_argument(
+            "--apply", action="store_true", help="change the table; without it nothing is"
+        )
+    else:
+        action.add_argument(
+            "--dry-run", action="store_true", help="only say what would change in the table"
+        )
+    return action
+
+
+def _rename(given: argparse.Namespace) -> Outcome:
+    from airflow_cloudfiles.engine.delta.write.alter import rename_column  # noqa: PLC0415
+
+    found = rename_column(given.target, given.column, given.name, dry_run=given.dry_run)
+    return _changed(found, is_dry_run=given.dry_run)
+
+
+def _drop(given: argparse.Namespace) -> Outcome:
+    from airflow_cloudfiles.engine.delta.write.alter import drop_column  # noqa: PLC0415
+
+    found = drop_column(given.target, given.column, dry_run=not given.apply)
+    return _changed(found, is_dry_run=not given.apply)
+
+
+def _add(given: argparse.Namespace) -> Outcome:
+    from airflow_cloudfiles.engine.delta.write.alter import add_column  # noqa: PLC0415
+
+    found = add_column(given.target, given.column, dry_run=given.dry_run)
+    return _changed(found, is_dry_run=given.dry_run)
+
+
+def _set(given: argparse.Namespace) -> Outcome:
+    from airflow_cloudfiles.engine.delta.write.alter import set_properties  # noqa: PLC0415
+
+    pairs = dict(each.partition("=")[::2] for each in given.properties)
+    found = set_properties(given.target, pairs, dry_run=not given.apply)
+    return _changed(found, is_dry_run=not given.apply)
+
+
+def _changed(change: TableChange, *, is_dry_run: bool) -> Outcome:
+    value = {
+        "target": change.target,
+        "version": change.version,
+        "before": change.before,
+        "after": change.after,
+        "features": list(change.features),
+        "properties": dict(change.properties or {}),
+    }
+    lines = [as_text(value)]
+    if change.features:
+        lines.append("Readers and writers must support the new table features from then on.")
+    if is_dry_run:
+        lines.append("Nothing was changed: this was a dry run.")
+    elif change.version is None:
+        lines.append("The table is like that already.")
+    return Outcome(value, "\n".join(lines))
+
+
+def _add_optimize(actions: Commands, shared: argparse.ArgumentParser) -> None:
+    help_text = "write small data files together, or sort the rows by several columns at once"
+    action = add_command(actions, "optimize", _optimize, help=help_text, parents=[shared])
+    action.add_argument("--target", required=True, metavar="URI", help="the Delta table")
+    action.add_argument(
+        "--zorder",
+        type=_names,
+        default=(),
+        metavar="COLUMNS",
+        help="columns, separated by commas: rewrite the table so that readers with filters on any "
+        "of them skip files",
+    )
+    action.add_argument(
+        "--target-size",
+        type=_size,
+        metavar="SIZE",
+        help="size of a file, such as 128m; default: delta.targetFileSize of the table, or else "
+        "256m on a disk and 64m in a cloud",
+    )
+    action.add_argument("--dry-run", action="store_true", help="only count what would be done")
+
+
+def _optimize(given: argparse.Namespace) -> Outcome:
+    asked = {
+        "target": given.target,
+        "z_order": list(given.zorder),
+        "target_bytes": given.target_size,
+        "dry_run": given.dry_run,
+    }
+    run = TableRun("optimize", asked)
+    report = run.wait(lambda line: _log.info("%s", line))
+    value = {"target": given.target, **report}
+    lines = [as_text(value)]
+    if report["skipped_groups"]:
+        lines.append("Another writer has replaced some of the files. Run again for the rest.")
+    if given.dry_run and report["removed_files"]:
+        lines.append("Nothing was changed. Leave out --dry-run to optimize.")
+    return Outcome(value, "\n".join(lines))
+
+
+def _vacuum(given: argparse.Namespace) -> Outcome:
+    # Imported here: the other commands need no table, and start faster.
+    from airflow_cloudfiles.engine.delta.location import DeltaLocation  # noqa: PLC0415
+    from airflow_cloudfiles.engine.delta.read.snapshot import TableLog  # noqa: PLC0415
+    from airflow_cloudfiles.engine.delta.vacuum import vacuum  # noqa: PLC0415
+
+    report = vacuum(
+        TableLog(DeltaLocation.to_read(given.target)),
+        retention=given.retention_hours,
+        dry_run=not given.delete,
+        allow_short_retention=given.allow_short_retention,
+    )
+    value = {"target": given.target, **report.as_record()}
+    shown = {**value, "paths": report.paths[:_SHOWN]}
+    more = len(report.paths) - _SHOWN
+    if more > 0:
+        shown["more_paths"] = more
+    lines = [as_text(shown)]
+    if report.is_dry_run and report.paths:
+        lines.append("Nothing was removed. Add --delete to remove these files.")
+    return Outcome(value, "\n".join(lines))
+
+
+def _hours(text: str) -> timedelta:
+    """Read a number of hours."""
+    try:
+        found = timedelta(hours=float(text))
+    except (ValueError, OverflowError):
+        found = timedelta(-1)
+    if found < timedelta(0):
+        msg = f"{text!r} is not a number of hours"
+        raise argparse.ArgumentTypeError(msg)
+    return found
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Read names of columns, separated by commas."""
+    return names.read("--zorder", text)
+
+
+def _size(text: str) -> int:
+    """Read a size as Spark writes it."""
+    try:
+        return size.read("--target-size", text)
+    except OptionError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -1,0 +1,1 @@
+"""What a stream has recorded, asked of its logs alone."""
