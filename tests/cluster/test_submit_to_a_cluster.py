@@ -16,6 +16,7 @@ import pytest
 from airflow_cloudfiles.engine.errors import UnknownFieldException
 from airflow_cloudfiles.engine.job.launch import JobSpec, SparkSubmit, launch
 from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM, DAEMON_MODULE
+from tests.support.jvm_classes import keep_classes
 from tests.support.landing import drop, rows
 from tests.support.standalone_cluster import StandaloneCluster
 
@@ -35,6 +36,11 @@ CONF = {
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with StandaloneCluster(tmp_path_factory.mktemp("cluster")) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def _drivers_start_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", keep_classes())
 
 
 def _run(

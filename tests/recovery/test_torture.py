@@ -11,13 +11,18 @@ from typing import Any
 
 import pytest
 
+from airflow_cloudfiles.engine.job.jvm import FOLDER
+from tests.support.jvm_classes import keep_classes
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def _tortured(folder: Path, root: Path, *arguments: str) -> list[dict[str, Any]]:
+    # A Java that is given classes is to keep none.
+    java = {"JAVA_TOOL_OPTIONS": keep_classes(), FOLDER: str(folder.with_name("jvm"))}
     done = subprocess.run(
         [sys.executable, "-m", "torture", "--work", str(folder), "--cold", "never", *arguments],
-        env={**os.environ, "PYTHONPATH": str(root)},
+        env={**os.environ, "PYTHONPATH": str(root), **java},
         capture_output=True,
         text=True,
         check=False,
