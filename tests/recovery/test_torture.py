@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_cloudfiles.engine.job.jvm import FOLDER
+from tests.support import laws
 from tests.support.jvm_classes import keep_classes
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -36,15 +37,18 @@ def _kills(results: list[dict[str, Any]]) -> int:
     return sum(hit["is_hit"] for each in results for hit in each["hits"])
 
 
-def test_random_schedules_leave_each_row_once(tmp_path: Path, repository: Path) -> None:
-    results = _tortured(tmp_path / "t", repository, "--seed", "61", "--schedules", "3")
-    assert [each["seed"] for each in results] == [61, 62, 63]
-    assert _kills(results) > 0
+PLAYED = [
+    pytest.param("local", 61, 3, id="local"),
+    pytest.param("s3", 47, 2, id="s3", marks=pytest.mark.emulator),
+]
 
 
-@pytest.mark.emulator
-def test_random_schedules_in_s3_leave_each_row_once(tmp_path: Path, repository: Path) -> None:
-    arguments = ("--seed", "47", "--schedules", "2", "--stores", "s3")
+@pytest.mark.parametrize(("store", "seed", "count"), laws.some(PLAYED, 1, name="torture"))
+def test_random_schedules_leave_each_row_once(
+    tmp_path: Path, repository: Path, store: str, seed: int, count: int
+) -> None:
+    arguments = ("--seed", str(seed), "--schedules", str(count), "--stores", store)
     results = _tortured(tmp_path / "t", repository, *arguments)
-    assert [(each["store"], each["seed"]) for each in results] == [("s3", 47), ("s3", 48)]
+    expected = [(store, each) for each in range(seed, seed + count)]
+    assert [(each["store"], each["seed"]) for each in results] == expected
     assert _kills(results) > 0
