@@ -28,7 +28,7 @@ from tests.support.waiting import PATIENCE_SECONDS, is_there, until
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 MANY = 12
-KILLED = ("driver", "java", "fork server")
+KILLED = ("driver", "fork server")
 
 
 class Stream(Driver):
@@ -59,17 +59,20 @@ def stream(tmp_path: Path) -> Stream:
     return Stream(tmp_path)
 
 
-def test_the_second_run_keeps_the_classes_of_its_jvm_and_the_third_uses_them(
+def test_the_run_after_a_killed_first_one_keeps_the_classes_of_its_jvm_and_later_ones_use_them(
     stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "jvm"
     monkeypatch.setenv(FOLDER, str(folder))
-    logs = []
-    for _ in range(2):
-        assert stream.launched().wait()["rows"] == 3
-        logs.append("\n".join(stream.log))
-    assert "Keeping the classes" not in logs[0]
-    assert "Keeping the classes of this JVM for later runs" in logs[1]
+    stream.options = {"cloudFiles.maxFilesPerTrigger": "1"}
+    stream.land(MANY)
+    jvm = _kill_one_of(stream.launched(), "java")
+    assert "-XX:ArchiveClassesAtExit" not in " ".join(jvm)
+    assert not any(folder.glob("*.jsa"))
+    stream.options = {}
+    stream.launched().wait()
+    assert stream.has_every_row_once()
+    assert "Keeping the classes of this JVM for later runs" in "\n".join(stream.log)
     [archive] = folder.glob("*.jsa")
     jvms, plain = _watched(stream.launched())
     assert jvms
@@ -115,8 +118,8 @@ def test_nothing_of_killed_runs_is_left_and_without_forks_and_kept_classes_one_d
     assert stream.has_every_row_once()
 
 
-def _kill_one_of(run: Run, killed: str) -> None:
-    """Kill one process of a run, and wait until all of it have ended."""
+def _kill_one_of(run: Run, killed: str) -> list[str]:
+    """Kill one process of a run, and wait until all of it have ended; its command line."""
     outcome: list[Any] = []
 
     def wait() -> None:
@@ -133,6 +136,7 @@ def _kill_one_of(run: Run, killed: str) -> None:
     # Without its fork server, a run may go on with plain Python.
     assert not outcome or killed == "fork server", f"the {killed} was killed before its end"
     until(lambda: not any(map(is_there, tree)))
+    return tree[victim]
 
 
 def _watched(run: Run) -> tuple[set[str], set[str]]:

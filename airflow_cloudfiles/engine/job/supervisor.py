@@ -33,11 +33,11 @@ def run(command: Sequence[str]) -> int:
     Returns:
         The exit code of the command; 128 + the signal's number when a signal ended it.
     """
-    signalled, told = os.pipe()
+    signals, wakeup = os.pipe()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os.write(told, b"."))
+        signal.signal(number, lambda *_: os.write(wakeup, b"."))
     child = subprocess.Popen(list(command), stdin=subprocess.DEVNULL, start_new_session=True)
-    watcher = threading.Thread(target=_watch, args=(child, signalled), daemon=True)
+    watcher = threading.Thread(target=_watch, args=(child, signals), daemon=True)
     watcher.start()
     code = child.wait()
     # Whatever the command started and left behind (a JVM, Python workers) goes with it.
@@ -45,14 +45,14 @@ def run(command: Sequence[str]) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _watch(child: subprocess.Popen[bytes], signalled: int) -> None:
+def _watch(child: subprocess.Popen[bytes], signals: int) -> None:
     """End the group when the parent's end of standard input is closed, or a signal has come.
 
     Not in the handler of the signal, which runs within `child.wait()` of the main thread: whoever
     waits for the child there sees its end only when the grace period is over.
     """
     with contextlib.suppress(OSError, ValueError):
-        while signalled not in (ready := select.select([sys.stdin, signalled], [], [])[0]):
+        while signals not in (ready := select.select([sys.stdin, signals], [], [])[0]):
             if ready and not os.read(sys.stdin.fileno(), 4096):
                 break
     _end(child)
