@@ -28,6 +28,7 @@ from airflow_cloudfiles.engine.job.launch import JobSpec, Run, SparkSubmit, laun
 from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM, spark_home
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import Access, AwsAccess, to_environment
+from tests.support import laws
 from tests.support.emulators.azure import Azurite
 from tests.support.emulators.gcp import Gcs
 from tests.support.gate import Gate, Hold, Request, gate_before
@@ -359,7 +360,7 @@ def _lose_a_machine(stream: Stream) -> None:
     stream.site.cluster.start_worker(machine)
 
 
-@pytest.mark.parametrize("name", ["azure", "gcp"])
+@pytest.mark.parametrize("name", laws.some(("azure", "gcp"), 1, name="clouds of a cluster"))
 def test_on_other_clouds_a_killed_executor_costs_no_row(site: Site, name: str) -> None:
     stream = Stream(site, name)
     stream.land("a")

@@ -16,6 +16,7 @@ import pytest
 from airflow_cloudfiles.engine.errors import UnknownFieldException
 from airflow_cloudfiles.engine.job.launch import JobSpec, SparkSubmit, launch
 from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM, DAEMON_MODULE
+from tests.support.jvm_classes import keep_classes
 from tests.support.landing import drop, rows
 from tests.support.standalone_cluster import StandaloneCluster
 
@@ -35,6 +36,11 @@ CONF = {
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with StandaloneCluster(tmp_path_factory.mktemp("cluster")) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def _drivers_start_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", keep_classes())
 
 
 def _run(
@@ -74,8 +80,9 @@ def _executors_daemons() -> list[str]:
     return found
 
 
-def test_a_cluster_lands_every_row_once_and_heals_a_new_column(
-    cluster: StandaloneCluster, tmp_path: Path
+@pytest.mark.airflow
+def test_a_cluster_lands_every_row_once_and_an_operator_heals_a_new_column(
+    cluster: StandaloneCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(4):
         drop(tmp_path / "in", f"{number}.json", [{"id": f"{number}-{i}"} for i in range(50)])
@@ -94,16 +101,18 @@ def test_a_cluster_lands_every_row_once_and_heals_a_new_column(
         _run(cluster, tmp_path, "second")
     assert caught.value.is_retryable
     assert caught.value.fields == {"currency": "USD"}
-    healed, _ = _run(cluster, tmp_path, "third")
+    healed = _run_operator(cluster, tmp_path, monkeypatch)
     assert (healed["rows"], healed["schema_version"]) == (1, 1)
+    assert healed["target_version"] > report["target_version"]
+    assert '"name" : "cloudfiles-d.r.ingest.1"' in cluster.state()
     found = rows(tmp_path / "table")
     assert len(found) == len({row["id"] for row in found}) == 201
 
 
-@pytest.mark.airflow
-def test_the_operators_submit_through_a_spark_connection(
-    cluster: StandaloneCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _run_operator(
+    cluster: StandaloneCluster, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    """Run an operator that submits through a Spark connection of Airflow."""
     from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
 
     host, port = cluster.url.rsplit(":", 1)
@@ -111,17 +120,15 @@ def test_the_operators_submit_through_a_spark_connection(
         "AIRFLOW_CONN_CLUSTER",
         json.dumps({"conn_type": "spark", "host": host, "port": int(port)}),
     )
-    drop(tmp_path / "in", "1.json", [{"id": 1}, {"id": 2}])
     ingest = CloudFilesIngestOperator(
         task_id="ingest",
-        source=str(tmp_path / "in"),
+        source=str(folder / "in"),
         format="json",
-        checkpoint_location=str(tmp_path / "state"),
-        target=str(tmp_path / "table"),
+        checkpoint_location=str(folder / "state"),
+        target=str(folder / "table"),
         spark_conn_id="cluster",
         spark_conf={**CONF, "spark.pyspark.python": sys.executable},
     )
     ti = SimpleNamespace(dag_id="d", run_id="r", task_id="ingest", map_index=-1, try_number=1)
-    report = ingest.execute({"ti": ti})  # type: ignore[typeddict-item]
-    assert (report["rows"], report["target_version"]) == (2, 1)
-    assert '"name" : "cloudfiles-d.r.ingest.1"' in cluster.state()
+    report: dict[str, Any] = ingest.execute({"ti": ti})  # type: ignore[typeddict-item]
+    return report

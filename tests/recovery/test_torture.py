@@ -11,13 +11,19 @@ from typing import Any
 
 import pytest
 
+from airflow_cloudfiles.engine.job.jvm import FOLDER
+from tests.support import laws
+from tests.support.jvm_classes import keep_classes
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def _tortured(folder: Path, root: Path, *arguments: str) -> list[dict[str, Any]]:
+    # A Java that is given classes is to keep none.
+    java = {"JAVA_TOOL_OPTIONS": keep_classes(), FOLDER: str(folder.with_name("jvm"))}
     done = subprocess.run(
         [sys.executable, "-m", "torture", "--work", str(folder), "--cold", "never", *arguments],
-        env={**os.environ, "PYTHONPATH": str(root)},
+        env={**os.environ, "PYTHONPATH": str(root), **java},
         capture_output=True,
         text=True,
         check=False,
@@ -31,15 +37,18 @@ def _kills(results: list[dict[str, Any]]) -> int:
     return sum(hit["is_hit"] for each in results for hit in each["hits"])
 
 
-def test_random_schedules_leave_each_row_once(tmp_path: Path, repository: Path) -> None:
-    results = _tortured(tmp_path / "t", repository, "--seed", "61", "--schedules", "3")
-    assert [each["seed"] for each in results] == [61, 62, 63]
-    assert _kills(results) > 0
+PLAYED = [
+    pytest.param("local", 61, 3, id="local"),
+    pytest.param("s3", 47, 2, id="s3", marks=pytest.mark.emulator),
+]
 
 
-@pytest.mark.emulator
-def test_random_schedules_in_s3_leave_each_row_once(tmp_path: Path, repository: Path) -> None:
-    arguments = ("--seed", "47", "--schedules", "2", "--stores", "s3")
+@pytest.mark.parametrize(("store", "seed", "count"), laws.some(PLAYED, 1, name="torture"))
+def test_random_schedules_leave_each_row_once(
+    tmp_path: Path, repository: Path, store: str, seed: int, count: int
+) -> None:
+    arguments = ("--seed", str(seed), "--schedules", str(count), "--stores", store)
     results = _tortured(tmp_path / "t", repository, *arguments)
-    assert [(each["store"], each["seed"]) for each in results] == [("s3", 47), ("s3", 48)]
+    expected = [(store, each) for each in range(seed, seed + count)]
+    assert [(each["store"], each["seed"]) for each in results] == expected
     assert _kills(results) > 0

@@ -14,6 +14,7 @@ from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.job.launch import LocalSpark
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.storage import open_store
+from tests.support.jvm_classes import keep_classes
 
 RUN_SECONDS = 900  # ends a run that hangs; a busy machine takes minutes for one
 
@@ -59,6 +60,7 @@ class Driver:
         self, how: LocalSpark, more: dict[str, str], crash_at: str | None
     ) -> subprocess.Popen[str]:
         """Start the driver of a run whose specification it finds."""
+        keep_classes()
         env = {**os.environ, **how.environment(), **more}
         env.pop(CRASH_AT, None)
         if crash_at:

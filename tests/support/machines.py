@@ -18,6 +18,7 @@ import pytest
 
 from airflow_cloudfiles.engine.job.java import find_java
 from airflow_cloudfiles.engine.job.spark_command import spark_home
+from tests.support.jvm_classes import keep_classes
 
 _ENTER = """
 mount --bind "$1" "$2"
@@ -80,7 +81,7 @@ class Machine:
             "CLOUDFILES_CACHE_DIR": f"{inside}/cache",
             "HOME": f"{inside}/home",
             "JAVA_HOME": find_java(),
-            "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={inside}/tmp -XX:-UsePerfData",
+            "JAVA_TOOL_OPTIONS": f"{keep_classes()} -Djava.io.tmpdir={inside}/tmp -XX:-UsePerfData",
             "SPARK_HOME": str(spark_home()),
             "SPARK_LOCAL_DIRS": f"{inside}/tmp",
             "SPARK_LOCAL_IP": self.address,

@@ -19,11 +19,11 @@ import psutil
 
 from airflow_cloudfiles.engine.job.java import find_java
 from airflow_cloudfiles.engine.job.spark_command import spark_home
+from tests.support.jvm_classes import keep_classes
 from tests.support.machines import Machine
 from tests.support.waiting import is_there, until
 
 START_SECONDS = 300
-_SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class StandaloneCluster:
@@ -166,7 +166,7 @@ def _environment(machine: Machine | None) -> dict[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_HOME": str(spark_home()),
         "SPARK_DAEMON_MEMORY": "256m" if machine else "512m",
-        "SPARK_DAEMON_JAVA_OPTS": _SMALL_JVM,
+        "JAVA_TOOL_OPTIONS": keep_classes(),  # executors inherit it
         "PYSPARK_PYTHON": sys.executable,
         "JAVA_HOME": find_java(),
         **of_machine,

@@ -45,8 +45,9 @@ from airflow_cloudfiles.engine.spark.preload import (
     preload,
 )
 
-LISTEN = b"L"
-"""What the driver sends with the socket that launchers connect to."""
+LISTEN, LISTEN_FOR_ICEBERG = b"L", b"I"
+"""What the driver sends with the socket that launchers connect to; the second where the processes
+write to a table of an Iceberg catalog."""
 NAME = "fork-server"
 """Of its process, and of what it forks (`/proc/<pid>/comm`): the command line is the driver's."""
 _REQUEST_SECONDS = 10.0
@@ -231,7 +232,7 @@ def main() -> int:
     if not asked:
         return 0
     hide_pandas()
-    preload()
+    preload(for_iceberg=asked == LISTEN_FOR_ICEBERG)
     if not has_one_thread():
         print("The fork server ends: a library has started threads.", file=sys.stderr)  # noqa: T201
         return 1

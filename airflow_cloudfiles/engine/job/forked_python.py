@@ -43,11 +43,12 @@ class ForkServer:
         self._process = process
         self._pid = pid
 
-    def listen(self, folder: Path) -> Path:
+    def listen(self, folder: Path, *, for_iceberg: bool = False) -> Path:
         """Have it import the rest, and answer launchers; until it is ready, these wait for it.
 
         Args:
             folder: Private to this user, for its socket and the launcher.
+            for_iceberg: Whether the processes write to a table of an Iceberg catalog.
 
         Returns:
             The launcher: what Spark is to start in place of Python.
@@ -59,7 +60,8 @@ class ForkServer:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(address))
             listener.listen()
-            socket.send_fds(self._control, [fork_server.LISTEN], [listener.fileno()])
+            word = fork_server.LISTEN_FOR_ICEBERG if for_iceberg else fork_server.LISTEN
+            socket.send_fds(self._control, [word], [listener.fileno()])
         launcher = folder / "python"
         script = Path(__file__).with_name("fork_launcher.py")
         command = [sys.executable, "-IS", str(script), str(address), sys.executable]
@@ -115,7 +117,11 @@ def started() -> ForkServer:
 
 
 def start(
-    folder: Path, conf: Mapping[str, str], server: ForkServer | None = None
+    folder: Path,
+    conf: Mapping[str, str],
+    server: ForkServer | None = None,
+    *,
+    for_iceberg: bool = False,
 ) -> ForkServer | None:
     """Have the Spark of this process use a fork server.
 
@@ -123,6 +129,7 @@ def start(
         folder: As for `ForkServer.listen`.
         conf: The Spark configuration of the run.
         server: One that idles; default is a new one. It is closed when it is not used.
+        for_iceberg: As for `ForkServer.listen`.
 
     Returns:
         The server; `None`, with a line in the log, where Spark starts Python by itself.
@@ -131,7 +138,7 @@ def start(
     if reason is None:
         try:
             server = server or started()
-            launcher = str(server.listen(folder))
+            launcher = str(server.listen(folder, for_iceberg=for_iceberg))
         except OSError as error:
             reason = str(error)
         else:

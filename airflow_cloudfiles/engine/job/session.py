@@ -18,6 +18,7 @@ from airflow_cloudfiles.engine.job import forked_python
 from airflow_cloudfiles.engine.job.jvm import Jvm
 from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM, LAUNCHED, default_conf
 from airflow_cloudfiles.engine.spark import handoff
+from airflow_cloudfiles.engine.storage.uri import is_iceberg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,7 +96,12 @@ class SparkStart:
     def _forked_python(self) -> str:
         """What runs Python: what has it forked, where that is possible; asked for once."""
         if self._launcher is None:
-            self._python = forked_python.start(handoff.process_folder(), self._conf, self._python)
+            self._python = forked_python.start(
+                handoff.process_folder(),
+                self._conf,
+                self._python,
+                for_iceberg=is_iceberg(str(self._spec.target)),
+            )
             forked = None if self._python is None else os.environ.get("PYSPARK_PYTHON")
             self._launcher = forked or sys.executable
         return self._launcher

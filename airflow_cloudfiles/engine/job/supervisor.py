@@ -3,7 +3,8 @@
 `python -m airflow_cloudfiles.engine.job.supervisor -- COMMAND ...` runs a command in a process
 group of its own and watches its own standard input, which the parent holds open. When that ends,
 because the parent closed it or was killed in whatever way, the whole group is terminated, and
-killed if it does not go. Otherwise it exits with the command's exit code.
+killed if it does not go; likewise when it gets SIGTERM or SIGINT. Otherwise it exits with the
+command's exit code.
 
 It works on every POSIX system and for every parent, since the kernel closes the pipe of a process
 that is killed with SIGKILL too.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -31,22 +33,28 @@ def run(command: Sequence[str]) -> int:
     Returns:
         The exit code of the command; 128 + the signal's number when a signal ended it.
     """
-    child = subprocess.Popen(list(command), stdin=subprocess.DEVNULL, start_new_session=True)
-    watcher = threading.Thread(target=_watch, args=(child,), daemon=True)
-    watcher.start()
+    signals, wakeup = os.pipe()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: _end(child))
+        signal.signal(number, lambda *_: os.write(wakeup, b"."))
+    child = subprocess.Popen(list(command), stdin=subprocess.DEVNULL, start_new_session=True)
+    watcher = threading.Thread(target=_watch, args=(child, signals), daemon=True)
+    watcher.start()
     code = child.wait()
     # Whatever the command started and left behind (a JVM, Python workers) goes with it.
     _signal(child.pid, signal.SIGKILL)
     return code if code >= 0 else 128 - code
 
 
-def _watch(child: subprocess.Popen[bytes]) -> None:
-    """Block until the parent's end of standard input is closed, then end the group."""
+def _watch(child: subprocess.Popen[bytes], signals: int) -> None:
+    """End the group when the parent's end of standard input is closed, or a signal has come.
+
+    Not in the handler of the signal, which runs within `child.wait()` of the main thread: whoever
+    waits for the child there sees its end only when the grace period is over.
+    """
     with contextlib.suppress(OSError, ValueError):
-        while os.read(sys.stdin.fileno(), 4096):
-            continue
+        while signals not in (ready := select.select([sys.stdin, signals], [], [])[0]):
+            if ready and not os.read(sys.stdin.fileno(), 4096):
+                break
     _end(child)
 
 

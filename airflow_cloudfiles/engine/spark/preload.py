@@ -43,6 +43,12 @@ PRELOADED = (
     "airflow_cloudfiles.engine.stream.task_reader",
 )
 """What planning, reading, writing and committing import."""
+ICEBERG = (
+    "airflow_cloudfiles.engine.iceberg.catalog",
+    "airflow_cloudfiles.engine.iceberg.commit",
+    "airflow_cloudfiles.engine.iceberg.data_files",
+)
+"""What writing and committing import besides where the target is a table of an Iceberg catalog."""
 OPTIONAL = ("pandas", "rocksdict")
 """Imported where they are installed and not hidden: PyArrow imports pandas with its first array."""
 NO_THREADS = {
@@ -87,11 +93,15 @@ def hide_pandas() -> None:
         sys.meta_path.insert(0, _Hidden())
 
 
-def preload() -> None:
-    """Import what the processes will need."""
+def preload(*, for_iceberg: bool = False) -> None:
+    """Import what the processes will need.
+
+    Args:
+        for_iceberg: Whether they write to a table of an Iceberg catalog.
+    """
     for name in PRELOADED:
         importlib.import_module(name)
-    for name in OPTIONAL:
+    for name in (*OPTIONAL, *(ICEBERG if for_iceberg else ())):
         with suppress(ModuleNotFoundError):
             importlib.import_module(name)
     gc.collect()

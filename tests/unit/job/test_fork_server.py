@@ -90,6 +90,19 @@ def _worker(port: int, secret: str = SECRET) -> Iterator[tuple[int, bytes]]:
         yield pid, connection.recv(length, socket.MSG_WAITALL)
 
 
+@pytest.mark.parametrize("for_iceberg", [False, True])
+def test_what_writes_to_iceberg_is_forked_with_pyiceberg(tmp_path: Path, for_iceberg: bool) -> None:
+    with contextlib.closing(forked_python.started()) as started:
+        server = Listening(started, started.listen(tmp_path, for_iceberg=for_iceberg))
+        daemon = _start(server, "-m", DAEMON, WORKER)
+        port = _port(daemon)
+        with _worker(port) as (pid, answer):
+            assert answer == b"ok"
+            mapped = Path(f"/proc/{pid}/maps").read_text()
+        assert ("/pydantic_core/" in mapped) == for_iceberg  # pyiceberg is made of its models
+        daemon.communicate(timeout=PATIENCE_SECONDS)
+
+
 def _answer(port: int, secret: str = SECRET) -> bytes:
     with _worker(port, secret) as (_, answer):
         return answer

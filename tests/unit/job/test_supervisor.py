@@ -18,6 +18,7 @@ IMPATIENT = (
     "supervisor.GRACE_SECONDS = 0.5\n"
     "sys.exit(supervisor.run(sys.argv[1:]))\n"
 )
+PATIENT = IMPATIENT.replace("0.5", "3600.0")
 STUBBORN = (
     "import os, signal, sys, time, subprocess\n"
     "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -46,6 +47,21 @@ def test_the_exit_code_is_the_commands_as_a_shell_tells_it(text: str, code: int)
     command = [*SUPERVISOR, sys.executable, "-c", text]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         assert process.wait(PATIENCE_SECONDS) == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_as_soon_as_the_command_has_ended(number: signal.Signals) -> None:
+    text = "import time; print('begun', flush=True); time.sleep(3600)"
+    command = [sys.executable, "-c", PATIENT, sys.executable, "-c", text]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(number)
+        try:
+            code = process.wait(60)  # far less than what it would wait for the command
+        finally:
+            process.kill()
+    assert code == 128 + signal.SIGTERM
 
 
 @pytest.mark.slow
