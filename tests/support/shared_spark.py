@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_cloudfiles.engine.job import forked_python
+from airflow_cloudfiles.engine.job.jvm import FOLDER as JVM_FOLDER
 from airflow_cloudfiles.engine.job.jvm import Jvm
+from airflow_cloudfiles.engine.job.start_conf import JVM_ARCHIVE
 from airflow_cloudfiles.engine.spark import handoff
 
 if TYPE_CHECKING:
@@ -57,7 +60,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.ui.enabled": "false",
     }
     server = forked_python.start(handoff.process_folder(), {})
-    jvm = Jvm(root, conf)
+    # The classes of a run, if they are kept already: this JVM would keep its own, but late.
+    are_kept = any(Path(os.environ[JVM_FOLDER]).glob("*.jsa"))
+    jvm = Jvm(root, {**conf, JVM_ARCHIVE: str(are_kept).lower()})
     jvm.connect()
     builder = SparkSession.builder
     for key, value in conf.items():
