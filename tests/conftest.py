@@ -1,4 +1,4 @@
-"""What tests share: one Spark session, an Airflow home of their own. No data.
+"""What tests share: an Airflow home of their own, and folders for what is kept. No data.
 
 Fixtures of one package live beside its tests; this file stays under 150 lines.
 """
@@ -19,14 +19,13 @@ from hypothesis import HealthCheck, settings
 
 from tests.support import laws
 from tests.support.markers import Markers
-from tests.support.stop_spark import stop_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["tests.support.emulators.plugin"]
+pytest_plugins = ["tests.support.emulators.plugin", "tests.support.shared_spark"]
 
 # Airflow reads its configuration when it is first imported, and creates its home: not the user's.
 _AIRFLOW_HOME = tempfile.mkdtemp(prefix="cloudfiles-tests-airflow-")
@@ -45,9 +44,6 @@ os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executa
 
 # Py4J logs the end of each connection, the last one after pytest has closed its streams.
 logging.getLogger("py4j").setLevel(logging.WARNING)
-
-FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A JVM that lives for some minutes is best off with its quick compiler and simplest collector."""
 
 # How long an example takes says nothing on a busy machine.
 settings.register_profile("any_speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -68,44 +64,6 @@ def pytest_unconfigure() -> None:
     """Remove what Airflow and the streams of the tests wrote beside their folders."""
     for folder in (_AIRFLOW_HOME, _CACHE):
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One small local Spark with our data source registered, for the whole run.
-
-    Two cores, two shuffle partitions and one gigabyte are enough for any test here. A streaming
-    query that a test leaves running is stopped by `no_query_is_left_running`.
-    """
-    from pyspark.sql import SparkSession
-
-    import airflow_cloudfiles
-
-    root = tmp_path_factory.mktemp("spark")
-    # Spark's Python processes have the environment of its JVM: a later change would not reach them.
-    os.environ["PYICEBERG_HOME"] = str(root)
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("tests")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config(
-            "spark.driver.extraJavaOptions", f"{FAST_START} -Dderby.system.home={root / 'derby'}"
-        )
-        .config("spark.local.dir", str(root / "local"))
-        .config("spark.sql.artifact.isolation.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.streaming.checkpointLocation", str(root / "checkpoints"))
-        .config("spark.sql.warehouse.dir", str(root / "warehouse"))
-        .config("spark.ui.enabled", "false")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("FATAL")
-    airflow_cloudfiles.register(session)
-    yield session
-    stop_spark(session)
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_cloudfiles.engine.job.cleaning.command import clean_source
-from airflow_cloudfiles.engine.job.launch import JobSpec, LocalSpark, launch
+from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.storage.access import to_environment
 from tests.support.emulators.aws import Aws
 from tests.support.landing import drop, rows, run, stream
+from tests.support.shared_runs import run_in
+from tests.support.shared_spark import with_variables
 
 pytestmark = [pytest.mark.spark]
 
@@ -47,7 +50,9 @@ def test_the_command_cleans_what_a_query_of_ones_own_has_committed(
 
 
 @pytest.mark.emulator
-def test_a_run_moves_what_the_run_before_it_has_committed(aws: Aws, tmp_path: Path) -> None:
+def test_a_run_moves_what_the_run_before_it_has_committed(
+    spark: SparkSession, aws: Aws, tmp_path: Path
+) -> None:
     """In an object store; three runs, so that the second has something to move."""
     bucket, client = aws.bucket(), aws.client("s3")
     name = bucket.removeprefix("s3://")
@@ -70,10 +75,8 @@ def test_a_run_moves_what_the_run_before_it_has_committed(aws: Aws, tmp_path: Pa
             },
             run_id=uuid.uuid4().hex,
         )
-        found: dict[str, Any] = launch(
-            spec, LocalSpark(master="local[2]"), on_log=print, access=aws.access
-        ).wait()
-        return found
+        with with_variables(spark, to_environment(aws.access)):
+            return run_in(spark, spec)
 
     def keys(prefix: str) -> list[str]:
         found = client.list_objects_v2(Bucket=name, Prefix=prefix).get("Contents", ())

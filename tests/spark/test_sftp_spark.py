@@ -10,29 +10,21 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import airflow_cloudfiles
 from airflow_cloudfiles import UnknownFieldException
 from airflow_cloudfiles.engine.storage.access import to_environment
 from tests.support.landing import rows, run, stream
 from tests.support.sftp_servers import FaultyServer, faulty
+from tests.support.shared_spark import with_variables
 
 
 @pytest.fixture
-def server(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[FaultyServer]:
+def server(spark: SparkSession, tmp_path: Path) -> Iterator[FaultyServer]:
     """A server for which every process of the session has the credentials."""
-    with faulty(tmp_path / "server") as found:
-        context = spark.sparkContext
-        before = dict(context.environment)
-        for name, value in to_environment(found.served.access).items():
-            monkeypatch.setenv(name, value)
-            context.environment[name] = value
-        airflow_cloudfiles.register(spark)  # Spark keeps the environment of this moment
+    with (
+        faulty(tmp_path / "server") as found,
+        with_variables(spark, to_environment(found.served.access)),
+    ):
         yield found
-        context.environment.clear()
-        context.environment.update(before)
-    airflow_cloudfiles.register(spark)
 
 
 def _drop(server: FaultyServer, name: str, *records: object) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import airflow_cloudfiles
 from airflow_cloudfiles.engine.errors import StateError, TableEvolvedError
 from airflow_cloudfiles.engine.ledger.opening import CACHE_DIR
 from airflow_cloudfiles.engine.locks.file_lock import FileLock
@@ -22,6 +21,7 @@ from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 from tests.support.emulators.aws import Aws
 from tests.support.landing import drop, rows, run, stream
+from tests.support.shared_spark import with_variables
 from tests.support.table_streams import GrowingTable
 
 
@@ -33,21 +33,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def state(
-    aws: Aws, spark: SparkSession, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ObjectStore]:
+def state(aws: Aws, spark: SparkSession, cache: Path) -> Iterator[ObjectStore]:
     """A state in S3, for which every process of the session has the credentials."""
-    environment = to_environment(aws.access) | {CACHE_DIR: str(cache)}
-    context = spark.sparkContext
-    before = dict(context.environment)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-        context.environment[name] = value
-    airflow_cloudfiles.register(spark)  # Spark keeps the environment of this moment
-    yield open_store(f"{aws.bucket()}/streams/orders")
-    context.environment.clear()
-    context.environment.update(before)
-    airflow_cloudfiles.register(spark)
+    with with_variables(spark, to_environment(aws.access) | {CACHE_DIR: str(cache)}):
+        yield open_store(f"{aws.bucket()}/streams/orders")
 
 
 def test_a_run_on_another_disk_reads_only_what_is_new(

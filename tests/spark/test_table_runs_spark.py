@@ -9,30 +9,13 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.job.table.ingest import ingest_table
 from tests.support.iceberg_tables import LocalCatalog
+from tests.support.shared_runs import SharedSpark
 from tests.support.table_streams import GrowingTable
 
 pytestmark = pytest.mark.spark
-
-
-class SharedSpark(SparkStart):
-    """The session that tests share, which a run neither starts nor stops."""
-
-    def __init__(self, spec: JobSpec, shared: SparkSession) -> None:
-        super().__init__(spec)
-        self.shared, self.begun = shared, False
-
-    def begin(self) -> None:
-        self.begun = True
-
-    def session(self, *, is_one_batch: bool = False) -> SparkSession:
-        return self.shared
-
-    def stop_session(self) -> None:
-        """It goes on."""
 
 
 class Runs:

@@ -21,6 +21,7 @@ from airflow_cloudfiles.engine.job.launch import LocalPython, LocalSpark, launch
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.job.transform.function import BatchFunction
 from tests.support.iceberg_tables import LocalCatalog
+from tests.support.shared_runs import run_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -28,15 +29,15 @@ TYPED = {"cloudFiles.inferColumnTypes": "true"}
 
 
 class Stream:
-    """One stream whose runs are real drivers with a function."""
+    """One stream, whose runs have a function."""
 
-    def __init__(self, folder: Path, **options: str) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, **options: str) -> None:
+        self.spark = spark
         self.source, self.state, self.target = (str(folder / n) for n in ("in", "state", "table"))
         Path(self.source).mkdir()
         self.options = {**TYPED, **options}
         self.format = "json"
         self.runs = 0
-        self.lines: list[str] = []
 
     def lands(self, name: str, *records: dict[str, Any]) -> None:
         text = "".join(f"{json.dumps(each)}\n" for each in records)
@@ -53,21 +54,26 @@ class Stream:
             options=self.options,
         )
 
-    def run(self, function: Any, arguments: dict[str, Any] | None = None, **more: Any) -> Any:
-        self.runs += 1
-        self.lines.clear()
-        transform = BatchFunction.of(function, arguments).to_json()
-        spec = replace(self.spec(), transform=transform, **more)
-        return launch(spec, LocalSpark(master="local[2]"), on_log=self.lines.append).wait()
+    def run(self, function: Any, arguments: dict[str, Any] | None = None) -> Any:
+        return run_in(self.spark, self.with_function(function, arguments))
 
-    def rows(self, spark: SparkSession) -> list[dict[str, Any]]:
-        found = spark.read.format("deltalake").load(self.target)
+    def launched(self, function: Any, arguments: dict[str, Any] | None = None) -> Any:
+        """Run in a driver of its own, which the function has to reach."""
+        how, spec = LocalSpark(master="local[2]"), self.with_function(function, arguments)
+        return launch(spec, how, on_log=print).wait()
+
+    def with_function(self, function: Any, arguments: dict[str, Any] | None) -> JobSpec:
+        self.runs += 1
+        return replace(self.spec(), transform=BatchFunction.of(function, arguments).to_json())
+
+    def rows(self) -> list[dict[str, Any]]:
+        found = self.spark.read.format("deltalake").load(self.target)
         return sorted((row.asDict() for row in found.collect()), key=lambda row: row["id"])
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Stream:
-    return Stream(tmp_path)
+def stream(spark: SparkSession, tmp_path: Path) -> Stream:
+    return Stream(spark, tmp_path)
 
 
 def dear(batch, least=2):
@@ -81,14 +87,14 @@ def dear(batch, least=2):
     return kept.withColumn("loud", shout("name")).drop("_rescued_data")
 
 
-def test_rows_are_those_that_the_function_returns_each_once(stream: Stream, spark: SparkSession):
+def test_rows_are_those_that_the_function_returns_each_once(stream: Stream):
     stream.lands("1.json", {"id": 1, "name": "a", "price": 1}, {"id": 2, "name": "b", "price": 2})
-    report = stream.run(dear)
+    report = stream.launched(dear)
     stream.lands("2.json", {"id": 3, "name": "c", "price": 9})
     second = stream.run(dear, {"least": 5})
     third = stream.run(dear)
 
-    assert stream.rows(spark) == [
+    assert stream.rows() == [
         {"id": 2, "name": "b", "price": 2, "loud": "B"},
         {"id": 3, "name": "c", "price": 9, "loud": "C"},
     ]
@@ -100,7 +106,7 @@ def test_rows_are_those_that_the_function_returns_each_once(stream: Stream, spar
     assert (third["files"], third["batches"]) == (0, 0)
 
 
-def test_errors_name_the_function_and_commit_nothing(stream: Stream, spark: SparkSession):
+def test_errors_name_the_function_and_commit_nothing(stream: Stream):
     stream.lands("1.json", {"id": 1, "name": "a", "price": 1})
 
     def nothing(batch):
@@ -132,13 +138,14 @@ def test_errors_name_the_function_and_commit_nothing(stream: Stream, spark: Spar
         (misspelt, "misspelt failed on a micro-batch, .*`prise`", False),
         ("no_such_module_here:clean", "no_such_module_here:clean cannot be loaded", False),
     ):
+        run = stream.launched if function is late else stream.run
         with pytest.raises(TransformError, match=f"(?s)function {says}") as failure:
-            stream.run(function)
+            run(function)
         assert failure.value.is_retryable is retries
     assert not Path(stream.target).exists()
 
     assert stream.run(keep)["rows"] == 1
-    assert [row["id"] for row in stream.rows(spark)] == [1]
+    assert [row["id"] for row in stream.rows()] == [1]
 
 
 def keep(batch):
@@ -158,9 +165,7 @@ def without_duplicates(batch):
     return numbered.where("n = 1").drop("n", "_rescued_data")
 
 
-def test_the_schema_of_the_stream_evolves_and_the_table_follows_the_function(
-    stream: Stream, spark: SparkSession
-):
+def test_the_schema_of_the_stream_evolves_and_the_table_follows_the_function(stream: Stream):
     stream.lands("1.json", {"id": 1, "name": "a", "price": 1}, {"id": 1, "name": "b", "price": 2})
     assert stream.run(without_duplicates)["rows"] == 1
     stream.lands("2.json", {"id": 2, "name": "c", "price": 3, "paid": True})
@@ -170,19 +175,19 @@ def test_the_schema_of_the_stream_evolves_and_the_table_follows_the_function(
     report = stream.run(without_duplicates)
 
     assert report["schema_version"] == 1
-    assert stream.rows(spark) == [
+    assert stream.rows() == [
         {"id": 1, "name": "b", "price": 2, "paid": None},
         {"id": 2, "name": "c", "price": 3, "paid": True},
     ]
     stream.lands("3.json", {"id": 4, "name": "d", "price": 3, "paid": False})
     empty = stream.run(none_of_them)
     assert (empty["files"], empty["rows"], empty["batches"]) == (1, 0, 1)
-    assert len(stream.rows(spark)) == 2
+    assert len(stream.rows()) == 2
     assert stream.run(without_duplicates)["batches"] == 0, "a committed batch is read again"
 
 
 def test_expectations_are_of_what_the_function_returns(tmp_path: Path, spark: SparkSession):
-    stream = Stream(tmp_path, **{"expect.requiredColumns": "price", "expect.minRows": "1"})
+    stream = Stream(spark, tmp_path, **{"expect.requiredColumns": "price", "expect.minRows": "1"})
     stream.lands("1.json", {"id": 1, "name": "a", "price": 1})
     with pytest.raises(ExpectationError, match=r"expect.minRows=1, but it has 0 rows"):
         stream.run(none_of_them)
@@ -201,14 +206,14 @@ def test_expectations_are_of_what_the_function_returns(tmp_path: Path, spark: Sp
 
 
 def test_rows_are_merged(tmp_path: Path, spark: SparkSession):
-    stream = Stream(tmp_path, mergeKeys="id")
+    stream = Stream(spark, tmp_path, mergeKeys="id")
     stream.lands("1.json", {"id": 1, "name": "a", "price": 1}, {"id": 2, "name": "b", "price": 2})
     stream.run(without_duplicates)
     stream.lands("2.json", {"id": 2, "name": "B", "price": 3})
     report = stream.run(without_duplicates)
 
     assert report["updated_rows"] == 1
-    assert [row["name"] for row in stream.rows(spark)] == ["a", "B"]
+    assert [row["name"] for row in stream.rows()] == ["a", "B"]
 
 
 def in_big_letters(batch):
@@ -220,7 +225,7 @@ def in_big_letters(batch):
 def test_a_file_that_is_replayed_replaces_what_the_function_made_of_it(
     tmp_path: Path, spark: SparkSession
 ):
-    stream = Stream(tmp_path, **{"cloudFiles.metadataColumns": "file_path"})
+    stream = Stream(spark, tmp_path, **{"cloudFiles.metadataColumns": "file_path"})
     stream.lands("1.json", {"id": 1, "name": "a", "price": 1})
     stream.lands("2.json", {"id": 2, "name": "b", "price": 1})
     stream.run(in_big_letters)
@@ -228,19 +233,20 @@ def test_a_file_that_is_replayed_replaces_what_the_function_made_of_it(
     operate_on_files(stream.state, "replay", ["1.json"], target=stream.target)
     stream.run(in_big_letters)
 
-    assert [row["name"] for row in stream.rows(spark)] == ["OTHER", "B"]
+    assert [row["name"] for row in stream.rows()] == ["OTHER", "B"]
     Path(stream.target, "_delta_log").rename(tmp_path / "gone")
     spec = replace(
         stream.spec(), kind="replay", replay={"from_batch": 0}, transform=None, run_id="replay"
     )
     with pytest.raises(OptionError, match="or by a run with a function over micro-batches"):
-        launch(spec, LocalPython(), on_log=stream.lines.append).wait()
+        launch(spec, LocalPython(), on_log=print).wait()
 
 
-def test_an_iceberg_table_is_written(tmp_path: Path):
+def test_an_iceberg_table_is_written(spark: SparkSession, tmp_path: Path):
     catalog = LocalCatalog(tmp_path)
+    catalog.for_spark()
     try:
-        stream = Stream(tmp_path)
+        stream = Stream(spark, tmp_path)
         stream.target = catalog.uri("loud")
         stream.lands("1.json", {"id": 1, "name": "a", "price": 1})
         report = stream.run(in_big_letters)
@@ -252,11 +258,11 @@ def test_an_iceberg_table_is_written(tmp_path: Path):
 
 
 def test_the_rows_of_a_delta_table_are_transformed(tmp_path: Path, spark: SparkSession):
-    bronze = Stream(tmp_path)
+    bronze = Stream(spark, tmp_path)
     bronze.lands("1.json", {"id": 1, "name": "a", "price": 1}, {"id": 1, "name": "b", "price": 2})
     bronze.run(keep)
     (tmp_path / "silver").mkdir()
-    silver = Stream(tmp_path / "silver")
+    silver = Stream(spark, tmp_path / "silver")
     silver.source, silver.format, silver.options = bronze.target, "delta", {}
     first = silver.run(without_duplicates)
     bronze.lands("2.json", {"id": 2, "name": "c", "price": 3})
@@ -265,4 +271,4 @@ def test_the_rows_of_a_delta_table_are_transformed(tmp_path: Path, spark: SparkS
     silver.run(without_duplicates)
 
     assert first["rows"] == 1
-    assert [row["name"] for row in silver.rows(spark)] == ["b", "c"]
+    assert [row["name"] for row in silver.rows()] == ["b", "c"]

@@ -8,20 +8,23 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
 STOP_SECONDS = 60
 
 
-def stop_spark(session: SparkSession, seconds: float = STOP_SECONDS) -> bool:
-    """Stop a session; kill its JVM when that takes too long.
+def stop_spark(
+    session: SparkSession, kill: Callable[[], None], seconds: float = STOP_SECONDS
+) -> bool:
+    """Stop a session; have its JVM killed when that takes too long.
 
     All tests have ended then: that Spark hangs is said, and fails none of them.
 
     Returns:
         Whether it ended by itself.
     """
-    jvm = session.sparkContext._gateway.proc  # type: ignore[union-attr]
     failures: list[Exception] = []
 
     def stop() -> None:
@@ -39,6 +42,6 @@ def stop_spark(session: SparkSession, seconds: float = STOP_SECONDS) -> bool:
         return True
     print(f"Spark did not stop in {seconds:g} s and is killed:", file=sys.__stderr__)
     faulthandler.dump_traceback(sys.__stderr__)
-    jvm.kill()
+    kill()
     stopping.join(seconds)
     return False
