@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine.errors import (
     SparkUnreachableError,
     UnknownFieldException,
 )
-from airflow_cloudfiles.engine.job.launch import LocalSpark, launch
+from airflow_cloudfiles.engine.job.launch import JobSpec, LocalSpark, launch
 from tests.support.connect_server import (
     MANY,
     ConnectServer,
@@ -40,15 +40,23 @@ SMALL = {"cloudFiles.maxFilesPerTrigger": "1"}
 _MAIN = """
 import json, sys
 from airflow_cloudfiles.engine.job.launch import JobSpec, SparkConnect, launch
-spec = JobSpec.from_json(sys.stdin.readline())
-report = launch(spec, SparkConnect(sys.stdin.readline().strip()), on_log=sys.stderr.write).wait()
-print(json.dumps(report))
+remote = SparkConnect(sys.stdin.readline().strip())
+for line in sys.stdin:
+    report = launch(JobSpec.from_json(line), remote, on_log=sys.stderr.write).wait()
+    print(json.dumps(report), flush=True)
 """
 
 
-def test_every_row_arrives_once_over_runs_and_the_log_names_each_batch(server, stream):
+def test_every_row_arrives_once_and_neither_a_token_nor_a_checkpoint_of_spark_s_is_left(
+    server, stream, tmp_path
+):
     land(stream, 3)
-    first = stream.run(server.remote)
+    begun = stream.begin(server.remote)
+    until(lambda: psutil.Process(begun.run.pid).children())
+    driver = begun.driver()
+    shown = [*driver.cmdline(), *(word for each in driver.parents() for word in each.cmdline())]
+    assert "airflow_cloudfiles.engine.job" in shown
+    first = begun.end().report
     land(stream, 2, first=3)
     second = stream.run(server.remote)
 
@@ -57,6 +65,15 @@ def test_every_row_arrives_once_over_runs_and_the_log_names_each_batch(server, s
     assert ids(stream) == each_once(5)
     said = [found[1] for line in stream.log if (found := re.search(r"Batch (\d+): 1 file\b", line))]
     assert said == ["0", "1", "2", "3", "4"]
+
+    kept = {path.name for path in stream.state.iterdir()}
+    assert kept == {"_reports", "_runs", "_schemas", "_source"}
+    until(lambda: not server.checkpoints())
+    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert written
+    assert not any(server.token in word for word in (*shown, *stream.log))
+    assert not any(server.token.encode() in content for content in written)
+    assert server.token not in server.log()
 
 
 def test_a_client_without_java_ingests_infers_and_promotes(
@@ -69,27 +86,27 @@ def test_a_client_without_java_ingests_infers_and_promotes(
 
     land(stream, 3, extra={"zip": 1})
 
-    def run(kind: str, **more: object) -> dict[str, object]:
-        given = f"{json.dumps(json.loads(stream.spec(kind, **more).to_json()))}\n{server.remote}\n"
+    def run(*specs: JobSpec) -> list[dict[str, object]]:
+        given = [server.remote, *(json.dumps(json.loads(spec.to_json())) for spec in specs)]
         ended = subprocess.run(
             [bare_python, "-W", "error", "-c", _MAIN],
-            input=given,
+            input="".join(f"{line}\n" for line in given),
             env=without_java,
             text=True,
             capture_output=True,
             check=False,
         )
         assert ended.returncode == 0, ended.stderr[-3000:]
-        found: dict[str, object] = json.loads(ended.stdout)
-        return found
+        return [json.loads(line) for line in ended.stdout.splitlines()]
 
     stream.options["cloudFiles.schemaEvolutionMode"] = "rescue"
     stream.options["cloudFiles.schemaHints"] = "id STRING"
-    assert run("infer")["schema_version"] == 0
-    assert run("ingest")["rows"] == 9
+    inferred, ingested = run(stream.spec("infer"), stream.spec())
+    assert inferred["schema_version"] == 0
+    assert ingested["rows"] == 9
     drop(stream.source, "late.json", [{"id": 9, "extra": {"zip": 2}, "color": "red"}])
-    assert run("ingest")["rescued_rows"] == 1
-    promoted = run("promote", promote={"color": "STRING"})
+    rescued, promoted = run(stream.spec(), stream.spec("promote", promote={"color": "STRING"}))
+    assert rescued["rescued_rows"] == 1
     assert promoted["rows"] == 1
     assert [row["color"] for row in rows(stream.target) if row["id"] == "9"] == ["red"]
 
@@ -139,22 +156,14 @@ def test_the_query_of_a_killed_client_gives_way_to_the_next_run(server, stream):
     assert ids(stream) == each_once(MANY)
 
 
-def test_a_run_leaves_no_checkpoint_of_spark_s_behind(server, stream):
-    land(stream, 2)
-    stream.run(server.remote)
-    kept = {path.name for path in stream.state.iterdir()}
-    assert kept == {"_reports", "_runs", "_schemas", "_source"}
-    until(lambda: not server.checkpoints())
-
-
 def test_runs_on_a_server_and_local_ones_take_turns(server, stream):
     for turn in range(3):
         land(stream, 1, first=turn)
-        if turn % 2:
-            stream.run(server.remote)
-        else:
+        if turn == 1:
             how = LocalSpark(master="local[2]")
             launch(stream.spec(), how, on_log=stream.log.append).wait()
+        else:
+            stream.run(server.remote)
         assert ids(stream) == each_once(turn + 1)
 
 
@@ -186,7 +195,9 @@ def test_a_killed_python_worker_of_the_server_loses_nothing(server, stream):
     assert ids(stream) == each_once(MANY)
 
 
-def test_a_server_that_is_restarted_fails_the_run_and_a_retry_finishes_it(tmp_path, stream):
+def test_a_restarted_server_fails_the_run_a_retry_finishes_it_and_more_runs_add_no_process(
+    tmp_path, stream
+):
     land(stream, MANY)
     server = ConnectServer(tmp_path / "server")
     try:
@@ -200,10 +211,17 @@ def test_a_server_that_is_restarted_fails_the_run_and_a_retry_finishes_it(tmp_pa
         assert f"localhost:{server.port}" in begun.error.message
 
         stream.take_the_rest_at_once()
-        stream.run(server.remote)
+        counts = []
+        for number in range(3):
+            stream.run(server.remote)
+            counts.append(len(server.pythons()))
+            assert ids(stream) == each_once(MANY + number)
+            land(stream, 1, first=MANY + number)
+        # Defining a source starts two for its session, which Spark ends when they are idle.
+        assert counts[-1] <= counts[0] + 2 * len(counts), counts
+        until(lambda: len(server.pythons()) <= counts[0], every=1)
     finally:
         server.stop()
-    assert ids(stream) == each_once(MANY)
 
 
 def test_a_client_that_loses_its_connection_finds_its_query_again(server, stream):
@@ -219,34 +237,6 @@ def test_a_client_that_loses_its_connection_finds_its_query_again(server, stream
     finally:
         wire.close()
     assert ids(stream) == each_once(MANY)
-
-
-def test_after_many_runs_a_server_has_as_many_processes_as_after_one(tmp_path, stream):
-    with ConnectServer(tmp_path / "server") as server:
-        counts = []
-        for number in range(5):
-            land(stream, 1, first=number)
-            stream.run(server.remote)
-            counts.append(len(server.pythons()))
-        # Defining a source starts two for its session, which Spark ends when they are idle.
-        assert counts[-1] <= counts[0] + 2 * len(counts), counts
-        until(lambda: len(server.pythons()) <= counts[0])
-    assert ids(stream) == each_once(5)
-
-
-def test_a_token_is_in_no_file_no_log_and_no_command_line(server, stream, tmp_path):
-    land(stream, 15)
-    begun = stream.begin(server.remote)
-    until(lambda: stream.batches() >= 1)
-    driver = begun.driver()
-    shown = [*driver.cmdline(), *(word for each in driver.parents() for word in each.cmdline())]
-    begun.end()
-
-    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
-    assert written
-    assert not any(server.token in word for word in (*shown, *stream.log))
-    assert not any(server.token.encode() in content for content in written)
-    assert server.token not in server.log()
 
 
 def test_a_wrong_token_is_refused_by_name_without_showing_it(server, stream):

@@ -18,6 +18,8 @@ import psutil
 
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.job.java import find_java
+from airflow_cloudfiles.engine.job.jvm import command_line
+from airflow_cloudfiles.engine.job.jvm_archive import Archive
 from airflow_cloudfiles.engine.job.launch import JobSpec, Run, SparkConnect, launch
 from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM, DAEMON_MODULE, spark_home
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
@@ -26,8 +28,12 @@ from tests.support.emulators.aws import REGION, Aws
 from tests.support.landing import drop, rows
 from tests.support.waiting import PATIENCE_SECONDS, until
 
-MANY = 40
+MANY = 20
 """Files of a run that a test disturbs: batches enough that it has not ended before."""
+STOP_SECONDS = 60.0
+"""How long a server may take to end. Longer than its supervisor waits before it kills it."""
+_MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_FOLDER, _PORT = "@folder@", "@port@"
 
 
 class ConnectServer:
@@ -54,6 +60,7 @@ class ConnectServer:
         self.port = free_port()
         self.token = f"t{uuid.uuid4().hex}"
         self._process: subprocess.Popen[bytes] | None = None
+        self._archive: Archive | None = None
 
     @property
     def remote(self) -> str:
@@ -95,62 +102,96 @@ class ConnectServer:
         return (self._folder / "server.log").read_text(errors="replace")
 
     def start(self) -> None:
-        """Start it, also again on the same port."""
+        """Start it, also again on the same port.
+
+        As a warm Spark's JVM starts: `java` itself with the classes of an earlier one, which are
+        the same ones.
+        """
         home = spark_home()
         self.temporary.mkdir(exist_ok=True)
-        environment = {
-            **os.environ,
-            "SPARK_HOME": str(home),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_CONNECT_AUTHENTICATE_TOKEN": self.token,
-            "PYSPARK_PYTHON": self._python,
-            "PYSPARK_DRIVER_PYTHON": self._python,
-            "JAVA_HOME": find_java(),
-            **self._environment,
-        }
         conf = {
             "spark.connect.grpc.binding.address": "127.0.0.1",
-            "spark.connect.grpc.binding.port": str(self.port),
+            "spark.connect.grpc.binding.port": _PORT,
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
-            "spark.driver.extraJavaOptions": f"{COORDINATOR_JVM} -Djava.io.tmpdir={self.temporary}",
-            "spark.local.dir": str(self._folder / "local"),
+            "spark.driver.extraJavaOptions": f"{COORDINATOR_JVM} -Djava.io.tmpdir={_FOLDER}/tmp",
+            "spark.local.dir": f"{_FOLDER}/local",
             "spark.sql.shuffle.partitions": "2",
-            "spark.sql.warehouse.dir": str(self._folder / "warehouse"),
+            "spark.sql.warehouse.dir": f"{_FOLDER}/warehouse",
             "spark.ui.enabled": "false",
             **({} if self._is_bare else {"spark.python.daemon.module": DAEMON_MODULE}),
             **self._conf,
         }
         flags = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
-        command = [home / "bin" / "spark-submit", "--master", "local[2]", *flags]
+        command, self._archive = command_line(
+            ["--master", "local[2]", *flags, "--class", _MAIN, "spark-internal"],
+            {_FOLDER: str(self._folder), _PORT: str(self.port)},
+            {},
+            use=(_MAIN,),
+        )
         with (self._folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "airflow_cloudfiles.engine.job.supervisor", "--"),
-                    *command,
-                    *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
-                    "spark-internal",
-                ],
+                [sys.executable, "-m", "airflow_cloudfiles.engine.job.supervisor", "--", *command],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env=environment,
+                env={
+                    **os.environ,
+                    "SPARK_HOME": str(home),
+                    "SPARK_LOCAL_IP": "127.0.0.1",
+                    "SPARK_CONNECT_AUTHENTICATE_TOKEN": self.token,
+                    "PYSPARK_PYTHON": self._python,
+                    "PYSPARK_DRIVER_PYTHON": self._python,
+                    "JAVA_HOME": find_java(),
+                    **self._environment,
+                },
                 cwd=self._folder,
             )
-        until(lambda: is_open(self.port), more=self.log)
+        until(self._listens, more=self.log)
+
+    def _listens(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, f"The server has ended: {self.log()[-3000:]}"
+        return is_open(self.port)
 
     def kill(self) -> None:
         """Kill it and its Python processes, as a lost machine would."""
+        if self._archive is not None and self._archive.is_wanted:
+            self._archive.leave_to_next()
         for pid in self.pids:
             with contextlib.suppress(psutil.NoSuchProcess):
                 psutil.Process(pid).kill()
         self.stop()
 
     def stop(self) -> None:
-        """End it."""
+        """End it, and fail when it does not end."""
         process, self._process = self._process, None
-        if process is not None:
-            process.communicate()  # closes the pipe that keeps it running
+        archive, self._archive = self._archive, None
+        if process is None:
+            return
+        try:
+            if archive is not None and archive.is_wanted:
+                self._keep_classes(archive, process)
+            assert process.stdin is not None
+            process.stdin.close()  # its supervisor ends it then
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            below = psutil.Process(process.pid).children(recursive=True)
+            for each in (process, *below):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+            process.wait(STOP_SECONDS)
+            ending = f"{below} did not end within {STOP_SECONDS:g} seconds"
+            raise AssertionError(f"{ending}: {self.log()[-3000:]}") from None
+
+    def _keep_classes(self, archive: Archive, process: subprocess.Popen[bytes]) -> None:
+        """Have the JVM write its classes for later ones, which it does when it ends."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.poll() is None and (java := psutil.Process(process.pid).children()):
+                java[0].terminate()
+                archive.keep(process)
+                return
+        archive.leave_to_next()
 
     def __enter__(self) -> Self:
         self.start()
@@ -249,7 +290,7 @@ class Begun:
         self.run = run
         self.report: dict[str, Any] | None = None
         self.error: CloudFilesError | None = None
-        self._thread = threading.Thread(target=self._wait)
+        self._thread = threading.Thread(target=self._wait, daemon=True)  # it hangs for no test
         self._thread.start()
 
     def driver(self) -> psutil.Process:

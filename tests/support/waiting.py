@@ -16,12 +16,20 @@ def until(
     is_so: Callable[[], object],
     seconds: float = PATIENCE_SECONDS,
     more: Callable[[], str] = str,
+    every: float = 0.02,
 ) -> None:
-    """Wait until something is so; when it is not in time, fail with the end of what `more` says."""
+    """Wait until something is so; when it is not in time, fail with the end of what `more` says.
+
+    Args:
+        is_so: Whether it is.
+        seconds: How long it may take.
+        more: What to say when it was not so in time.
+        every: Seconds between two looks; more for one that lasts and whose look costs.
+    """
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, more()[-3000:]
-        time.sleep(0.02)
+        time.sleep(every)
 
 
 def is_there(process: psutil.Process | int) -> bool:

@@ -64,7 +64,7 @@ class InBackground:
     def __init__(self, stream: WarmStream) -> None:
         self.report: dict[str, Any] | None = None
         self.error: CloudFilesError | None = None
-        self._thread = threading.Thread(target=self._run, args=(stream,))
+        self._thread = threading.Thread(target=self._run, args=(stream,), daemon=True)
         self._thread.start()
 
     def end(self) -> InBackground:
