@@ -1,8 +1,8 @@
 """What keeps a state from growing with the number of runs?
 
 Old entries of its logs are packed (`state.compaction`), as are old notes of changed files
-(`ledger.packed_changes`), and what runs of the past have left is swept (`state.run_history`). All of
-it is done under the locks of the state, by a run that has written its report, or by
+(`ledger.packed_changes`), and what runs of the past have left is swept (`state.run_history`). All
+of it is done under the locks of the state, by a run that has written its report, or by
 `cloudfiles state compact`.
 
 Whether anything is due, a run sees in the listings that it has made to open the state.
