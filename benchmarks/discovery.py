@@ -12,7 +12,8 @@ tree again with a ledger of 10 million keys. Every run is a process of its own.
 `--events` measures an event log that two hundred streams read instead.
 
 `--state` measures a state of so many files instead, over a source whose listing is computed;
-`--inventory` a first listing of so many files by a report of each format, beside LIST.
+`--inventory` a first listing of so many files by a report of each format, beside LIST; `--runs` a
+state that so many runs have made, beside one of three hundred.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from benchmarks import event_log, measure
 RESULTS = Path(__file__).parent / "results"
 FILES_A_FOLDER = 1000
 NEW = 1000
+YOUNG_RUNS = 300
 FIRST_HOUR = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -54,7 +56,9 @@ def main() -> None:
             _state(files, arguments, results)
         for files in arguments.inventory:
             _inventory(files, arguments, results)
-        if arguments.state or arguments.inventory:
+        for runs in (YOUNG_RUNS, *arguments.runs) if arguments.runs else ():
+            _runs(runs, arguments, results)
+        if arguments.state or arguments.inventory or arguments.runs:
             return
         for files in arguments.files:
             work = Path(tempfile.mkdtemp(prefix="cloudfiles-bench-", dir=arguments.data))
@@ -77,6 +81,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--listed", type=int, default=10_000_000, help="keys of it in a listing")
     parser.add_argument("--events", action="store_true", help="an event log, and nothing else")
     parser.add_argument("--inventory", type=int, nargs="+", default=[], help="files in a report")
+    parser.add_argument("--runs", type=int, nargs="+", default=[], help="that have made a state")
     parser.add_argument("--formats", nargs="+", default=["csv", "orc", "parquet"], help="of it")
     parser.add_argument("--no-spark", action="store_true")
     parser.add_argument("--data", type=Path, default=None, help="where the trees are made")
@@ -250,10 +255,44 @@ def _inventory(files: int, arguments: argparse.Namespace, results: list[dict[str
         shutil.rmtree(work, ignore_errors=True)
 
 
+def _runs(runs: int, arguments: argparse.Namespace, results: list[dict[str, Any]]) -> None:
+    """A state that so many runs have made: its size, and what it costs to open."""
+    from benchmarks.s3 import Emulator  # noqa: PLC0415
+
+    work = Path(tempfile.mkdtemp(prefix="cloudfiles-bench-", dir=arguments.data))
+    task = {"engine": "cloudFiles", "state": str(work / "state"), "runs": runs}
+    os.environ["CLOUDFILES_CACHE_DIR"] = str(work / "cache")
+
+    def step(case: str, what: str, **more: Any) -> None:
+        result = measure.contender({**task, "step": what, **more}, module="benchmarks.many_runs")
+        figures = result.figures
+        told = {name: figures[name] for name in _TOLD if name in figures}
+        print(
+            f"{runs:>13,} {case:44}{figures['seconds']:9.2f} s{figures['cpu_seconds']:9.2f} CPU s"
+            f"{figures['resident_mb']:7.0f} MB  {told}",
+            flush=True,
+        )
+        results.append({"case": f"{runs:,} runs, {case}", **asdict(result)})
+
+    try:
+        step("the state is made", "make")
+        step("opened", "open")
+        step("opened on an empty disk", "open", is_empty=True)
+        with Emulator(work) as s3:
+            state = work / "state"
+            files = (path for path in state.rglob("*") if path.is_file())
+            s3.put((str(path.relative_to(state)), path.read_bytes()) for path in files)
+            step("opened in S3", "open", state=s3.uri, s3=s3.access)
+            step("opened in S3, empty disk", "open", state=s3.uri, s3=s3.access, is_empty=True)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
 _TOLD = (
     *("kind", "listed", "new", "list_calls", "requests", "close_seconds", "in_index_seconds"),
     *("index_bytes", "tables", "log_bytes", "snapshot_bytes", "uploaded_bytes"),
     *("report_bytes", "data_files", "report_requests"),
+    *("index_seconds", "index_requests", "objects", "most_objects", "bytes", "table_bytes"),
 )
 """What of the figures of a step is printed."""
 

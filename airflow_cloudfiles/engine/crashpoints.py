@@ -115,6 +115,13 @@ COMPACTION_POINTS = (
     "after-packed-removal",
 )
 """The points that compacting a state passes, in this order, once for each pack of a log."""
+NOTICE_SWEEP_POINTS = (
+    "before-notices-packed",
+    "after-notices-packed",
+    "before-notices-removal",
+    "after-notices-removal",
+)
+"""The points that sweeping the notes of changed files passes; the last two for each hundred."""
 MOVE_POINTS = (
     "after-move-claim",
     "after-part-of-copy",

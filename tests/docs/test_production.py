@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.docs.pages import ROOT, python_blocks
 FOLDER = ROOT / "docs/how-to/production"
 COMPOSE = ROOT / "docs/how-to/compose"
 HADOLINT = Path(sys.executable).with_name("hadolint")
+PROMTOOL = shutil.which("promtool")
 SECRET = re.compile(r"password|secret|token|key\b|connection$", re.IGNORECASE)
 WORKERS = {
     "terminationGracePeriodSeconds",
@@ -202,6 +204,19 @@ def test_every_metric_gets_the_labels_of_its_task(metric: str) -> None:
     mapped = _mapped(f"airflow.cloudfiles.orders-eu.group_ingest.12.{metric}")
     assert mapped == (name, {**labels, "map_index": "12"})
     assert _mapped(f"airflow.cloudfiles.{metric}") is None
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (Debian: prometheus)")
+def test_promtool_has_nothing_to_say_about_the_rules() -> None:
+    found = subprocess.run(
+        [str(PROMTOOL), "check", "rules", str(FOLDER / "alerts.yaml")],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    rules = [rule for each in _load("alerts.yaml")["groups"] for rule in each["rules"]]
+    assert (found.returncode, found.stderr) == (0, "")
+    assert f"SUCCESS: {len(rules)} rules found" in found.stdout
 
 
 def test_alerts_watch_metrics_that_are_there() -> None:

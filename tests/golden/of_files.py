@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset
+from airflow_cloudfiles.engine.ledger.packed_changes import KEY as PACKED
+from airflow_cloudfiles.engine.ledger.packed_changes import PackedNote, encode_notes, read_packed
 from airflow_cloudfiles.engine.schema.names import KEY as SOURCES
 from airflow_cloudfiles.engine.schema.names import add_name, names_of
 from airflow_cloudfiles.engine.state.archived import Archived, Mark, read_archived, write_archived
@@ -44,6 +46,12 @@ ARCHIVED = Archived(
     named={("é.json", 3, 5, "etag"): "é-1.json"},
     start=START,
 )
+
+PACKED_NOTES = {
+    f"{'0f' * 16}-7.json": PackedNote(1_767_225_600_000_001, 1_767_312_000_000_000),
+    f"{'0f' * 16}-7.reported": PackedNote(1_767_225_600_000_002, 1_767_312_000_000_000),
+    f"{'0f' * 16}-{'a1' * 8}.read": PackedNote(1_767_225_600_000_000, 1_767_312_000_000_000),
+}
 
 
 def _metadata(version: int, metadata: StreamMetadata) -> Format:
@@ -191,6 +199,13 @@ OF_FILES = [
         write=_in(SOURCES, lambda store: add_name(store, "file:///in", "s3://lake/é")),
         read=in_store(SOURCES, names_of),
         expected={"file:///in", "s3://lake/é"},
+    ),
+    Format(
+        name="changes_packed",
+        keys=r"_source/changed/packed",
+        write=lambda: stamped(encode_notes(PACKED_NOTES)),
+        read=in_store(PACKED, read_packed),
+        expected=PACKED_NOTES,
     ),
     Format(
         name="export_manifest",

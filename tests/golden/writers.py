@@ -20,6 +20,7 @@ WRITERS: dict[str, tuple[str, ...]] = {
     "ledger/changed.py:claim_change": ("change_reported",),
     "ledger/changed.py:note_change": ("change",),
     "ledger/changed.py:note_read": ("changed_read",),
+    "ledger/packed_changes.py:sweep_notices": ("changes_packed",),
     "ledger/overwritten.py:note_overwritten": ("overwritten",),
     "ledger/rocksdb.py:RocksDBLedger.forget": ("index_mark",),
     "ledger/rocksdb.py:RocksDBLedger.record": ("index_mark",),

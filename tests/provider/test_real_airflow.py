@@ -5,13 +5,10 @@ One Airflow (scheduler, triggerer, DAG processor, API server) serves all tests o
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,8 +28,10 @@ from demo.airflow_home import COMPONENTS, TRIGGERER, AirflowHome
 from tests.golden.in_state import format_of
 from tests.support.airflow_backfills import backfilled, create_backfill
 from tests.support.airflow_pages import LINEAGE, get, lineage_of, links_lead_to_the_stream, pages_of
+from tests.support.airflow_stats import CAN_BE_CONFIGURED
 from tests.support.airflow_tasks import (
     SUPERVISOR,
+    answered,
     meets_a_new_column,
     parent_of,
     processes_named,
@@ -42,6 +41,16 @@ from tests.support.airflow_tasks import (
 )
 from tests.support.aws_landing import bucket_with_queue, put, queue_size, with_landing
 from tests.support.browser import BROWSER, DRIVER, MISSING, browser
+from tests.support.marked_credentials import (
+    METRICS,
+    content_of,
+    has_marker,
+    metrics_received,
+    objects_of,
+    open_to_others,
+    stop_warm_spark,
+    with_first_version,
+)
 from tests.support.other_user import OtherUser
 
 if TYPE_CHECKING:
@@ -75,12 +84,20 @@ def shared() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def airflow(root: Path, shared: Path) -> Iterator[AirflowHome]:
+def metrics(root: Path) -> Iterator[dict[str, str]]:
+    """What tells an Airflow to send its metrics into the file `METRICS`."""
+    with metrics_received(root) as env:
+        yield env
+
+
+@pytest.fixture(scope="module")
+def airflow(root: Path, shared: Path, metrics: dict[str, str]) -> Iterator[AirflowHome]:
     """A running Airflow with the DAGs of `real/` unpaused, and some of the examples."""
     dags = shutil.copytree(DAGS, root / "dags")
     for name in ("backfill", "event_driven", "new_columns"):
         shutil.copy(EXAMPLES / f"example_{name}.py", dags)
     env = {
+        **metrics,
         "STREAMS_ROOT": str(root),
         "CLOUDFILES_ROOT": str(root / "events"),
         "CLOUDFILES_POKE_SECONDS": "2",
@@ -205,21 +222,9 @@ def test_a_task_asks_a_person_and_goes_on_in_the_same_try(airflow: AirflowHome, 
     assert _run(airflow, "asks")[1] == "success"
     _drop(root, "asks", "2.json", {"a": 2, "b": "```<b>new</b>"})
     run_id = airflow.api.trigger("asks")
-
-    def parked() -> bool:
-        # The scheduler fails a task that is answered before it knows that the worker has left.
-        noticed = f"task_id='ingest', run_id='{run_id}'" in airflow.tail("scheduler", 500)
-        task = airflow.api.task("asks", run_id, "ingest")
-        return bool(task["state"] == "awaiting_input" and noticed)
-
-    airflow.wait(parked, RUN_SECONDS, "a task that asks")
-    of_run = f"/api/v2/dags/asks/dagRuns/{quote(run_id, safe='')}"
-    detail = f"{of_run}/taskInstances/ingest/-1/hitlDetails"
-    asked = airflow.api.call("GET", detail)
+    asked = answered(airflow, "asks", run_id, RUN_SECONDS)
     assert asked["options"] == ["Accept", "Rescue", "Refuse"]
     assert '\n    such as "```<b>new</b>"\n````' in asked["body"]
-    answer = {"chosen_options": ["Accept"], "params_input": {"hints": ""}}
-    airflow.api.call("PATCH", detail, answer)
     ended = airflow.wait(lambda: airflow.api.run_ended("asks", run_id), RUN_SECONDS, "the run")
     assert (ended, _tries(airflow, "asks", run_id)) == ("success", ["success"])
     assert [row["b"] for row in _table(root, "asks")] == [None, "```<b>new</b>"]
@@ -374,13 +379,17 @@ def test_a_task_that_a_user_marks_failed_ends_its_spark(airflow: AirflowHome, ro
 def test_a_deferred_sensor_takes_a_message_and_credentials_stay_where_they_are(
     airflow: AirflowHome, aws: Aws, root: Path, shared: Path
 ) -> None:
-    """The source, the state and the table are in S3; the run is one of a warm Spark."""
+    """The source, the state and the table are in S3; the run is one of a warm Spark.
+
+    The stream is described in YAML, waits for a person's approval, and has a function.
+    """
     markers = [SECRET, TOKEN]
     source, queue = bucket_with_queue(aws)
     lake = aws.bucket()
     with_landing(airflow, aws, SECRET, token=TOKEN)
+    with_first_version(aws, f"{lake}/state", source)
 
-    dag_id = "is_deferred"
+    dag_id, asked = "is_deferred", {}
     with OtherUser([shared], markers, pause_seconds=1.0) as other:
         given = {"source": source, "lake": lake, "queue": queue}
         run_id = airflow.api.trigger(dag_id, given)
@@ -389,20 +398,26 @@ def test_a_deferred_sensor_takes_a_message_and_credentials_stay_where_they_are(
             RUN_SECONDS,
             "the sensor to be deferred",
         )
-        put(aws, source, "a b.json")
+        put(aws, source, "a b.json", '{"a": 1, "b": "new"}')
+        if approval.TaskAwaitingInput is not None:
+            asked = answered(airflow, dag_id, run_id, RUN_SECONDS)
+            assert "+ b string added" in asked["body"]
         state = airflow.wait(lambda: airflow.api.run_ended(dag_id, run_id), RUN_SECONDS, dag_id)
         assert state == "success"
         warm = [path for path in (shared / "cache").rglob("*") if path.is_socket()]
         assert warm, "the Spark is kept warm"
         other.look_again()
-        _stop_warm_spark(airflow)
+        stop_warm_spark(airflow)
     assert other.seen.found == []
     assert other.seen.commands > 0
-    assert _open_to_others(shared) == []
+    assert open_to_others(shared) == []
 
     batch = airflow.api.xcom(dag_id, run_id, "arrived")
     assert (batch["files"], batch["sample"]) == (1, ["a b.json"])
-    assert airflow.api.xcom(dag_id, run_id, "ingest")["rows"] == 1
+    report = airflow.api.xcom(dag_id, run_id, "ingest")
+    assert (report["rows"], report["transform"]) == (1, "marked_rows:stamped")
+    assert report["schema_version"] == 1
+    assert not has_marker(json.dumps([asked, report]).encode(), markers)
     assert queue_size(aws, queue) == 0  # B142: acknowledged, behind the file log
     pages = pages_of(airflow, dag_id, run_id)  # the state is reached by the task's connection
     assert [status for status, _ in pages.values()] == [200] * len(pages)
@@ -414,14 +429,24 @@ def test_a_deferred_sensor_takes_a_message_and_credentials_stay_where_they_are(
         rendered = json.dumps(airflow.api.task(dag_id, run_id, task_id)["rendered_fields"])
         assert source in rendered
         assert not [each for each in markers if each in rendered]
+    _nothing_has_a_marker(aws, root, shared, lake, markers)
 
-    # With what OpenLineage is told, what callbacks note, and the folders of the other streams.
+
+def _nothing_has_a_marker(
+    aws: Aws, root: Path, shared: Path, lake: str, markers: Sequence[str]
+) -> None:
+    """Look into all that was written: by Airflow, by tasks and runs, and into the lake."""
+    if CAN_BE_CONFIGURED:
+        sent, tag = content_of(root / METRICS), f"{lake[5:]}/state"
+        assert all(each.encode() in sent for each in ("cloudfiles.rows", "is_deferred", tag))
+    # With metrics and their tags, what OpenLineage is told, what callbacks note, and the folders of
+    # the other streams.
     files = [path for path in (*root.rglob("*"), *shared.rglob("*")) if path.is_file()]
     assert {"airflow.db", "triggerer.log"} <= {path.name for path in files}
     assert any("is_deferred" in str(path) and path.suffix == ".log" for path in files)
-    assert [path for path in files if _has_marker(_content(path), markers)] == []
-    stored = _objects(aws, lake)
-    assert [key for key, content in stored.items() if _has_marker(content, markers)] == []
+    assert [path for path in files if has_marker(content_of(path), markers)] == []
+    stored = objects_of(aws, lake)
+    assert [key for key, content in stored.items() if has_marker(content, markers)] == []
     assert {"_runs", "_reports", "_schemas", "_source"} <= {
         key.split("/")[1] for key in stored if key.startswith("state/")
     }
@@ -466,39 +491,6 @@ def _ended(airflow: AirflowHome, dag_id: str, count: int) -> list[str] | None:
     if len(runs) < count or any(run["state"] != "success" for run in runs):
         return None
     return [str(run["dag_run_id"]) for run in runs]
-
-
-def _has_marker(content: bytes, markers: Sequence[str]) -> bool:
-    return any(each.encode() in content for each in markers)
-
-
-def _content(path: Path) -> bytes:
-    """The bytes of a file; none of one that has just been removed."""
-    with contextlib.suppress(FileNotFoundError):
-        return path.read_bytes()
-    return b""
-
-
-def _objects(aws: Aws, bucket: str) -> dict[str, bytes]:
-    """Every object of a bucket."""
-    s3, name = aws.client("s3"), bucket.removeprefix("s3://")
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=name)
-    keys = [each["Key"] for page in pages for each in page.get("Contents", ())]
-    return {key: s3.get_object(Bucket=name, Key=key)["Body"].read() for key in keys}
-
-
-def _open_to_others(shared: Path) -> list[str]:
-    """What of ours is open to others, in temporary folders and in a cache that a user has named."""
-    ours = [path for path in shared.iterdir() if "cloudfiles" in path.name]
-    ours += (shared / "cache").iterdir()
-    assert ours
-    return [path.name for path in ours if path.stat().st_mode & 0o077]
-
-
-def _stop_warm_spark(airflow: AirflowHome) -> None:
-    stop = [sys.executable, "-m", "airflow_cloudfiles.cli", "spark", "stop"]
-    done = subprocess.run(stop, env=airflow.env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_an_arrival_fires_once_and_past_days_join_the_same_state(

@@ -26,10 +26,10 @@ def bucket_with_queue(aws: Aws) -> tuple[str, str]:
     return source, queue
 
 
-def put(aws: Aws, source: str, key: str) -> None:
+def put(aws: Aws, source: str, key: str, record: str = '{"a": 1}') -> None:
     """Land a file."""
     bucket = source.removeprefix("s3://")
-    aws.client("s3").put_object(Bucket=bucket, Key=key, Body=b'{"a": 1}\n')
+    aws.client("s3").put_object(Bucket=bucket, Key=key, Body=f"{record}\n".encode())
 
 
 def queue_size(aws: Aws, queue: str) -> int:

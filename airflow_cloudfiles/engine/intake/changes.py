@@ -207,9 +207,12 @@ class Changes:
             for standing, now in zip(ingested, present, strict=True):
                 if now is None or standing.file is None or standing.newest is None:
                     continue  # a file that is gone has not changed
-                if not is_version(now, standing.file) and not was_read(self._files.store, now):
+                if not is_version(now, standing.file) and not self._was_read(now):
                     found.append(Change(standing.newest.entry, standing.file, now))
         return found
+
+    def _was_read(self, now: FileEntry) -> bool:
+        return was_read(self._files.store, now, self._notices())
 
     def _head(self, path: str) -> FileEntry | None:
         try:

@@ -1,8 +1,9 @@
 """What keeps a state from growing with the number of runs?
 
-Old entries of its logs are packed (`state.compaction`), and what runs of the past have left is
-swept (`state.run_history`). Both are done under the locks of the state, by a run that has written
-its report, or by `cloudfiles state compact`.
+Old entries of its logs are packed (`state.compaction`), as are old notes of changed files
+(`ledger.packed_changes`), and what runs of the past have left is swept (`state.run_history`). All
+of it is done under the locks of the state, by a run that has written its report, or by
+`cloudfiles state compact`.
 
 Whether anything is due, a run sees in the listings that it has made to open the state.
 """
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import CloudFilesError, StateError, StateLockedError
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.ledger.packed_changes import sweep_notices
 from airflow_cloudfiles.engine.ledger.soundness import check_whole
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.locks.run_lock import KEY as RUN_KEY
@@ -99,7 +101,7 @@ def after_run(
         checkpoint_location: The state.
         compacts: Whether logs are compacted.
         least: As for `is_due`.
-        sweeps: Whether the runs of the past are swept.
+        sweeps: Whether the runs of the past, and the notes of changed files, are swept.
         retention_seconds: How long something of a run stays.
     """
     if not compacts and not sweeps:
@@ -113,7 +115,9 @@ def after_run(
                 _pass(state, least, GRACE_SECONDS, done, may_go_on, most=MOST_PACKS)
             if sweeps:
                 with reaching_state(state):
-                    done.expired = run_history.sweep(state, state.clock_us(), retention_seconds)
+                    now_us = state.clock_us()
+                    done.expired = run_history.sweep(state, now_us, retention_seconds)
+                    _sweep_notices(state, now_us, GRACE_SECONDS, done, may_go_on)
     except StateLockedError:
         _log.info("The state is compacted another time: a run is working on it")
     except (CloudFilesError, LookupError) as failure:
@@ -157,15 +161,35 @@ def compact(
     done = Compacted()
     with ExitStack() as stack, reaching_state(state):
         may_go_on = _lock(state, stack)
+        now_us = state.clock_us()
         if dry_run:
             _tell(state, grace_seconds, done)
+            swept = sweep_notices(state, now_us, grace_seconds=grace_seconds, dry_run=True)
+            done.packed += swept.packed
+            done.removed += swept.removed
         else:
             while _pass(state, 1, grace_seconds, done, may_go_on):
+                pass
+            while _sweep_notices(state, now_us, grace_seconds, done, may_go_on):
                 pass
         done.expired = run_history.sweep(
             state, state.clock_us(), retention_seconds, dry_run=dry_run
         )
     return done
+
+
+def _sweep_notices(
+    state: ObjectStore,
+    now_us: int,
+    grace_seconds: float,
+    done: Compacted,
+    may_go_on: Callable[[], None],
+) -> bool:
+    """Sweep the notes of changed files once; whether there was anything to do."""
+    swept = sweep_notices(state, now_us, grace_seconds=grace_seconds, may_go_on=may_go_on)
+    done.packed += swept.packed
+    done.removed += swept.removed
+    return bool(swept.packed or swept.removed)
 
 
 def _is_of_table(state: ObjectStore) -> bool:

@@ -8,12 +8,13 @@ Notes in the state, `_source/changed/`, named by a hash of the path:
   version, so that its entry names an older one.
 
 The notes are about versions and are never changed. A file that is ingested again has another entry,
-and so another note.
+and so another note. Old notes are packed (`ledger.packed_changes`), and mean the same there.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
@@ -21,13 +22,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.ledger.index_format import version_hash
+from airflow_cloudfiles.engine.ledger.packed_changes import KEY as PACKED
+from airflow_cloudfiles.engine.ledger.packed_changes import PREFIX, read_packed
 from airflow_cloudfiles.engine.storage.sealed import seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD, fields_of
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
 
-PREFIX = "_source/changed"
 NOTE_VERSION = 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NOTICE = re.compile(re.escape(PREFIX) + r"/([0-9a-f]{32})-(\d+)\.(json|reported)")
@@ -56,10 +58,12 @@ class Notices:
         times_us: When each was noted, by the clock of the state, in microseconds since 1970; by the
             hash of the path and the entry.
         reported: Those that somebody reports.
+        read: Of which versions it is noted that they were read, as the names of their notes.
     """
 
     times_us: dict[tuple[str, int], int]
     reported: frozenset[tuple[str, int]]
+    read: frozenset[str] = frozenset()
 
 
 def path_hash(path: str) -> str:
@@ -101,17 +105,31 @@ def read_change(state: ObjectStore, path: str, entry: int) -> Change | None:
 def notices(state: ObjectStore) -> Notices:
     """List which changes are noted; reads no note."""
     times_us: dict[tuple[str, int], int] = {}
-    reported = set()
+    reported, read = set(), set()
+    for key, time_us in _noted(state):
+        if key.endswith(".read"):
+            read.add(key)
+        elif found := _NOTICE.fullmatch(key):
+            change = found[1], int(found[2])
+            if found[3] == "reported":
+                reported.add(change)
+            else:
+                times_us[change] = time_us
+    return Notices(times_us, frozenset(reported), frozenset(read))
+
+
+def _noted(state: ObjectStore) -> Iterator[tuple[str, int]]:
+    """Give the key of each note, and when it was written.
+
+    What is packed is read when the notes were listed: one that was removed before is in it.
+    """
+    is_packed = False
     for note in state.list(f"{PREFIX}/"):
-        found = _NOTICE.fullmatch(note.path)
-        if found is None:
-            continue
-        key = found[1], int(found[2])
-        if found[3] == "reported":
-            reported.add(key)
-        else:
-            times_us[key] = note.modification_time_us
-    return Notices(times_us, frozenset(reported))
+        is_packed |= note.path == PACKED
+        yield note.path, note.modification_time_us
+    if is_packed:
+        for name, packed in read_packed(state).items():
+            yield f"{PREFIX}/{name}", packed.time_us
 
 
 def changed_times(state: ObjectStore) -> dict[int, dict[str, datetime]]:
@@ -127,9 +145,18 @@ def note_read(state: ObjectStore, found: FileEntry) -> None:
     state.put(_read_key(found), seal({FIELD: NOTE_VERSION, "path": found.path}))
 
 
-def was_read(state: ObjectStore, found: FileEntry) -> bool:
-    """Whether a file was ingested in a version although its entry names another one."""
-    return state.head(_read_key(found)) is not None
+def was_read(state: ObjectStore, found: FileEntry, known: Notices | None = None) -> bool:
+    """Whether a file was ingested in a version although its entry names another one.
+
+    Args:
+        state: The checkpoint location.
+        found: The version.
+        known: What was noted a while ago; saves a request for each version that it has.
+    """
+    key = _read_key(found)
+    if known is not None and key in known.read:
+        return True
+    return state.head(key) is not None
 
 
 def _key(change: Change) -> str:

@@ -17,6 +17,8 @@ from airflow_cloudfiles.operators.schema_change import (
     CloudFilesProposeSchemaOperator,
 )
 from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
+from airflow_cloudfiles.task_groups.cloud_files import CloudFilesTaskGroup
+from airflow_cloudfiles.task_groups.streams import streams_from_file
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -123,31 +125,8 @@ with DAG("links", schedule=None):  # fails before it would look for the table
         retries=0,
     )
 
-with DAG(
-    "is_deferred",
-    schedule=None,
-    params={"source": "s3://nowhere", "lake": "s3://nowhere", "queue": ""},
-    default_args={
-        "source": "{{ params.source }}",
-        "format": "json",
-        "checkpoint_location": "{{ params.lake }}/state",
-        "conn_id": "landing",
-    },
-):
-    arrived = CloudFilesSensor(
-        task_id="arrived",
-        options={"cloudFiles.useNotifications": True, "cloudFiles.queueUrl": "{{ params.queue }}"},
-        deferrable=True,
-        poke_interval=2,
-        timeout=900,
-        # Airflow may fail a task whose trigger fires soon (apache/airflow #72716); a retry finds
-        # what is recorded.
-        retry_delay=timedelta(seconds=2),
-    )
-    CloudFilesIngestOperator(
-        task_id="ingest",
-        target="{{ params.lake }}/table",
-        batch=arrived.output,
-        master="local[1]",
-        keep_warm=timedelta(minutes=2),
-    )
+for name, stream in streams_from_file(Path(__file__).with_name("marked.yaml")).items():
+    stream["ingest"]["require_approval"] = approval.TaskAwaitingInput is not None
+    where = {"source": "s3://nowhere", "lake": "s3://nowhere", "queue": ""}
+    with DAG(name, schedule=None, params=where):
+        CloudFilesTaskGroup(name, **stream, prefix_group_id=False)

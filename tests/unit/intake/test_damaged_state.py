@@ -36,6 +36,8 @@ from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.ledger.changed import Change, claim_change, note_change, note_read
 from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
 from airflow_cloudfiles.engine.ledger.overwritten import note_overwritten
+from airflow_cloudfiles.engine.ledger.packed_changes import KEY as PACKED_CHANGES
+from airflow_cloudfiles.engine.ledger.packed_changes import PackedNote, encode_notes
 from airflow_cloudfiles.engine.ledger.soundness import mark_head
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
@@ -189,6 +191,7 @@ def _note_finds(state: MemoryStore, source: Source) -> None:
     note_change(state, change)
     assert claim_change(state, change)
     note_read(state, found)
+    state.put(PACKED_CHANGES, encode_notes({f"{'0' * 32}-1.json": PackedNote(1, 2)}))
 
 
 def _note_runs(state: MemoryStore, source: Source) -> None:
