@@ -248,7 +248,7 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         after = intake.committed() if self._end is None else self._end
         # A job has looked where the file log ends, and asks nobody again.
         head = self._target if is_of_job and self._target else intake.head()
-        metrics = intake.recorded.metrics(after, head, with_queue=not is_of_job)
+        metrics = intake.metrics(after, head, with_queue=not is_of_job)
         return {**head.to_json(), **metrics.to_json()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
