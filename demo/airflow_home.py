@@ -30,6 +30,7 @@ _Found = TypeVar("_Found")
 COMPONENTS = ("api-server", "scheduler --skip-serve-logs", "dag-processor")
 TRIGGERER = "triggerer --skip-serve-logs"
 _STOP_SECONDS = 15
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 1.0
 _PASSWORDS = "passwords.json"
 
 
@@ -115,11 +116,15 @@ class AirflowHome:
     def wait(self, look: Callable[[], _Found | None], timeout_seconds: float, what: str) -> _Found:
         """Poll until `look` finds something; refused connections count as nothing.
 
+        Each question costs Airflow's API server time that its tasks could have, so what takes long
+        is asked for less often.
+
         Raises:
             TimeoutError: It found nothing in time.
             RuntimeError: A process of Airflow ended.
         """
         deadline = time.monotonic() + timeout_seconds
+        pause = _FIRST_PAUSE_SECONDS
         while time.monotonic() < deadline:
             for name, process in self._processes.items():
                 if process.poll() is not None:
@@ -130,7 +135,8 @@ class AirflowHome:
                 found = None
             if found:
                 return found
-            time.sleep(0.25)
+            time.sleep(pause)
+            pause = min(1.2 * pause, _LONGEST_PAUSE_SECONDS)
         raise TimeoutError(f"waited {timeout_seconds:.0f} s for {what}")
 
     def stop(self) -> None:

@@ -258,7 +258,9 @@ def test_rescued_data_that_cannot_be_read_has_no_fields(
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_an_ingestion_tells_of_silence_lost_files_and_rescued_fields(tmp_path: Path) -> None:
+def test_an_ingestion_tells_of_silence_lost_files_and_rescued_fields(
+    tmp_path: Path, keep_warm: timedelta
+) -> None:
     silence, lost, rescued = Told("silence"), Told("lost_files"), Told("rescued")
 
     def ingest(**changes: Any) -> dict[str, Any]:
@@ -267,6 +269,7 @@ def test_an_ingestion_tells_of_silence_lost_files_and_rescued_fields(tmp_path: P
             task_id="ingest",
             **_stream(tmp_path, options=options),
             master="local[1]",
+            keep_warm=keep_warm,
             on_lost_files=lost,
             on_rescued=rescued,
             **changes,

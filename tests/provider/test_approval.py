@@ -99,7 +99,9 @@ def _proposal(*samples: str, path: str = "b") -> Proposal:
 @needs_parking
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_task_waits_and_ingests_in_the_same_try(tmp_path: Path, supervisor: Supervisor) -> None:
+def test_a_task_waits_and_ingests_in_the_same_try(
+    tmp_path: Path, supervisor: Supervisor, keep_warm: timedelta
+) -> None:
     told: list[Any] = []
     _drop(tmp_path, "1.json", {"a": "1"}, {"a": "2"})
     task = CloudFilesIngestOperator(
@@ -108,7 +110,7 @@ def test_a_task_waits_and_ingests_in_the_same_try(tmp_path: Path, supervisor: Su
         approval_timeout=timedelta(hours=1),
         approval_default="refuse",
         on_schema_change=lambda context: told.append(context["schema_change"]),
-        **_stream(tmp_path),
+        **_stream(tmp_path, keep_warm=keep_warm),
     )
     context = _context()
     assert task.execute(context)["rows"] == 2
@@ -149,11 +151,14 @@ def test_a_task_waits_and_ingests_in_the_same_try(tmp_path: Path, supervisor: Su
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_two_tasks_around_airflows_own_do_the_same(tmp_path: Path, supervisor: Supervisor) -> None:
+def test_two_tasks_around_airflows_own_do_the_same(
+    tmp_path: Path, supervisor: Supervisor, keep_warm: timedelta
+) -> None:
+    stream = _stream(tmp_path, keep_warm=keep_warm)
     with DAG("d", schedule=None):
-        propose = CloudFilesProposeSchemaOperator(task_id="propose", **_stream(tmp_path))
+        propose = CloudFilesProposeSchemaOperator(task_id="propose", **stream)
         decide = CloudFilesDecideSchemaOperator(
-            task_id="decide", decision=["Rescue"], decided_by="bob", **_stream(tmp_path)
+            task_id="decide", decision=["Rescue"], decided_by="bob", **stream
         )
         propose >> decide  # type: ignore[operator]
     _drop(tmp_path, "1.json", {"a": "1"})

@@ -29,12 +29,14 @@ task(json.loads(sys.argv[1])).execute(context(1))
 
 
 def task(locations: dict[str, str]) -> CloudFilesIngestOperator:
-    """An ingestion with its driver in a cluster."""
+    """An ingestion with its driver in a cluster, and a function over its micro-batches."""
     return CloudFilesIngestOperator(
         task_id="ingest",
         format="json",
         spark_conn_id="cluster",
         deploy_mode="cluster",
+        transform=priced,
+        transform_kwargs={"currency": "CHF"},
         **locations,
     )
 
@@ -68,32 +70,10 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterManager:
     return made
 
 
-def test_a_function_reaches_the_driver_and_not_the_state(
+def test_the_next_try_has_the_report_of_the_driver_and_the_state_has_no_function(
     tmp_path: Path, cluster: ClusterManager
 ) -> None:
-    source, state, table = (tmp_path / name for name in ("in", "state", "table"))
-    drop(source, "a.json", [{"n": 1}, {"n": 2}])
-    ingest = CloudFilesIngestOperator(
-        task_id="ingest",
-        source=str(source),
-        format="json",
-        checkpoint_location=str(state),
-        target=str(table),
-        spark_conn_id="cluster",
-        deploy_mode="cluster",
-        transform=priced,
-        transform_kwargs={"currency": "CHF"},
-    )
-    report = ingest.execute(context(1))
-    assert (report["rows"], report["transform"]) == (2, "priced"), cluster.log
-    found = sorted((row["n"], row["currency"]) for row in rows(table))
-    assert found == [("2", "CHF"), ("4", "CHF")]
-    written = [each.read_bytes() for each in state.rglob("*") if each.is_file()]
-    assert any(b"priced" in each for each in written)
-    assert not any(b"doubled" in each for each in written)
-
-
-def test_the_next_try_has_the_report_of_the_driver(tmp_path: Path, cluster: ClusterManager) -> None:
+    """A function reaches the driver; the worker is killed; the next try submits nothing."""
     source, state, table = (tmp_path / name for name in ("in", "state", "table"))
     drop(source, "a.json", [{"n": 1}, {"n": 2}])
     locations = {
@@ -108,6 +88,10 @@ def test_the_next_try_has_the_report_of_the_driver(tmp_path: Path, cluster: Clus
     worker.wait()
     report = task(locations).execute(context(2))
     assert report["run_id"] == "orders.r.ingest.1", cluster.log
-    assert report["rows"] == 2
+    assert (report["rows"], report["transform"]) == (2, "priced"), cluster.log
     assert cluster.submitted == ["orders.r.ingest.1"]
-    assert sorted(row["n"] for row in rows(table)) == ["1", "2"]
+    found = sorted((row["n"], row["currency"]) for row in rows(table))
+    assert found == [("2", "CHF"), ("4", "CHF")]
+    written = [each.read_bytes() for each in state.rglob("*") if each.is_file()]
+    assert any(b"priced" in each for each in written)
+    assert not any(b"doubled" in each for each in written)

@@ -21,6 +21,7 @@ from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
 from tests.support.airflow_stats import CAN_BE_CONFIGURED, received
 
 if TYPE_CHECKING:
+    from datetime import timedelta
     from pathlib import Path
 
     from airflow.providers.common.compat.sdk import Context
@@ -264,7 +265,10 @@ def _emits_a_change_and_then_its_rows(lines: list[str]) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_infer_then_ingest_then_heal(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    keep_warm: timedelta,
 ) -> None:
     stream = _stream(tmp_path)
     (tmp_path / "in" / "1.json").write_text('{"a": 1}\n')
@@ -295,6 +299,7 @@ def test_infer_then_ingest_then_heal(
         task_id="ingest",
         **{**stream, "target": table},
         master="local[1]",
+        keep_warm=keep_warm,
         on_schema_change=[fail, changed],
         on_rescued=rescued,
     )
@@ -332,7 +337,12 @@ def test_infer_then_ingest_then_heal(
     (tmp_path / "in" / "3.json").write_text('{"a": 3, "B": 4}\n{"a": 5, "c": 6}\n')
     stream["options"] = {"cloudFiles.evolveAhead": "true"}
     ahead = CloudFilesIngestOperator(
-        task_id="ahead", **stream, master="local[1]", on_schema_change=fail, on_rescued=rescued
+        task_id="ahead",
+        **stream,
+        master="local[1]",
+        keep_warm=keep_warm,
+        on_schema_change=fail,
+        on_rescued=rescued,
     )
     assert ahead.execute(_context())["evolved_ahead"]
     assert rescued.notes == ["1 of 2 in _rescued_data"]

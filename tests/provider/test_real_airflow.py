@@ -1,6 +1,7 @@
 """What only a real Airflow can show: retries, their absence, the end of a task, the triggerer.
 
-One Airflow (scheduler, triggerer, DAG processor, API server) serves all tests of this module.
+One Airflow (scheduler, triggerer, DAG processor, API server) serves all tests of this module. So
+does one Spark Connect server, where it does not matter that a task starts a Spark of its own.
 """
 
 from __future__ import annotations
@@ -25,36 +26,33 @@ from airflow_cloudfiles.hooks import approval
 from airflow_cloudfiles.hooks.assets import EXTRA
 from airflow_cloudfiles.hooks.task import HEALING_POLICY
 from demo.airflow_home import COMPONENTS, TRIGGERER, AirflowHome
-from tests.golden.in_state import format_of
+from tests.support.airflow_approvals import answer, asked
 from tests.support.airflow_backfills import backfilled, create_backfill
 from tests.support.airflow_pages import LINEAGE, get, lineage_of, links_lead_to_the_stream, pages_of
-from tests.support.airflow_stats import CAN_BE_CONFIGURED
 from tests.support.airflow_tasks import (
     SUPERVISOR,
-    answered,
     meets_a_new_column,
     parent_of,
     processes_named,
     spark_is_gone,
     spark_is_up,
+    stop_warm_spark,
     tries_of_mapped,
 )
 from tests.support.aws_landing import bucket_with_queue, put, queue_size, with_landing
 from tests.support.browser import BROWSER, DRIVER, MISSING, browser
+from tests.support.connect_server import ConnectServer
 from tests.support.marked_credentials import (
-    METRICS,
-    content_of,
     has_marker,
     metrics_received,
-    objects_of,
+    nothing_has_a_marker,
     open_to_others,
-    stop_warm_spark,
     with_first_version,
 )
 from tests.support.other_user import OtherUser
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from tests.support.emulators.aws import Aws
 
@@ -65,7 +63,12 @@ EXAMPLES = Path(__file__).parents[2] / "dags_examples"
 _FILES = 30
 HOSTILE = "<img src=x onerror=alert(1)>"
 SECRET, TOKEN = "hush-8d1f0c6a+/=", "token-4e7b91c2%"
+OF_STREAMS = (
+    "heals asks asks_deferred asks_in_three approves is_mapped fails_on_new_columns is_killed "
+    "is_marked_failed is_deferred links"
+)
 RUN_SECONDS = 900  # most of it is waiting for a busy machine
+NEEDS_PARKING = pytest.mark.skipif(approval.TaskAwaitingInput is None, reason="needs Airflow 3.3")
 
 
 @pytest.fixture(scope="module")
@@ -85,14 +88,23 @@ def shared() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def metrics(root: Path) -> Iterator[dict[str, str]]:
-    """What tells an Airflow to send its metrics into the file `METRICS`."""
+    """What tells an Airflow to send its metrics into a file."""
     with metrics_received(root) as env:
         yield env
 
 
 @pytest.fixture(scope="module")
-def airflow(root: Path, shared: Path, metrics: dict[str, str]) -> Iterator[AirflowHome]:
-    """A running Airflow with the DAGs of `real/` unpaused, and some of the examples."""
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    """What the connection `server` leads to."""
+    with ConnectServer(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def airflow(
+    root: Path, shared: Path, server: ConnectServer, metrics: dict[str, str]
+) -> Iterator[AirflowHome]:
+    """A running Airflow with the DAGs of `real/` and some of the examples."""
     dags = shutil.copytree(DAGS, root / "dags")
     for name in ("backfill", "event_driven", "new_columns"):
         shutil.copy(EXAMPLES / f"example_{name}.py", dags)
@@ -107,25 +119,24 @@ def airflow(root: Path, shared: Path, metrics: dict[str, str]) -> Iterator[Airfl
             {"type": "file", "log_file_path": str(root / LINEAGE), "append": True}
         ),
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",  # a watcher begins at a parse
+        "AIRFLOW_CONN_SERVER": json.dumps(
+            {
+                "conn_type": "spark_connect",
+                "host": "localhost",
+                "port": server.port,
+                "password": server.token,
+            }
+        ),
+        # What asks again and again costs more than the tasks: DAGs are read when they change.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "1",
     }
     (root / "events" / "landing").mkdir(parents=True)
     components = (*COMPONENTS, TRIGGERER)
     users = {"admin": "admin", "ann": "viewer"}
     with AirflowHome(root / "airflow", dags, env, components, users) as home:
-        for dag_id in (
-            "heals",
-            "asks",
-            "asks_in_three",
-            "approves",
-            "is_mapped",
-            "fails_on_new_columns",
-            "is_killed",
-            "is_marked_failed",
-            "is_deferred",
-            "links",
-        ):
+        for dag_id in OF_STREAMS.split():
             home.wait(lambda dag=dag_id: home.api.has_dag(dag), RUN_SECONDS, dag_id)  # type: ignore[misc]
-            home.api.pause(dag_id, paused=False)
         yield home
 
 
@@ -216,15 +227,17 @@ def test_a_schema_change_fails_the_task_once_and_heals_without_anybody(
     assert (status, str(root / "heals" / "landing") in text) == (200, True)
 
 
-@pytest.mark.skipif(approval.TaskAwaitingInput is None, reason="needs Airflow 3.3")
+@NEEDS_PARKING
 def test_a_task_asks_a_person_and_goes_on_in_the_same_try(airflow: AirflowHome, root: Path) -> None:
     _drop(root, "asks", "1.json", {"a": 1})
     assert _run(airflow, "asks")[1] == "success"
     _drop(root, "asks", "2.json", {"a": 2, "b": "```<b>new</b>"})
     run_id = airflow.api.trigger("asks")
-    asked = answered(airflow, "asks", run_id, RUN_SECONDS)
-    assert asked["options"] == ["Accept", "Rescue", "Refuse"]
-    assert '\n    such as "```<b>new</b>"\n````' in asked["body"]
+    question = asked(airflow, "asks", run_id, "ingest", RUN_SECONDS)
+    assert airflow.api.task("asks", run_id, "ingest")["state"] == "awaiting_input"
+    assert question["options"] == ["Accept", "Rescue", "Refuse"]
+    assert '\n    such as "```<b>new</b>"\n````' in question["body"]
+    answer(airflow, "asks", run_id, "ingest", "Accept", hints="")
     ended = airflow.wait(lambda: airflow.api.run_ended("asks", run_id), RUN_SECONDS, "the run")
     assert (ended, _tries(airflow, "asks", run_id)) == ("success", ["success"])
     assert [row["b"] for row in _table(root, "asks")] == [None, "```<b>new</b>"]
@@ -234,30 +247,40 @@ def test_a_task_asks_a_person_and_goes_on_in_the_same_try(airflow: AirflowHome, 
     assert (root / "asks" / "changes").read_text().startswith("1: b string added in")
 
 
+@NEEDS_PARKING
+def test_a_deferred_task_waits_for_its_query_for_a_person_and_for_a_query(
+    airflow: AirflowHome, root: Path
+) -> None:
+    """The query that needs an answer and the one after it go on without a worker; it is one try."""
+    dag_id = "asks_deferred"
+    meets_a_new_column(root / dag_id)
+    run_id = airflow.api.trigger(dag_id)
+    question = asked(airflow, dag_id, run_id, "ingest", RUN_SECONDS, leaves=2)
+    assert airflow.api.task(dag_id, run_id, "ingest")["state"] == "awaiting_input"
+    assert "+ b string added" in question["body"]
+    answer(airflow, dag_id, run_id, "ingest", "Accept", hints="b INT")
+    ended = airflow.wait(lambda: airflow.api.run_ended(dag_id, run_id), RUN_SECONDS, "the run")
+    assert (ended, _tries(airflow, dag_id, run_id)) == ("success", ["success"])
+    assert [row["b"] for row in _table(root, dag_id)] == [None, 2]
+    log = airflow.api.log(dag_id, run_id, "ingest", 1)
+    deferred, parked = "goes on; the task defers.", "waits for an answer; the task leaves"
+    assert [log.count(deferred), log.count(parked)] == [2, 1]
+    assert log.index(deferred) < log.index(parked) < log.rindex(deferred)
+    report = airflow.api.xcom(dag_id, run_id, "ingest")
+    assert (report["rows"], report["schema_version"], report["outcome"]) == (2, 1, "succeeded")
+
+
 @pytest.mark.parametrize(
-    ("dag_id", "answer", "kind"),
-    [
-        ("asks_in_three", {"chosen_options": ["Accept"], "params_input": {"hints": "b INT"}}, int),
-        ("approves", {"chosen_options": ["Approve"], "params_input": {}}, str),
-    ],
+    ("dag_id", "option", "hints", "kind"),
+    [("asks_in_three", "Accept", {"hints": "b INT"}, int), ("approves", "Approve", {}, str)],
 )
 def test_three_tasks_ask_a_person_and_ingest_what_is_accepted(
-    airflow: AirflowHome, root: Path, dag_id: str, answer: dict[str, object], kind: type
+    airflow: AirflowHome, root: Path, dag_id: str, option: str, hints: dict[str, str], kind: type
 ) -> None:
     meets_a_new_column(root / dag_id)
     run_id = airflow.api.trigger(dag_id)
-    of_run = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}"
-
-    def waits() -> bool:
-        # As of a task that asks by itself: not before the scheduler knows that the worker has left.
-        noticed = f"task_id='ask', run_id='{run_id}'" in airflow.tail("scheduler", 500)
-        state = airflow.api.task(dag_id, run_id, "ask")["state"]
-        return noticed and state in {"awaiting_input", "deferred"}
-
-    airflow.wait(waits, RUN_SECONDS, "the task that asks")
-    detail = f"{of_run}/taskInstances/ask/-1/hitlDetails"
-    assert "+ b string added" in airflow.api.call("GET", detail)["body"]
-    airflow.api.call("PATCH", detail, answer)
+    assert "+ b string added" in asked(airflow, dag_id, run_id, "ask", RUN_SECONDS)["body"]
+    answer(airflow, dag_id, run_id, "ask", option, **hints)
     assert airflow.wait(lambda: airflow.api.run_ended(dag_id, run_id), RUN_SECONDS, "the run") == (
         "success"
     )
@@ -355,7 +378,7 @@ def test_fail_on_new_columns_is_not_retried(airflow: AirflowHome, root: Path) ->
 
 def test_a_killed_task_process_takes_its_spark_along(airflow: AirflowHome, root: Path) -> None:
     dag_id = "is_killed"
-    run_id = _run_untilspark_is_up(airflow, root, dag_id)
+    run_id = _run_until_spark_is_up(airflow, root, dag_id)
     [supervisor] = processes_named(airflow, SUPERVISOR)
     os.kill(parent_of(supervisor), signal.SIGKILL)
 
@@ -368,7 +391,7 @@ def test_a_killed_task_process_takes_its_spark_along(airflow: AirflowHome, root:
 
 def test_a_task_that_a_user_marks_failed_ends_its_spark(airflow: AirflowHome, root: Path) -> None:
     dag_id = "is_marked_failed"
-    run_id = _run_untilspark_is_up(airflow, root, dag_id)
+    run_id = _run_until_spark_is_up(airflow, root, dag_id)
     airflow.api.mark(dag_id, run_id, "ingest", "failed")
 
     airflow.wait(lambda: spark_is_gone(airflow), RUN_SECONDS, "Spark to be gone")
@@ -389,7 +412,7 @@ def test_a_deferred_sensor_takes_a_message_and_credentials_stay_where_they_are(
     with_landing(airflow, aws, SECRET, token=TOKEN)
     with_first_version(aws, f"{lake}/state", source)
 
-    dag_id, asked = "is_deferred", {}
+    dag_id, question = "is_deferred", dict[str, object]()
     with OtherUser([shared], markers, pause_seconds=1.0) as other:
         given = {"source": source, "lake": lake, "queue": queue}
         run_id = airflow.api.trigger(dag_id, given)
@@ -400,8 +423,9 @@ def test_a_deferred_sensor_takes_a_message_and_credentials_stay_where_they_are(
         )
         put(aws, source, "a b.json", '{"a": 1, "b": "new"}')
         if approval.TaskAwaitingInput is not None:
-            asked = answered(airflow, dag_id, run_id, RUN_SECONDS)
-            assert "+ b string added" in asked["body"]
+            question = asked(airflow, dag_id, run_id, "ingest", RUN_SECONDS)
+            assert "+ b string added" in question["body"]
+            answer(airflow, dag_id, run_id, "ingest", "Accept", hints="")
         state = airflow.wait(lambda: airflow.api.run_ended(dag_id, run_id), RUN_SECONDS, dag_id)
         assert state == "success"
         warm = [path for path in (shared / "cache").rglob("*") if path.is_socket()]
@@ -417,7 +441,7 @@ def test_a_deferred_sensor_takes_a_message_and_credentials_stay_where_they_are(
     report = airflow.api.xcom(dag_id, run_id, "ingest")
     assert (report["rows"], report["transform"]) == (1, "marked_rows:stamped")
     assert report["schema_version"] == 1
-    assert not has_marker(json.dumps([asked, report]).encode(), markers)
+    assert not has_marker(json.dumps([question, report]).encode(), markers)
     assert queue_size(aws, queue) == 0  # B142: acknowledged, behind the file log
     pages = pages_of(airflow, dag_id, run_id)  # the state is reached by the task's connection
     assert [status for status, _ in pages.values()] == [200] * len(pages)
@@ -429,30 +453,7 @@ def test_a_deferred_sensor_takes_a_message_and_credentials_stay_where_they_are(
         rendered = json.dumps(airflow.api.task(dag_id, run_id, task_id)["rendered_fields"])
         assert source in rendered
         assert not [each for each in markers if each in rendered]
-    _nothing_has_a_marker(aws, root, shared, lake, markers)
-
-
-def _nothing_has_a_marker(
-    aws: Aws, root: Path, shared: Path, lake: str, markers: Sequence[str]
-) -> None:
-    """Look into all that was written: by Airflow, by tasks and runs, and into the lake."""
-    if CAN_BE_CONFIGURED:
-        sent, tag = content_of(root / METRICS), f"{lake[5:]}/state"
-        assert all(each.encode() in sent for each in ("cloudfiles.rows", "is_deferred", tag))
-    # With metrics and their tags, what OpenLineage is told, what callbacks note, and the folders of
-    # the other streams.
-    files = [path for path in (*root.rglob("*"), *shared.rglob("*")) if path.is_file()]
-    assert {"airflow.db", "triggerer.log"} <= {path.name for path in files}
-    assert any("is_deferred" in str(path) and path.suffix == ".log" for path in files)
-    assert [path for path in files if has_marker(content_of(path), markers)] == []
-    stored = objects_of(aws, lake)
-    assert [key for key, content in stored.items() if has_marker(content, markers)] == []
-    assert {"_runs", "_reports", "_schemas", "_source"} <= {
-        key.split("/")[1] for key in stored if key.startswith("state/")
-    }
-    assert any(key.startswith("table/_delta_log/") for key in stored)
-    keys = [key.removeprefix("state/") for key in stored if key.startswith("state/")]
-    assert [key for key in keys if format_of(key) is None] == []
+    nothing_has_a_marker(aws, root, shared, lake, markers)
 
 
 def test_a_file_starts_the_dag_of_its_folder_and_no_other_one(
@@ -465,6 +466,7 @@ def test_a_file_starts_the_dag_of_its_folder_and_no_other_one(
     with_landing(airflow, aws, SECRET, token=TOKEN)
     told = json.dumps({"bucket": bucket, "log": log})
     (root / "watched.json").write_text(told, encoding="utf-8")
+    (root / "dags" / "watching.py").touch()  # it is read once more
     for dag_id in ("watches_orders", "watches_clicks"):  # a new watcher fires once
         airflow.wait(lambda dag=dag_id: airflow.api.has_dag(dag), RUN_SECONDS, dag_id)  # type: ignore[misc]
         airflow.wait(lambda dag=dag_id: _ended(airflow, dag, 1), RUN_SECONDS, dag_id)  # type: ignore[misc]
@@ -553,7 +555,7 @@ def _names(root: Path) -> list[str]:
     return sorted(str(name) for name in table["name"].to_pylist())
 
 
-def _run_untilspark_is_up(airflow: AirflowHome, root: Path, dag_id: str) -> str:
+def _run_until_spark_is_up(airflow: AirflowHome, root: Path, dag_id: str) -> str:
     """Start a run and wait for its JVM.
 
     The run has a batch for each of many files, since a task learns by its next heartbeat only that
@@ -568,7 +570,7 @@ def _run_untilspark_is_up(airflow: AirflowHome, root: Path, dag_id: str) -> str:
 
 def _finishes(airflow: AirflowHome, root: Path, dag_id: str) -> None:
     """Run once more: every row is there once, whatever the run before has come to."""
-    run_id = airflow.api.trigger(dag_id)
+    run_id = airflow.api.trigger(dag_id, {"files_per_batch": 1000})
     whole = list(range(_FILES + 1))
     _drop(root, dag_id, "last.json", {"a": _FILES})
     airflow.wait(lambda: _numbers(root, dag_id) == whole, RUN_SECONDS, "every row, once")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -26,26 +27,6 @@ def meets_a_new_column(folder: Path) -> None:
     options = {"cloudFiles.format": "json", "cloudFiles.schemaLocation": str(folder / "state")}
     resolve_schema(CloudFilesOptions.parse(options, path=str(landing)))
     landing.joinpath("2.json").write_text(json.dumps({"a": 2, "b": 2}))
-
-
-def answered(
-    airflow: AirflowHome, dag_id: str, run_id: str, timeout_seconds: float
-) -> dict[str, Any]:
-    """Wait until the ingesting task of a run asks, and accept; gives what it has asked."""
-
-    def parked() -> bool:
-        # The scheduler fails a task that is answered before it knows that the worker has left.
-        noticed = f"task_id='ingest', run_id='{run_id}'" in airflow.tail("scheduler", 500)
-        task = airflow.api.task(dag_id, run_id, "ingest")
-        return bool(task["state"] == "awaiting_input" and noticed)
-
-    airflow.wait(parked, timeout_seconds, "a task that asks")
-    of_run = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}"
-    detail = f"{of_run}/taskInstances/ingest/-1/hitlDetails"
-    asked: dict[str, Any] = airflow.api.call("GET", detail)
-    answer = {"chosen_options": ["Accept"], "params_input": {"hints": ""}}
-    airflow.api.call("PATCH", detail, answer)
-    return asked
 
 
 def tries_of_mapped(airflow: AirflowHome, dag_id: str, run_id: str, task_id: str) -> list[str]:
@@ -85,3 +66,10 @@ def processes_named(airflow: AirflowHome, word: str) -> list[int]:
 def parent_of(pid: int) -> int:
     """The process that has started another one."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def stop_warm_spark(airflow: AirflowHome) -> None:
+    """End the Sparks that tasks of this Airflow have kept warm."""
+    stop = [sys.executable, "-m", "airflow_cloudfiles.cli", "spark", "stop"]
+    done = subprocess.run(stop, env=airflow.env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -62,3 +62,11 @@ def with_landing(airflow: AirflowHome, aws: Aws, secret: str, *, token: str) -> 
     there = airflow.api.call("GET", "/api/v2/connections?limit=100")["connections"]
     if "landing" not in {each["connection_id"] for each in there}:
         airflow.api.call("POST", "/api/v2/connections", given)
+
+
+def objects(aws: Aws, bucket: str) -> dict[str, bytes]:
+    """Every object of a bucket."""
+    s3, name = aws.client("s3"), bucket.removeprefix("s3://")
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=name)
+    keys = [each["Key"] for page in pages for each in page.get("Contents", ())]
+    return {key: s3.get_object(Bucket=name, Key=key)["Body"].read() for key in keys}

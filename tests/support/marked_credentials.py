@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import subprocess
-import sys
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,12 +15,13 @@ from pyspark.sql.types import StructType
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.schema.log import SchemaLog
 from airflow_cloudfiles.engine.storage import open_store
+from tests.golden.in_state import format_of
 from tests.support.airflow_stats import CAN_BE_CONFIGURED
+from tests.support.aws_landing import objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from demo.airflow_home import AirflowHome
     from tests.support.emulators.aws import Aws
 
 METRICS = "metrics"
@@ -94,14 +93,6 @@ def content_of(path: Path) -> bytes:
     return b""
 
 
-def objects_of(aws: Aws, bucket: str) -> dict[str, bytes]:
-    """Every object of a bucket."""
-    s3, name = aws.client("s3"), bucket.removeprefix("s3://")
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=name)
-    keys = [each["Key"] for page in pages for each in page.get("Contents", ())]
-    return {key: s3.get_object(Bucket=name, Key=key)["Body"].read() for key in keys}
-
-
 def open_to_others(shared: Path) -> list[str]:
     """What of ours is open to others, in temporary folders and in a cache that a user has named."""
     ours = [path for path in shared.iterdir() if "cloudfiles" in path.name]
@@ -110,8 +101,24 @@ def open_to_others(shared: Path) -> list[str]:
     return [path.name for path in ours if path.stat().st_mode & 0o077]
 
 
-def stop_warm_spark(airflow: AirflowHome) -> None:
-    """End the warm Spark of an Airflow's tasks."""
-    stop = [sys.executable, "-m", "airflow_cloudfiles.cli", "spark", "stop"]
-    done = subprocess.run(stop, env=airflow.env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+def nothing_has_a_marker(
+    aws: Aws, root: Path, shared: Path, lake: str, markers: Sequence[str]
+) -> None:
+    """Look into all that was written: by Airflow, by tasks and runs, and into the lake."""
+    if CAN_BE_CONFIGURED:
+        sent, tag = content_of(root / METRICS), f"{lake[5:]}/state"
+        assert all(each.encode() in sent for each in ("cloudfiles.rows", "is_deferred", tag))
+    # With metrics and their tags, what OpenLineage is told, what callbacks note, and the folders of
+    # the other streams.
+    files = [path for path in (*root.rglob("*"), *shared.rglob("*")) if path.is_file()]
+    assert {"airflow.db", "triggerer.log"} <= {path.name for path in files}
+    assert any("is_deferred" in str(path) and path.suffix == ".log" for path in files)
+    assert [path for path in files if has_marker(content_of(path), markers)] == []
+    stored = objects(aws, lake)
+    assert [key for key, content in stored.items() if has_marker(content, markers)] == []
+    assert {"_runs", "_reports", "_schemas", "_source"} <= {
+        key.split("/")[1] for key in stored if key.startswith("state/")
+    }
+    assert any(key.startswith("table/_delta_log/") for key in stored)
+    keys = [key.removeprefix("state/") for key in stored if key.startswith("state/")]
+    assert [key for key in keys if format_of(key) is None] == []

@@ -39,7 +39,16 @@ class Note(BaseNotifier):
             file.write(f"{self.text}\n")
 
 
+class LeavesSoon(CloudFilesIngestOperator):
+    """Leaves every query, as if it lasted long."""
+
+    leave_after_seconds = 0.2
+
+
 CHANGED = "{{ ti.try_number }}: {{ schema_change.changes | join }} in {{ schema_change.files }}"
+
+
+HAS_PARKING = approval.TaskAwaitingInput is not None
 
 
 def _of(dag_id: str) -> dict[str, str]:
@@ -53,24 +62,37 @@ def _of(dag_id: str) -> dict[str, str]:
     }
 
 
-for dag_id, options in {
-    "heals": {},
-    "fails_on_new_columns": {"cloudFiles.schemaEvolutionMode": "failOnNewColumns"},
-    "is_killed": {"cloudFiles.maxFilesPerTrigger": 1},
-    "is_marked_failed": {"cloudFiles.maxFilesPerTrigger": 1},
-    "asks": {},
-}.items():
+SMALL = {"cloudFiles.maxFilesPerTrigger": "{{ params.files_per_batch }}"}
+OWN, SERVER = {"master": "local[1]"}, {"spark_conn_id": "server"}
+for dag_id, options, spark in (
+    ("heals", {}, OWN),
+    ("fails_on_new_columns", {"cloudFiles.schemaEvolutionMode": "failOnNewColumns"}, SERVER),
+    ("is_killed", SMALL, OWN),
+    ("is_marked_failed", SMALL, OWN),
+    ("asks", {}, SERVER),
+):
     root = f"{os.environ['STREAMS_ROOT']}/{dag_id}"
     stream = {**_of(dag_id), "options": options}
-    with DAG(dag_id, schedule=None, default_args=stream):
+    with DAG(dag_id, schedule=None, default_args=stream, params={"files_per_batch": 1}):
         arrived = CloudFilesSensor(task_id="arrived", poke_interval=1, timeout=900)
         CloudFilesIngestOperator(
             task_id="ingest",
             batch=arrived.output,
-            master="local[1]",
             on_schema_change=Note(f"{root}/changes", CHANGED),
-            require_approval=dag_id == "asks" and approval.TaskAwaitingInput is not None,
+            require_approval=dag_id == "asks" and HAS_PARKING,
+            **spark,
         )
+
+with DAG("asks_deferred", schedule=None):
+    LeavesSoon(
+        task_id="ingest",
+        require_approval=HAS_PARKING,
+        deferrable=True,
+        poke_interval=1,
+        retries=0,
+        **_of("asks_deferred"),
+        **SERVER,
+    )
 
 # One task says nothing of retries, the other one what the documentation says.
 with DAG("is_mapped", schedule=None):
@@ -78,7 +100,7 @@ with DAG("is_mapped", schedule=None):
         "plain": {},
         "written_out": {"retries": 3, "retry_delay": timedelta(seconds=2)},
     }.items():
-        CloudFilesIngestOperator.partial(task_id=task_id, master="local[1]", **given).expand_kwargs(
+        CloudFilesIngestOperator.partial(task_id=task_id, **SERVER, **given).expand_kwargs(
             [_of(f"is_mapped/{task_id}")]
         )
 
@@ -87,9 +109,7 @@ ASK = {
     "subject": "{{ ti.xcom_pull('propose').subject }}",
     "body": "{{ ti.xcom_pull('propose').body }}",
 }
-with DAG(
-    "asks_in_three", schedule=None, default_args={**_of("asks_in_three"), "master": "local[1]"}
-):
+with DAG("asks_in_three", schedule=None, default_args={**_of("asks_in_three"), **SERVER}):
     answer = "ti.xcom_pull('ask')"
     propose = CloudFilesProposeSchemaOperator(task_id="propose")
     ask = HITLOperator(
@@ -107,7 +127,7 @@ with DAG(
     )
     propose >> ask >> decide
 
-with DAG("approves", schedule=None, default_args={**_of("approves"), "master": "local[1]"}):
+with DAG("approves", schedule=None, default_args={**_of("approves"), **SERVER}):
     propose = CloudFilesProposeSchemaOperator(task_id="propose")
     decide = CloudFilesDecideSchemaOperator(
         task_id="decide", decision="{{ ti.xcom_pull('ask').chosen_options[0] }}"

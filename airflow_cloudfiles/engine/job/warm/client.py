@@ -41,6 +41,7 @@ from airflow_cloudfiles.engine.job.warm.instances import (
 )
 from airflow_cloudfiles.engine.job.warm.plan import Plan, plan_of
 from airflow_cloudfiles.engine.locks.file_lock import FileLock
+from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.engine.spark.preload import FORKABLE
 
 START_SECONDS = 120.0
@@ -141,6 +142,8 @@ def _check(spec: JobSpec, environment: Mapping[str, str]) -> None:
         raise Unavailable(f"{sys.platform} does not let a process with frameworks loaded fork")
     if not start_conf.is_on(spec.spark_conf, start_conf.FORK_SERVER):
         raise Unavailable(f"{start_conf.FORK_SERVER} is false")
+    if is_table(spec.format):  # not over Spark Connect: the server cannot keep its checkpoint
+        raise Unavailable("its source is a Delta table")
     python = spec.spark_conf.get(_PYTHON, sys.executable)
     if python != sys.executable:
         raise Unavailable(f"{_PYTHON} is {python}")
