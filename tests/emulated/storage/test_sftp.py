@@ -18,6 +18,7 @@ import pytest
 
 from airflow_cloudfiles.cli import main
 from airflow_cloudfiles.engine.errors import (
+    CloudFilesError,
     FileUnreachableError,
     FileUnreadableError,
     ListingError,
@@ -454,6 +455,21 @@ def test_a_connection_that_nobody_uses_is_closed(server, monkeypatch):
     assert store.is_folder()
     until(lambda: server.faults.connections == 0, 60)
     assert store.is_folder()
+
+
+def test_nobody_waits_for_connections_that_have_been_closed(server, monkeypatch):
+    monkeypatch.setattr(session, "_FIRST_PAUSE_SECONDS", 600)  # between two connections
+    (server.folder / "a").write_bytes(b"x")
+    store = open_store(server.served.location, server.served.access)
+    assert store.get("a") == b"x"
+    server.faults.cut_after = 0
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(store.get, "a")
+        until(lambda: server.faults.cuts == 1, 60)
+        session.close_all()
+        with pytest.raises(CloudFilesError, match="connections of this process have been closed"):
+            waiting.result(60)
+    assert store.get("a") == b"x"
 
 
 def _in_child(store, queue):

@@ -229,11 +229,16 @@ def _keep(closing: asyncio.Future[None]) -> None:
     closing.add_done_callback(_closing.discard)
 
 
+_CLOSED = "The connections of this process have been closed"
+
+
 class _Loop:
     """The event loop of a process, in a thread of its own."""
 
     def __init__(self) -> None:
         self._servers: dict[Login, _Server] = {}
+        self._ending = threading.Lock()
+        self._is_ended = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="cloudfiles-sftp", daemon=True)
         self._thread.start()
@@ -248,12 +253,20 @@ class _Loop:
 
         async def begin() -> _Answer:
             server = self._servers.setdefault(login, _Server(login))
-            return await server.run(operation, once=once)
+            try:
+                return await server.run(operation, once=once)
+            except asyncio.CancelledError:
+                if self._is_ended:
+                    raise ConnectionAbortedError(_CLOSED) from None
+                raise
 
-        return asyncio.run_coroutine_threadsafe(begin(), self._loop)
+        with self._ending:  # what a loop that has ended is given is never done
+            if self._is_ended:
+                raise ConnectionAbortedError(_CLOSED)
+            return asyncio.run_coroutine_threadsafe(begin(), self._loop)
 
     def close(self) -> None:
-        """Close all connections, and end the thread."""
+        """Close all connections, and end the thread; whoever still waits gets an error."""
 
         async def close_all() -> None:
             for server in self._servers.values():
@@ -262,12 +275,18 @@ class _Loop:
 
         with contextlib.suppress(TimeoutError):
             asyncio.run_coroutine_threadsafe(close_all(), self._loop).result(5)
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with self._ending:
+            self._is_ended = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+        # A thread that waits for one of these would wait for ever, and so would the end of Python.
+        for left in (tasks := asyncio.all_tasks(self._loop)):
+            left.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         self._loop.close()
 
 
