@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import laws
+from tests.support.ending import Ending
 from tests.support.markers import Markers
 
 if TYPE_CHECKING:
@@ -51,8 +52,9 @@ settings.load_profile("any_speed")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give markers, and enforce them."""
+    """Give markers, enforce them, and end what hangs at the end."""
     config.pluginmanager.register(Markers(config), "markers")
+    config.pluginmanager.register(Ending(), "ending")
 
 
 def pytest_report_header() -> str:

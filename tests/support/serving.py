@@ -6,6 +6,8 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from tests.support.waiting import ended
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from http.server import ThreadingHTTPServer
@@ -21,6 +23,8 @@ def serving(server: _Server) -> Iterator[_Server]:
     try:
         yield server
     finally:
-        server.shutdown()
+        ending = threading.Thread(target=server.shutdown, daemon=True)  # which waits without limit
+        ending.start()
+        ended(ending, "an HTTP server")
+        ended(thread, "an HTTP server")
         server.server_close()
-        thread.join()

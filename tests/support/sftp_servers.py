@@ -22,7 +22,7 @@ from airflow_cloudfiles.engine.storage.access import SftpAccess
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.sftp import session
 from airflow_cloudfiles.engine.storage.sftp.store import SftpStore
-from tests.support.waiting import until
+from tests.support.waiting import ended, until
 
 USER = "partner"
 PASSWORD = "hunter2-of-the-partner"
@@ -117,7 +117,12 @@ def openssh(home: Path) -> Iterator[Served]:
     finally:
         session.close_all()
         server.terminate()
-        server.wait()
+        try:
+            server.wait(60)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait(60)
+            raise
 
 
 @dataclass
@@ -217,19 +222,21 @@ class FaultyServer:
 
         async def end() -> None:
             self._acceptor.close()
-            await self._acceptor.wait_closed()
-            for each in list(self.open):
+            for each in list(self.open):  # first: since Python 3.12 the wait is for them, too
                 each.abort()
+            await self._acceptor.wait_closed()
 
         self._run(end())
         until(lambda: not self.open, 60)
 
     def close(self) -> None:
         """End the server for good."""
-        self.stop()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        try:
+            self.stop()
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            ended(self._thread, "a server of SFTP")
+            self._loop.close()
 
     def passed(self, operation: str, path: bytes = b"") -> None:
         """Fail, or end the connections, if it is to be."""

@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tests.support.waiting import ended
+
 
 class Authority:
     """Signs certificates for `localhost`.
@@ -87,14 +89,14 @@ class TlsProxy:
     def __enter__(self) -> Self:
         self._thread.start()
         serving = asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._context)
-        self._server = asyncio.run_coroutine_threadsafe(serving, self._loop).result()
+        self._server = asyncio.run_coroutine_threadsafe(serving, self._loop).result(60)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        ended(self._thread, "a proxy that speaks TLS")
         self._loop.close()
 
     async def _end(self) -> None:

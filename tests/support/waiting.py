@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable
 
 import psutil
@@ -30,6 +33,15 @@ def until(
     while not is_so():
         assert time.monotonic() < deadline, more()[-3000:]
         time.sleep(every)
+
+
+def ended(thread: threading.Thread, what: str, seconds: float = 60) -> None:
+    """Wait until a thread that was told to end has ended; fail with what it does when not."""
+    thread.join(seconds)
+    if thread.is_alive():
+        frame = sys._current_frames().get(thread.ident or 0)
+        stack = "".join(traceback.format_stack(frame)[-8:])
+        raise AssertionError(f"{what} has not ended in {seconds:g} s:\n{stack}")
 
 
 def is_there(process: psutil.Process | int) -> bool:

@@ -28,6 +28,7 @@ from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
 from airflow_cloudfiles.engine.storage.aws.s3 import S3Store
 from airflow_cloudfiles.engine.storage.azure.blobs import AzureStore
 from airflow_cloudfiles.engine.storage.gcp.gcs import GcsStore
+from tests.support.laws import some
 
 BUSY = "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 REFUSED = {"respond": {"data": BUSY, "then": "close"}}
@@ -36,6 +37,12 @@ CUT = {"cut_reply": {"after_bytes": 300}}
 LOST = {"cut_reply": {"after_bytes": 5}}
 LISTINGS = {"s3": "list-type=2", "azure": "comp=list", "gcs": "GET /storage/v1/b/"}
 WRITES = {"s3": "PUT /", "azure": "PUT /", "gcs": "POST /upload/"}
+FAULTS = {"503": REFUSED, "reset": RESET, "cut": CUT, "lost": LOST}
+TRIED = [
+    pytest.param(cloud, FAULTS[fault], id=f"{cloud}-{fault}")
+    for cloud in LISTINGS
+    for fault in some([*FAULTS], 2, name=f"faults of {cloud}")
+]
 SCRIPT = Path(__file__).with_name("discoverer.py")
 
 
@@ -76,19 +83,20 @@ class Far:
         return {"service": "tcp", "operation": "conn", "payload": where, "times": times, **what}
 
 
-@pytest.fixture(params=["s3", "azure", "gcs"])
+@pytest.fixture
 def far(request, microburst, monkeypatch):
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
     return Far(request.param, request, microburst)
 
 
-@pytest.mark.parametrize("what", [REFUSED, RESET, CUT, LOST], ids=["503", "reset", "cut", "lost"])
+@pytest.mark.parametrize(("far", "what"), TRIED, indirect=["far"])
 def test_whatever_the_network_does_each_file_is_recorded_once(far, what):
     names = []
+    near = far.near("in")
     for round_ in range(2):
         for number in range(25):
             names.append(f"{number:02}-{round_}.json")
-            far.near("in").put(names[-1], b"x")
+            near.put(names[-1], b"x")
         far.proxy.rules(
             [
                 far.fails(what, where=LISTINGS[far.kind], times=2),

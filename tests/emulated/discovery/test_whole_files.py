@@ -10,17 +10,24 @@ import pytest
 
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.state.position import Position
-from tests.support.discovery.ways import NOTIFIED, WAYS, Landing, landing, recorded
+from tests.support.discovery.ways import Landing, landing, recorded, try_some_ways
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.emulator
+pytest_generate_tests = try_some_ways
 AGE = 3.0
 """Seconds: the clocks of stores give whole ones."""
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture
 def place(request, tmp_path):
-    """A new place of each kind."""
+    """A new place of one of the kinds that this run tries."""
+    return landing(request.param, tmp_path, request.getfixturevalue)
+
+
+@pytest.fixture
+def notified(request, tmp_path):
+    """The same, of those that tell a queue."""
     return landing(request.param, tmp_path, request.getfixturevalue)
 
 
@@ -84,9 +91,8 @@ def test_a_file_that_has_changed_since_it_was_ingested_is_reported_once(place, t
     assert changed() == []
 
 
-@pytest.mark.parametrize("way", NOTIFIED)
-def test_a_listing_notices_files_that_notifications_announced_only_if_asked(way, request, tmp_path):
-    place, state = landing(way, tmp_path, request.getfixturevalue), tmp_path / "state"
+def test_a_listing_notices_files_that_notifications_announced_only_if_asked(notified, tmp_path):
+    place, state = notified, tmp_path / "state"
     discover(place, state)
     place.put("a.json", b"{}\n")
     place.put("b.json", b"{}\n")

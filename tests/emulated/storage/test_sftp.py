@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import os
 import re
 import subprocess
 import sys
-import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -458,6 +456,21 @@ def test_a_connection_that_nobody_uses_is_closed(server, monkeypatch):
     assert store.is_folder()
 
 
+def test_nobody_waits_for_connections_that_have_been_closed(server, monkeypatch):
+    monkeypatch.setattr(session, "_FIRST_PAUSE_SECONDS", 600)  # between two connections
+    (server.folder / "a").write_bytes(b"x")
+    store = open_store(server.served.location, server.served.access)
+    assert store.get("a") == b"x"
+    server.faults.cut_after = 0
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(store.get, "a")
+        until(lambda: server.faults.cuts == 1, 60)
+        session.close_all()
+        with pytest.raises(ConnectionError, match="ConnectionAbortedError"):
+            waiting.result(60)
+    assert store.get("a") == b"x"
+
+
 _FORKS = """
 import os, sys
 from airflow_cloudfiles.engine.storage import open_store
@@ -488,24 +501,6 @@ def test_a_forked_process_has_connections_of_its_own(server, monkeypatch):
     )
     assert found.stdout == "100000\n"
     assert server.faults.logins == 2
-
-
-def test_whoever_waits_when_connections_are_closed_is_told(server):
-    store = open_store(server.served.location, server.served.access)
-    assert store.is_folder()
-    begun = threading.Event()
-
-    async def never(_):
-        begun.set()
-        await asyncio.Event().wait()
-
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(session.ask, store._login, never)
-        assert begun.wait(60)
-        session.close_all()
-        with pytest.raises(ConnectionAbortedError, match="has closed its connections"):
-            asked.result(60)
-    assert store.is_folder()
 
 
 # ── the command line ─────────────────────────────────────────────────────────────────────────────

@@ -23,9 +23,14 @@ from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
+from tests.support import laws
 from tests.support.sftp_servers import Landed
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import pytest
+
     from airflow_cloudfiles.engine.storage.access import Access
     from tests.support.sftp_servers import Served
 
@@ -45,6 +50,29 @@ WAYS = (
 )
 NOTIFIED = tuple(way for way in WAYS if way.endswith("notified"))
 LOGGED = tuple(way for way in WAYS if way.endswith("logged"))
+_ALIKE = (("local",), ("s3", "azure", "gcs"), ("sftp", "openssh"), NOTIFIED, LOGGED)
+
+
+def some_ways(test: str, ways: Collection[str] = WAYS) -> list[str]:
+    """Choose the ways that a test tries in this run: one of those that differ in the cloud only.
+
+    Each test chooses for itself, so a run tries all ways, each with other tests.
+    """
+    chosen = [way for alike in _ALIKE for way in laws.some(alike, 1, name=f"{test} {alike[0]}")]
+    return [way for way in ways if way in chosen]
+
+
+def try_some_ways(metafunc: pytest.Metafunc) -> None:
+    """Give `place` and `notified` to the tests of a module that ask for them.
+
+    It is what the module calls `pytest_generate_tests`. Tests of what the clouds do name their
+    ways themselves, for all of them are tried.
+    """
+    given = {each.args[0] for each in metafunc.definition.iter_markers("parametrize")}
+    for fixture, ways in (("place", WAYS), ("notified", NOTIFIED)):
+        if fixture in metafunc.fixturenames and fixture not in given:
+            chosen = some_ways(metafunc.function.__name__, ways)
+            metafunc.parametrize(fixture, chosen, indirect=True)
 
 
 class Landing:

@@ -250,7 +250,7 @@ def pubsub_here() -> Iterator[PubSubEmulator]:
 
     service, server, port = serve()
     yield PubSubEmulator("in-process", port, service)
-    server.stop(grace=None).wait()
+    assert server.stop(grace=None).wait(60), "calls of Pub/Sub go on 60 s after its end"
 
 
 @pytest.fixture(scope="session")

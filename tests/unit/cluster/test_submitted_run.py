@@ -29,6 +29,7 @@ from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 from tests.support.cluster_manager import ClusterManager
+from tests.support.laws import some
 from tests.support.waiting import until
 
 DRIVER = """
@@ -130,7 +131,17 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "LEASE_SECONDS", 2.0)
 
 
-@pytest.fixture(params=["disk", pytest.param("s3", marks=pytest.mark.emulator)])
+STATES = ["disk", pytest.param("s3", marks=pytest.mark.emulator)]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Put the state of each test on a disk or into a bucket, in another run the other way."""
+    if "place" in metafunc.fixturenames:
+        chosen = some(STATES, 1, name=metafunc.function.__name__)
+        metafunc.parametrize("place", chosen, indirect=True)
+
+
+@pytest.fixture
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "disk":
         made = Place(tmp_path, f"{tmp_path}/state", None)

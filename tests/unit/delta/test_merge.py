@@ -31,6 +31,7 @@ from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
 from airflow_cloudfiles.engine.delta.staged import STAGED
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SinkError
 from tests.support.delta_tables import read_by_duckdb, sorted_rows
+from tests.support.laws import examples
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("name", pa.string()), ("at", pa.int32()), ("op", pa.string())]
@@ -260,7 +261,7 @@ _CHANGES = st.lists(
 
 
 @pytest.mark.law
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(_CHANGES, min_size=1, max_size=4))
 def test_a_table_is_what_its_changes_make_of_it(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[tuple[int, int, str, int]]]

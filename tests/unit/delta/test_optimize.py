@@ -11,6 +11,7 @@ import random
 import signal
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from airflow_cloudfiles.engine.errors import OptionError, SinkError, TargetNotDe
 from airflow_cloudfiles.engine.options.sink import TableOptions
 from tests.support.delta_tables import read_by_duckdb, sorted_rows
 from tests.support.ingested import Ingested
+from tests.support.laws import some
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("s", pa.string())])
 
@@ -175,8 +177,10 @@ def _killed(target: str, point: str, z_order: tuple[str, ...]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("z_order", [(), ("a",)])
-@pytest.mark.parametrize("point", OPTIMIZE_POINTS)
+@pytest.mark.parametrize(
+    ("point", "z_order"),
+    some([*product(OPTIMIZE_POINTS, ((), ("a",)))], 2, name="kills of an optimizer"),
+)
 def test_an_optimizer_that_is_killed_changes_no_row(
     tmp_path: Path, point: str, z_order: tuple[str, ...]
 ) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import uuid
 from collections import Counter
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from unittest import mock
 
@@ -37,6 +37,7 @@ from airflow_cloudfiles.engine.state.sink_log import SinkLog
 from airflow_cloudfiles.engine.storage import memory, open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.sealed import seal, unseal
+from tests.support.laws import some
 from tests.support.written_state import WrittenState
 
 PACKAGE_FOLDER = str(Path(airflow_cloudfiles.__file__).parents[1])
@@ -330,8 +331,10 @@ def without_uri(found):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("passage", [1, 5])
-@pytest.mark.parametrize("point", COMPACTION_POINTS)
+@pytest.mark.parametrize(
+    ("point", "passage"),
+    some([*product(COMPACTION_POINTS, (1, 5))], len(COMPACTION_POINTS) // 2, name="compaction"),
+)
 def test_a_kill_at_any_step_of_compaction_loses_and_repeats_nothing(
     grown, tmp_path, point, passage
 ):

@@ -30,6 +30,7 @@ from airflow_cloudfiles.engine.spark.source import CloudFilesDataSource
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.cleaned import age
 from tests.support.ingested import Ingested
+from tests.support.laws import some
 
 FILES = ["f0", "f1", "f2", "f3"]
 MODE = "cloudFiles.cleanSource"
@@ -269,7 +270,7 @@ def _contents(*folders: Path) -> list[bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", CLEANING_POINTS)
+@pytest.mark.parametrize("point", some(CLEANING_POINTS, 3, name="kills of a cleaning"))
 def test_a_cleaning_that_is_killed_loses_no_file(stream: Source, point: str) -> None:
     expected = _contents(stream.source)
     code = (

@@ -27,6 +27,7 @@ from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.ingested import Ingested
+from tests.support.laws import some
 
 FILES = ["f0", "f1", "f2", "f3", "f4"]
 
@@ -119,13 +120,19 @@ def test_a_loss_that_is_accepted_stays_one(stream: Ingested, loss: str) -> None:
         stream.run()
 
 
+KILLS = [
+    *product(REPLAY_POINTS, ["deleted", "restored", "newest commits gone"]),
+    *product([f"{each}:2" for each in REPLAY_POINTS], ["deleted"]),
+]
+KILLS_AT_THE_COMMIT = [("before-sink-commit", "deleted")]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "loss"),
-    [
-        *product(REPLAY_POINTS, ["deleted", "restored", "newest commits gone"]),
-        *product([f"{each}:2" for each in REPLAY_POINTS], ["deleted"]),
-    ],
+    some(
+        KILLS, len(KILLS) // 3, name="kills of a replay", always=[("before-sink-commit", "deleted")]
+    ),
 )
 def test_a_replay_that_is_killed_is_run_again(stream: Ingested, point: str, loss: str) -> None:
     lose, lost = LOSSES[loss]

@@ -16,6 +16,7 @@ from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.stream import definition
 from airflow_cloudfiles.engine.types import to_arrow
 from tests.support.landed import Stream
+from tests.support.laws import examples, some
 from tests.unit.stream.test_every_format import WRITERS, Landing
 
 RESCUE = {"rescuedDataColumn": "_rescued_data"}
@@ -78,7 +79,8 @@ def test_the_columns_are_in_the_order_of_the_schema(landing: Landing, named: boo
     landing.drop("n=1/1", [{"a": 7, "s": "x"}])
     options = {"cloudFiles.partitionColumns": "n"} if named else {}
     columns = ("n INT", "a BIGINT", "s STRING", "_rescued_data STRING", "_corrupt_record STRING")
-    for order in permutations(columns):
+    orders = [*permutations(columns)]
+    for order in some(orders, examples(len(orders)), name=f"{landing.format} {named}"):
         stream = given(landing, ", ".join(order), **RESCUE, **options)
         [row] = checked(stream)
         assert row == {"n": 1, "a": 7, "s": "x", "_rescued_data": None, "_corrupt_record": None}

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import concurrent.futures
 import contextlib
 import logging
 import os
@@ -46,9 +45,6 @@ _ANSWER_SECONDS: Final = 1800
 """Many large pieces over a slow line take long; that the server is gone shows sooner."""
 _IDLE_SECONDS = 20.0
 _GOODBYE_SECONDS: Final = 2
-_CLOSING_SECONDS: Final = 5
-_LOOK_SECONDS: Final = 5.0
-"""So often, whoever waits for an answer looks whether there is still somebody to give it."""
 
 
 class _Client(asyncssh.SSHClient):
@@ -233,23 +229,23 @@ def _keep(closing: asyncio.Future[None]) -> None:
     closing.add_done_callback(_closing.discard)
 
 
+_CLOSED = "The connections of this process have been closed"
+
+
 class _Loop:
     """The event loop of a process, in a thread of its own."""
 
     def __init__(self) -> None:
         self._servers: dict[Login, _Server] = {}
+        self._ending = threading.Lock()
+        self._is_ended = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="cloudfiles-sftp", daemon=True)
         self._thread.start()
 
     def run(self, login: Login, operation: Operation[_Answer], *, once: bool) -> _Answer:
         """Do something in the loop, and wait for it."""
-        asked = self.submit(login, operation, once=once)
-        while not concurrent.futures.wait([asked], _LOOK_SECONDS).done and self._thread.is_alive():
-            pass
-        if not asked.done() or asked.cancelled():
-            raise ConnectionAbortedError("This process has closed its connections.")
-        answer: _Answer = asked.result()
+        answer: _Answer = self.submit(login, operation, once=once).result()
         return answer
 
     def submit(self, login: Login, operation: Operation[_Answer], *, once: bool) -> Any:
@@ -257,31 +253,40 @@ class _Loop:
 
         async def begin() -> _Answer:
             server = self._servers.setdefault(login, _Server(login))
-            return await server.run(operation, once=once)
+            try:
+                return await server.run(operation, once=once)
+            except asyncio.CancelledError:
+                if self._is_ended:
+                    raise ConnectionAbortedError(_CLOSED) from None
+                raise
 
-        return asyncio.run_coroutine_threadsafe(begin(), self._loop)
+        with self._ending:  # what a loop that has ended is given is never done
+            if self._is_ended:
+                raise ConnectionAbortedError(_CLOSED)
+            return asyncio.run_coroutine_threadsafe(begin(), self._loop)
 
     def close(self) -> None:
-        """Close all connections, end what is under way with an error, and end the thread."""
+        """Close all connections, and end the thread; whoever still waits gets an error."""
 
         async def close_all() -> None:
             for server in self._servers.values():
                 await server.close()
             await asyncio.gather(*_closing, return_exceptions=True)
 
-        async def cancel_all() -> None:
-            for task in asyncio.all_tasks() - {asyncio.current_task()}:
-                task.cancel()
-
-        for work in (close_all(), cancel_all()):
-            with contextlib.suppress(TimeoutError):
-                asyncio.run_coroutine_threadsafe(work, self._loop).result(_CLOSING_SECONDS)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_CLOSING_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(close_all(), self._loop).result(5)
+        with self._ending:
+            self._is_ended = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+        # A thread that waits for one of these would wait for ever, and so would the end of Python.
+        for left in (tasks := asyncio.all_tasks(self._loop)):
+            left.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         self._loop.close()
 
 

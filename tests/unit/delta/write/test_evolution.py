@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from airflow_cloudfiles.engine.delta.write.type_changes import TYPE_CHANGES
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, TargetChangedError
 from tests.support.delta_tables import read, sorted_rows
 from tests.support.delta_writes import Sink, read_by_all, snapshot_of
+from tests.support.laws import some
 
 LOCAL = dt.datetime(2024, 1, 31)  # noqa: DTZ001 - of no zone
 WIDENS = {"delta_enableTypeWidening": "true"}
@@ -210,9 +212,24 @@ def test_a_drop_between_task_and_commit_makes_the_batch_start_anew(tmp_path: Pat
     assert sorted(read_by_all(target)["b"].to_pylist(), key=str) == [1, None]
 
 
+def _write_second(target: str, widens: bool) -> None:
+    """Write a batch with a new column, and with a wider one."""
+    sink = Sink(target, widening=WideningRule())
+    sink.batch = 1
+    kind = pa.int64() if widens else pa.int32()
+    sink.repeat(pa.table({"a": pa.array([2], kind), "n": [7], "new": ["x"]}))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("point", [*METADATA_POINTS, "before-sink-commit", "after-sink-commit"])
-@pytest.mark.parametrize("widens", [False, True])
+@pytest.mark.parametrize(
+    ("widens", "point"),
+    some(
+        [*product((False, True), (*METADATA_POINTS, "before-sink-commit", "after-sink-commit"))],
+        2,
+        name="kills of a commit that changes columns",
+        always=[(False, "before-sink-commit"), (True, "after-sink-commit")],
+    ),
+)
 def test_killed_between_metadata_and_rows_nothing_is_lost_or_twice(
     tmp_path: Path, point: str, widens: bool
 ) -> None:
@@ -222,20 +239,16 @@ def test_killed_between_metadata_and_rows_nothing_is_lost_or_twice(
     sink.write(_column(pa.int32(), 1))
     rename_column(str(target), "n", "number")
     program = (
-        "import sys, pyarrow as pa\n"
-        "from airflow_cloudfiles.engine.delta.widening import WideningRule\n"
-        "from tests.support.delta_writes import Sink\n"
-        "sink = Sink(sys.argv[1], widening=WideningRule())\n"
-        "sink.batch = 1\n"
-        "kind = pa.int64() if sys.argv[2] == 'True' else pa.int32()\n"
-        "sink.repeat(pa.table({'a': pa.array([2], kind), 'n': [7], 'new': ['x']}))\n"
+        "import sys\n"
+        "from tests.unit.delta.write.test_evolution import _write_second\n"
+        "_write_second(sys.argv[1], sys.argv[2] == 'True')\n"
     )
     arguments = [sys.executable, "-c", program, str(target), str(widens)]
     killed = subprocess.run(arguments, env={**os.environ, CRASH_AT: point}, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert len(read(target)) == (2 if point == "after-sink-commit" else 1)
     for _ in range(2):
-        subprocess.run(arguments, check=True)
+        _write_second(str(target), widens)
     rows = [
         {"a": 1, "number": 0, "new": None},
         {"a": 2, "number": 7, "new": "x"},

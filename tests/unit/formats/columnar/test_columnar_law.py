@@ -38,6 +38,7 @@ from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.formats.columnar.types import column_type, is_bytes
 from tests.support.formats.columnar_files import MemoryFile, options, orc_file, parquet, reader
 from tests.support.formats.columnar_records import numeric, table
+from tests.support.laws import examples
 
 ROWS = 300
 EXAMPLES = 340
@@ -112,7 +113,7 @@ def test_columns_and_rescued_data_give_back_every_record(name: str) -> None:
 
     leaves = COMMON if name == "orc" else COMMON + ONLY_PARQUET
 
-    @settings(max_examples=EXAMPLES, derandomize=True)
+    @settings(max_examples=examples(EXAMPLES), derandomize=True)
     @given(rng=st.randoms(use_true_random=True), case_sensitive=st.booleans())
     def law(rng: random.Random, case_sensitive: bool) -> None:
         nonlocal seen
@@ -138,7 +139,7 @@ def test_columns_and_rescued_data_give_back_every_record(name: str) -> None:
         seen += ROWS
 
     law()
-    assert seen >= 100_000
+    assert seen >= examples(100_000)
 
 
 def read_back(

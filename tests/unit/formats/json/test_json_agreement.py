@@ -39,6 +39,7 @@ from airflow_cloudfiles.engine.formats.json.reader import JsonReader, LinePiece
 from airflow_cloudfiles.engine.formats.json.unknown_fields import UnknownFieldColumns
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from tests.support.formats.numbers_law import gives_back, is_number
+from tests.support.laws import examples
 
 LEAVES: dict[str, DataType] = {
     "string": StringType(),
@@ -205,7 +206,7 @@ def read(
 @pytest.mark.law
 @pytest.mark.parametrize("schema", [SCHEMA, STRINGS], ids=["typed", "strings"])
 @pytest.mark.parametrize("case_sensitive", ["true", "false"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(lines=st.lists(RECORDS, max_size=5))
 def test_the_fast_path_and_the_explaining_path_agree(schema, case_sensitive, lines):
     fast = read(lines, schema, readerCaseSensitive=case_sensitive)
@@ -215,7 +216,7 @@ def test_the_fast_path_and_the_explaining_path_agree(schema, case_sensitive, lin
 
 @pytest.mark.law
 @pytest.mark.parametrize("schema", [SCHEMA, STRINGS], ids=["typed", "strings"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(lines=st.lists(RECORDS, min_size=1, max_size=4))
 def test_columns_and_rescued_data_give_back_every_record(schema, lines):
     for line, row in zip(lines, read(lines, schema), strict=True):
@@ -223,7 +224,7 @@ def test_columns_and_rescued_data_give_back_every_record(schema, lines):
 
 
 @pytest.mark.law
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(lines=st.lists(RECORDS | st.sampled_from([b"", b"[1]", b"x", b'{"a', b"[]"]), max_size=9))
 def test_how_lines_are_cut_into_chunks_changes_nothing(lines):
     whole = read(lines, SCHEMA)

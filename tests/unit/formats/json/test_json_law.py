@@ -1,7 +1,7 @@
 """The law of JSON: columns and rescued data give back every record, whatever schema and options.
 
 An example is a schema, a grammar and hundreds of records that were made for the schema and then
-spoiled; the counts below make at least 100,000 records in a run.
+spoiled; all examples together make at least 100,000 records.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from airflow_cloudfiles.engine.formats.json.options import grammar_of, json_opti
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader
 from tests.support.formats.json_files import MemoryFile
 from tests.support.formats.numbers_law import NUMBERS, OPTION, RULES
+from tests.support.laws import examples
 from tests.unit.formats.json.test_json_agreement import assert_gives_back, options
 
 EXAMPLES = 300
@@ -171,7 +172,9 @@ def _assert_every_record_is_somewhere(
 
 @pytest.mark.law
 @pytest.mark.parametrize("separator", [None, "\x1e"])
-@settings(max_examples=EXAMPLES // 2, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=examples(EXAMPLES // 2), deadline=None, suppress_health_check=list(HealthCheck)
+)
 @given(seed=st.integers(0, 2**48))
 def test_columns_and_rescued_data_give_back_every_record(seed: int, separator: str | None):
     rng = random.Random(seed)
@@ -187,7 +190,7 @@ def test_columns_and_rescued_data_give_back_every_record(seed: int, separator: s
 
 
 @pytest.mark.law
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(seed=st.integers(0, 2**48), indent=st.sampled_from([None, 1]))
 def test_documents_give_back_every_record(seed: int, indent: int | None):
     rng = random.Random(seed)

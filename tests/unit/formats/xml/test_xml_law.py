@@ -23,6 +23,7 @@ from tests.support.formats.xml_files import (
     table_of,
     written,
 )
+from tests.support.laws import examples
 
 SCHEMA = columns(
     "_id BIGINT, name STRING, age INT, small SMALLINT, tiny TINYINT, price DOUBLE, ratio FLOAT, "
@@ -140,7 +141,7 @@ def document(
 
 @pytest.mark.law
 @given(seed=st.integers(0, 2**40), rule=st.sampled_from(RULES))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_columns_and_rescued_data_give_back_every_row(tmp_path_factory, seed, rule):
     folder = tmp_path_factory.mktemp("law", numbered=True)
     schema = StructType(random.Random(seed).sample(SCHEMA.fields, 4))
@@ -154,7 +155,7 @@ def test_columns_and_rescued_data_give_back_every_row(tmp_path_factory, seed, ru
 
 @pytest.mark.law
 @given(seed=st.integers(0, 2**40))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_rows_that_are_explained_are_the_same(tmp_path_factory, seed):
     folder = tmp_path_factory.mktemp("both", numbered=True)
     schema = StructType(random.Random(seed).sample(SCHEMA.fields, 4))
