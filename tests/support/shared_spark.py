@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM that lives for some minutes is best off with its quick compiler and simplest collector."""
+_ENDING: list[Jvm] = []
 _PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 
 
@@ -76,7 +77,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     airflow_cloudfiles.register(session)
     yield session
     stop_spark(session, jvm._process.kill)
-    jvm.close()
+    # It ends with this process, as PySpark's own does: Py4J still sends to it.
+    _ENDING.append(jvm)
     if server is not None:
         server.close()
 
