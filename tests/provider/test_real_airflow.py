@@ -50,6 +50,7 @@ from tests.support.marked_credentials import (
     with_first_version,
 )
 from tests.support.other_user import OtherUser
+from tests.support.wake_ups import log_wake_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -470,6 +471,7 @@ def test_a_file_starts_the_dag_of_its_folder_and_no_other_one(
     for dag_id in ("watches_orders", "watches_clicks"):  # a new watcher fires once
         airflow.wait(lambda dag=dag_id: airflow.api.has_dag(dag), RUN_SECONDS, dag_id)  # type: ignore[misc]
         airflow.wait(lambda dag=dag_id: _ended(airflow, dag, 1), RUN_SECONDS, dag_id)  # type: ignore[misc]
+    arrived = datetime.now(tz=UTC)
     put(aws, bucket, "orders/a b.json")
     first, last = airflow.wait(
         lambda: _ended(airflow, "watches_orders", 2), RUN_SECONDS, "a run for the file"
@@ -483,6 +485,7 @@ def test_a_file_starts_the_dag_of_its_folder_and_no_other_one(
         [{"source": source, "files": None, "bytes": None}],
         [{"source": source, "files": 1, "bytes": 9}],
     ]
+    log_wake_up(airflow, "watches_orders", last, arrived)
     assert len(airflow.api.runs("watches_clicks")) == 1
     assert queue_size(aws, queue) == 0
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql.types import StructType  # noqa: TC002 - a field of a dataclass
 
 from airflow_cloudfiles.engine.counted import counted
+from airflow_cloudfiles.engine.discovery.settling.settling import WaitingReport
 from airflow_cloudfiles.engine.errors import ReadError, SampleGoneError, SchemaInferenceError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.recognize import HEAD_BYTES
@@ -42,6 +43,7 @@ class Inferred:
         files: Files that were read.
         bytes: Their size.
         hints: What each hint has changed, in words.
+        warnings: What a person should know besides.
         provenance: For files the columns they were the first to have, as far as that was noted.
     """
 
@@ -50,15 +52,18 @@ class Inferred:
     files: int
     bytes: int
     hints: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     provenance: dict[str, list[str]] = field(default_factory=dict)
 
 
-def infer_files(
+def infer_files(  # noqa: PLR0913 - it connects the packages
     store: ObjectStore,
     files: Iterable[FileEntry],
     options: CloudFilesOptions,
     known: StructType | None = None,
     workers: Workers | None = None,
+    *,
+    left_out: Callable[[], WaitingReport] = WaitingReport,
 ) -> Inferred:
     """Infer and resolve the schema of the newest files, within the sample limits (B1, B2).
 
@@ -72,6 +77,8 @@ def infer_files(
             not hide what else is new in the record.
         workers: Workers that may share a large sample; `None` for none. The schema
             is the same.
+        left_out: Says which files are not among them because they are not whole; asked when all
+            of them are known.
 
     Raises:
         SchemaInferenceError: There is no file, or none holds a record (B4).
@@ -83,7 +90,9 @@ def infer_files(
     sample = choose_sample(files, options.sample_files, options.sample_bytes)
     fixed = fixed_schema(options)
     if not sample and (fixed is None or options.partition_columns is None):
-        raise SchemaInferenceError(_nothing(store, options, has_columns=fixed is not None))
+        raise SchemaInferenceError(
+            _nothing(store, options, left_out(), has_columns=fixed is not None)
+        )
     counts = FetchCounts()
     began = time.monotonic()
     provenance = Provenance()
@@ -112,7 +121,13 @@ def infer_files(
         _log.warning("%s", warning)
     hints = applied_hints(observed, partitions, options)
     return Inferred(
-        data, partitions, counts.files, counts.bytes, hints, provenance=provenance.by_file(data)
+        data,
+        partitions,
+        counts.files,
+        counts.bytes,
+        hints,
+        tuple(_incomplete(left_out())),
+        provenance.by_file(data),
     )
 
 
@@ -128,7 +143,21 @@ def _why(store: ObjectStore, sample: Sequence[FileEntry], options: CloudFilesOpt
     return why_nothing(head, options.format_options, options.format)
 
 
-def _nothing(store: ObjectStore, options: CloudFilesOptions, *, has_columns: bool) -> str:
+def _incomplete(left_out: WaitingReport) -> Iterator[str]:
+    """Say that files which are not whole were not read."""
+    if left_out.files:
+        yield f"The schema was inferred without files that are not whole: {left_out}."
+
+
+def _nothing(
+    store: ObjectStore, options: CloudFilesOptions, left_out: WaitingReport, *, has_columns: bool
+) -> str:
+    if left_out.files:
+        return (
+            f"No file in {store.uri} is whole yet, so there is nothing to infer the schema of "
+            f"{options.format} from: {left_out}. Run again when they are whole, or give a schema "
+            "with .schema(...)."
+        )
     if has_columns:
         return (
             f"There is no file in {store.uri} to find partition columns from. Name them in "

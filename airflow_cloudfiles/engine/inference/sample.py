@@ -2,7 +2,7 @@
 
 From those that the file log holds: what a sensor has recorded is what will be ingested, and a log
 is read faster than a source is listed. Where nothing is recorded yet, or nothing of it is there any
-more, from those that a listing finds.
+more, from those that a listing finds, without those that are not whole.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
-from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
+from airflow_cloudfiles.engine.discovery.settling.whole import WholeFiles
 from airflow_cloudfiles.engine.errors import SampleGoneError
 from airflow_cloudfiles.engine.files import START, FileEntry
 from airflow_cloudfiles.engine.inference.infer import Inferred, infer_files
@@ -44,7 +44,7 @@ def infer_source(
         on_found: Called when the first file is known, before any is read.
 
     Raises:
-        SchemaInferenceError: There is no file, or none holds a record (B4).
+        SchemaInferenceError: There is no whole file, or none holds a record (B4).
         ReadError: As of `infer_files`.
         SchemaHintError: As of `infer_files`.
     """
@@ -63,8 +63,9 @@ def infer_source(
     wanted = FileFilter(
         store.uri, place.pattern, options.discovery, keys, may_be_partial=may_be_partial(store)
     )
-    files = _noticed(DirectoryListing(store, wanted).discover(), on_found)
-    return infer_files(store, files, options, workers=workers)
+    whole = WholeFiles(store, wanted, options.discovery)
+    files = _noticed(whole.discover(), on_found)
+    return infer_files(store, files, options, workers=workers, left_out=whole.left_out)
 
 
 def _noticed(

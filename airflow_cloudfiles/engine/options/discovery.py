@@ -137,15 +137,16 @@ class DiscoveryOptions(OptionGroup):
     under its old name, counts as new."""
     min_file_age_seconds: float | None = option("cloudFiles.minFileAge", interval, default=None)
     """A file is taken when it has not changed for so long (`30 seconds`), by the clock of its
-    store. A younger one waits, however it was found, and is counted in `waiting_files`. Default is
-    not to wait. Ours, not Auto Loader's."""
+    store. A younger one waits, however it was found, and is counted in `waiting_files`; batch reads
+    and inferences leave it out and name it. Default is not to wait. Ours, not Auto Loader's."""
     completion_marker: str | None = option(
         "cloudFiles.completionMarker", Kind("file name", _marker, ignores_empty=True), default=None
     )
     """A file is taken when its marker is there. `{name}.done`: the marker of `a.json` is
     `a.json.done`, beside it. A name without `{name}`, such as `_SUCCESS`: the marker is in the
     folder of the file, or in one above it, up to the source. Markers are never ingested. Listings
-    are full then. Ours, not Auto Loader's."""
+    are full then. Batch reads and inferences leave a file without its marker out and name it. Ours,
+    not Auto Loader's."""
     in_progress_names: tuple[str, ...] | None = option(
         "cloudFiles.inProgressNames",
         names,

@@ -17,6 +17,7 @@ from typing import TypeVar, cast
 
 import pyarrow as pa
 
+from airflow_cloudfiles.engine.errors import FileChangedError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.base import (
     BlockReader,
@@ -101,7 +102,11 @@ class SplitReader:
         self._columns = ColumnSources(context)
         self._bad_records = BadRecordWriter(split)
         discovery = context.options.discovery
-        self._superseded = self._note if discovery.sees_overwrites else None
+        self._superseded: Callable[[FileEntry], None] | None = None
+        if discovery.sees_overwrites:
+            self._superseded = self._note
+        elif discovery.waits and not context.state_uri:
+            self._superseded = self._refuse_changed
         self._accepted = self._note_read if context.state_uri else None
         self._same_content = (
             SameContent(self._store, context.state_uri, context.start.entry)
@@ -143,6 +148,17 @@ class SplitReader:
     def _note(self, found: FileEntry) -> None:
         """See to it that the version that is there becomes an entry, before the batch is done."""
         note_overwritten(open_store(self._split.context.state_uri), found)
+
+    def _refuse_changed(self, found: FileEntry) -> None:
+        """Refuse a version of which nobody has seen that it is whole.
+
+        Raises:
+            FileChangedError: Always.
+        """
+        raise FileChangedError(
+            f"{self._store.child_uri(found.path)} has changed since it was listed, and may not be "
+            "whole. Nothing was read of it: make the DataFrame anew, which lists the files again."
+        )
 
     def _note_read(self, found: FileEntry) -> None:
         """See to it that nobody takes the version that was read for a later change."""

@@ -6,7 +6,9 @@ is written, and the next read gives the same rows again. So an option of a strea
 
 - that says when and how files are found, or how many at a time, has nothing to say here and is
   passed over: the options of a stream can be tried out as they are;
-- that says which files are wanted, or how they are read, holds;
+- that says which files are wanted, or how they are read, holds; with `minFileAge` or
+  `completionMarker`, files that are not whole are left out and a warning names them, and one that
+  has changed since it was listed is refused;
 - that would write (`badRecordsPath`), or leave nothing to read, is refused.
 
 A schema location is only read. Where it has a schema, that is used.
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
-from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
+from airflow_cloudfiles.engine.discovery.settling.whole import WholeFiles
 from airflow_cloudfiles.engine.errors import UnknownFieldException
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.formats.base import UnknownFields
@@ -54,15 +56,18 @@ def plan(options: CloudFilesOptions, resolved: ResolvedSchema) -> list[Split]:
         SourceNotFoundError: There is no such folder.
     """
     options.check_batch()
-    options = _reading(options)
+    discovery, options = options.discovery, _reading(options)
     place = locate(options.path)
     store = open_store(place.root)
     keys = [store.key_of(location) for location in own_locations(options)]
     wanted = FileFilter(
         store.uri, place.pattern, options.discovery, keys, may_be_partial=may_be_partial(store)
     )
-    found = DirectoryListing(store, wanted).discover()
-    files = sorted(found, key=lambda file: file.path)
+    whole = WholeFiles(store, wanted, discovery)
+    files = sorted(whole.discover(), key=lambda file: file.path)
+    left_out = whole.left_out()
+    if left_out.files:
+        _log.warning("Batch read of %s leaves out what is not whole: %s", store.uri, left_out)
     can_cut = options.format_options.can_split()
     splits = packed(store, files, parallelism=options.parallelism, can_cut=can_cut)
     _log.info(
@@ -92,6 +97,7 @@ def read(split: Split) -> Iterator[pa.RecordBatch]:
 
     Raises:
         UnknownFieldException: A record has a field that the schema lacks, in the mode that fails.
+        FileChangedError: A file that had to be whole has changed since it was listed.
         ReadError: A file cannot be read, or a record is not valid (`FAILFAST`).
     """
     try:

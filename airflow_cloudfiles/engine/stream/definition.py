@@ -277,6 +277,7 @@ def _with_sample(resolved: ResolvedSchema, inferred: Inferred) -> ResolvedSchema
         sampled_files=inferred.files,
         sampled_bytes=inferred.bytes,
         hints=inferred.hints,
+        warnings=(*resolved.warnings, *inferred.warnings),
     )
 
 

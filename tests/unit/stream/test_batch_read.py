@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.errors import (
+    FileChangedError,
     FileMissingError,
     OptionError,
     SchemaInferenceError,
@@ -270,3 +272,103 @@ def test_a_store_with_versions_says_what_it_knows_of_a_file() -> None:
     assert found["file_name"] == "a%20b+c%2520.json"
     assert found["file_modification_time"] == entry.modification_time
     assert (found["file_size"], found["file_block_length"]) == (entry.size, entry.size)
+
+
+# Files that are still being written ------------------------------------------------------
+
+YOUNG = {"cloudFiles.minFileAge": "10 minutes"}
+MARKED = {"cloudFiles.completionMarker": "{name}.done"}
+A_STRING = parse_schema("a STRING")
+
+
+def settle(path: Path, seconds: float = 3600) -> Path:
+    """Make a file older than it is."""
+    os.utime(path, (time.time() - seconds,) * 2)
+    return path
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+
+
+def test_a_file_that_is_not_whole_is_left_out_and_named(
+    landing: Landing, caplog: pytest.LogCaptureFixture
+) -> None:
+    settle(landing.drop("whole", [{"a": 1}]))
+    landing.drop("half", [{"a": 2}])
+    header = {"header": "true"} if landing.format == "csv" else {}
+    assert len(read(source(landing, **header), A_STRING)) == 2
+    assert warnings_of(caplog) == []
+    assert len(read(source(landing, **header, **YOUNG), A_STRING)) == 1
+    [said] = warnings_of(caplog)
+    assert "leaves out what is not whole: 1 file not taken yet: 1 for cloudFiles.minFileAge" in said
+    assert "half" in said
+
+
+def test_a_schema_is_inferred_without_files_that_are_not_whole(
+    files: Landing, caplog: pytest.LogCaptureFixture
+) -> None:
+    settle(files.put("1.json", b'{"a": 1}\n'))
+    files.put("2.json", b'{"a": 2, "torn_field": 3}\n{"a": 4, "to')
+    assert source(files, **YOUNG).schema().names == ["a", "_rescued_data"]
+    [said] = warnings_of(caplog)
+    assert said.startswith("The schema was inferred without files that are not whole: 1 file")
+    assert "2.json" in said
+    settle(files.source / "2.json")
+    assert "torn_field" in source(files, **YOUNG).schema().names
+
+
+def test_where_no_file_is_whole_there_is_no_schema_yet(files: Landing) -> None:
+    files.drop("1", [{"a": 1}])
+    with pytest.raises(SchemaInferenceError, match=r"No file in .* is whole yet.*minFileAge"):
+        source(files, **YOUNG).schema()
+    assert read(source(files, **YOUNG), A_STRING) == []
+
+
+@pytest.mark.parametrize("marker", ["{name}.done", "_SUCCESS"])
+def test_a_file_without_its_marker_is_left_out(
+    files: Landing, marker: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    marked = {"cloudFiles.completionMarker": marker}
+    files.put("one/1.json", b'{"a": 1}\n')
+    files.put("two/2.json", b'{"a": 2}\n')
+    files.put("one/" + marker.replace("{name}", "1.json"), b"")
+    assert [row["a"] for row in read(source(files, **marked), A_STRING)] == ["1"]
+    assert "1 for cloudFiles.completionMarker (two/2.json)" in warnings_of(caplog)[0]
+    assert read(source(files, "/two", **marked), A_STRING) == []
+
+
+def test_a_marker_of_the_version_before_is_none_where_versions_are_files(files: Landing) -> None:
+    path = files.put("1.json", b'{"a": 1}\n')
+    settle(files.put("1.json.done", b""))
+    assert len(read(source(files, **MARKED), A_STRING)) == 1
+    overwritten = {**MARKED, "cloudFiles.allowOverwrites": "true"}
+    assert read(source(files, **overwritten), A_STRING) == []
+    settle(path, 7200)
+    assert len(read(source(files, **overwritten), A_STRING)) == 1
+
+
+@pytest.mark.parametrize("way", [YOUNG, MARKED])
+def test_a_file_that_is_written_again_after_the_listing_is_not_read(
+    landing: Landing, way: dict[str, str]
+) -> None:
+    path = settle(landing.drop("1", [{"a": 1}]))
+    Path(f"{path}.done").touch()
+    header = {"header": "true"} if landing.format == "csv" else {}
+    reader = source(landing, **header, **way).reader(A_STRING)
+    [part] = reader.partitions()
+    with path.open("ab") as file:
+        file.write(b"\n")
+    with pytest.raises(FileChangedError, match="make the DataFrame anew"):
+        list(reader.read(part))
+    settle(path)
+
+
+def test_names_of_unfinished_files_are_left_out_of_a_batch(files: Landing) -> None:
+    files.put("1.json", b'{"a": 1}\n')
+    files.put("2.json.filepart", b'{"a": 2, "torn": 1}\n')
+    files.put("3.writing", b'{"a": 3}\n')
+    assert sorted(row["a"] for row in read(source(files))) == ["1", "3"]
+    named = {"cloudFiles.inProgressNames": "*.writing,*.filepart"}
+    assert [row["a"] for row in read(source(files, **named))] == ["1"]
+    assert source(files).schema().names == ["a", "_rescued_data"]

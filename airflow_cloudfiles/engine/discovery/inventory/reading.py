@@ -303,7 +303,7 @@ class _Run:
     def _completed_by(self, queue: str | None) -> CompletedBy:
         """What finds the files that the report lacks."""
         is_first = self._progress.found_by == "listing"
-        if self.announced_since_us is not None:
+        if self.announced_since_us is not None and is_first:
             return "notifications" if self._is_logged(self.announced_since_us) else "full listing"
         if queue is not None:
             return "notifications" if not is_first or self._is_announced() else "full listing"

@@ -106,7 +106,7 @@ class Settling:
 
     Args:
         source: The source.
-        state: The checkpoint location.
+        state: The checkpoint location; `None`: nothing is noted, so what waits is only left out.
         options: `minFileAge`, `completionMarker`.
         file_filter: Which files are input, and the markers that listings have passed.
 
@@ -117,7 +117,7 @@ class Settling:
     def __init__(
         self,
         source: ObjectStore,
-        state: ObjectStore,
+        state: ObjectStore | None,
         options: DiscoveryOptions,
         file_filter: FileFilter,
     ) -> None:
@@ -129,7 +129,7 @@ class Settling:
         self._age_us = None if age is None else round(age * 1_000_000)
         self._now_us = 0 if age is None else _clock_us(source)
         self._began = time.monotonic()
-        self._notes = {} if age is None else load_waiting(state)
+        self._notes = {} if age is None or state is None else load_waiting(state)
         every = sorted(chain.from_iterable(self._notes.values()), key=lambda each: each.seen_us)
         self._noted = {each.file.path: each for each in every}  # as it was seen last
         self._young: dict[str, Waiting] = {}
@@ -141,7 +141,7 @@ class Settling:
     def if_asked(
         cls,
         source: ObjectStore,
-        state: ObjectStore,
+        state: ObjectStore | None,
         options: DiscoveryOptions,
         file_filter: FileFilter,
     ) -> Settling | None:
@@ -230,7 +230,7 @@ class Settling:
         return (self._age_us or 0) - (self._now_us - since_us)
 
     def _keep(self, waiting: Sequence[Waiting]) -> None:
-        if waiting:
+        if waiting and self._state is not None:
             crash_point("before-waiting-note")
             keep_waiting(self._state, waiting)
             crash_point("after-waiting-note")
@@ -301,7 +301,7 @@ class Settling:
             ListingError: The source does not answer.
             StateError: The state cannot be read or written.
         """
-        if not self._notes:
+        if not self._notes or self._state is None:
             return
         left = [each for each in self._noted.values() if not is_recorded(each.file)]
         due = [each for each in left if self._left_us(each.file) <= 0]

@@ -41,6 +41,23 @@ def test_options_of_now_are_applied_when_it_is_inferred_again(state, capsys):
 
 
 @pytest.mark.slow
+def test_files_that_are_not_whole_are_left_out_of_a_schema_and_named(state, capsys):
+    source = state.parent / "in"
+    (source / "1.json.done").touch()
+    (source / "half.json").write_text('{"a": 2, "torn": 1}\n{"a": 3, "to')
+    where = ("--source", str(source), "--format", "json")
+    marked = ("--option", "cloudFiles.completionMarker={name}.done")
+    found = infer(capsys, state, *where, *marked)
+    assert found["schema"] == "a STRING, _rescued_data STRING"
+    [said] = found["warnings"]
+    assert "not whole: 1 file not taken yet: 1 for cloudFiles.completionMarker (half.json)" in said
+    young = ("--option", "cloudFiles.minFileAge=1 hour")
+    given = ["--checkpoint-location", f"{state}-young", "--quiet", *where, *young]
+    assert cli.main(["infer", *given]) == 1
+    assert "is whole yet" in capsys.readouterr().err
+
+
+@pytest.mark.slow
 def test_source_and_format_are_those_of_the_state(state, capsys):
     source = str(state.parent / "in")
     assert cli.main(["infer", "--checkpoint-location", str(state), "--quiet"]) == 2
