@@ -16,12 +16,14 @@ from airflow_cloudfiles.engine.errors import (
     SchemaRefusedError,
 )
 from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
+from tests.support import laws
 from tests.support.landing import drop, rows
 from tests.support.warm_spark import WarmStream, warm_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 Run = Callable[[], dict[str, Any]]
+WAYS = ("a server", "a warm Spark")
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +39,9 @@ def stream(tmp_path: Path) -> WarmStream:
     return WarmStream(tmp_path, **{"cloudFiles.maxFilesPerTrigger": "2"})
 
 
-@pytest.fixture(params=["a server", "a warm Spark"])
+@pytest.fixture
 def run(request: pytest.FixtureRequest, stream: WarmStream) -> Run:
-    """Run the stream to its end."""
+    """Run the stream to its end, in the way that the test names."""
     if request.param == "a server":
         server = request.getfixturevalue("server")
         return lambda: stream.run(server.remote)
@@ -58,6 +60,8 @@ def _fails(run: Run, error: type[CloudFilesError], match: str) -> None:
     assert type(caught.value) is error
 
 
+# What is decided is the same code in both ways; how an error comes back, the other test tries.
+@pytest.mark.parametrize("run", laws.some(WAYS, 1, name="people_decide"), indirect=True)
 def test_a_change_waits_and_is_accepted_rescued_or_refused(stream: WarmStream, run: Run) -> None:
     stream.options["cloudFiles.requireApproval"] = "true"
     proposals = SchemaProposals(stream.checkpoint_location)
@@ -87,6 +91,7 @@ def test_a_change_waits_and_is_accepted_rescued_or_refused(stream: WarmStream, r
     ]
 
 
+@pytest.mark.parametrize("run", WAYS, indirect=True)
 def test_files_to_blame_are_put_aside_and_the_rest_is_ingested(
     stream: WarmStream, run: Run
 ) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,6 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 import airflow_cloudfiles
 
-remote, root = sys.argv[1], Path(sys.argv[2])
 spark = SparkSession.builder.remote(remote).create()
 airflow_cloudfiles.register(spark)
 
@@ -45,22 +46,69 @@ def caught(call):
 """
 
 
-def _run(server: ConnectServer, root: Path, body: str, python: Path | None = None) -> Any:
-    """Run a program of a user; give what it assigns to `found`."""
+_PROCESS = """
+import contextlib, json, sys, traceback
+from pathlib import Path
+
+def carry_out(remote, root, program):
+    names = {"__name__": "program", "remote": remote, "root": Path(root)}
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            exec(program, names)
+        return {"found": names["found"]}
+    except BaseException:
+        return {"failed": traceback.format_exc()}
+
+for line in sys.stdin:
+    print(json.dumps(carry_out(*json.loads(line))), flush=True)
+"""
+Runs = Callable[..., Any]
+
+
+@contextlib.contextmanager
+def _process(folder: Path, python: Path | str = sys.executable) -> Iterator[Runs]:
+    """A process that carries out programs of users, each with a session of its own."""
     # A file, since pyspark-client takes `python -c` for its own doctests.
-    program = root.with_name(f"{root.name}.py")
-    program.write_text(f"{_BEGIN}\n{body}\nspark.stop()\nprint(json.dumps(found))")
-    ended = subprocess.run(
-        [python or sys.executable, program, server.remote, root],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    return json.loads(ended.stdout.splitlines()[-1])
+    program, log = folder / "process.py", folder / "process.log"
+    program.write_text(_PROCESS)
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            [python, program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def run(server: ConnectServer, root: Path, body: str) -> Any:
+            """Run a program; give what it assigns to `found`."""
+            program = f"{_BEGIN}\n{body}\nspark.stop()"
+            print(json.dumps([server.remote, str(root), program]), file=process.stdin, flush=True)
+            answer = json.loads(process.stdout.readline() or "{}")
+            assert "found" in answer, answer.get("failed") or log.read_text()[-3000:]
+            return answer["found"]
+
+        try:
+            yield run
+        finally:
+            process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+            process.kill()
 
 
-def test_a_checkpoint_is_given_once_and_a_retry_has_the_new_column(server, tmp_path):
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    """Run a program in a process that other tests use, too: PySpark is imported once."""
+    with _process(tmp_path_factory.mktemp("programs")) as runs:
+        yield runs
+
+
+def test_a_checkpoint_is_given_once_and_a_retry_has_the_new_column(server, tmp_path, run):
     drop(tmp_path / "in", "1.json", [{"id": 1}])
     body = """
 frame = reader().load(str(root / "in"))
@@ -74,7 +122,7 @@ batch = spark.read.format("cloudFiles").option("cloudFiles.format", "json").sche
 batch = batch.option("cloudFiles.metadataColumns", "file_name").load(str(root / "in"))
 found.append(sorted(list(row) for row in batch.collect()))
 """
-    schema, (kinds, message), batch = _run(server, tmp_path, body)
+    schema, (kinds, message), batch = run(server, tmp_path, body)
 
     assert batch == [[1, "1.json"], [2, "2.json"]]
 
@@ -87,7 +135,7 @@ found.append(sorted(list(row) for row in batch.collect()))
 
 
 def test_a_given_schema_gets_the_rescued_data_and_a_table_below_the_source_is_no_source(
-    server, tmp_path
+    server, tmp_path, run
 ):
     drop(tmp_path, "1.json", [{"id": 1, "other": 2}])
     body = """
@@ -99,7 +147,7 @@ for _ in range(2):
 found = frame.schema.simpleString()
 """
     given = "struct<id:int,_rescued_data:string,file_name:string>"
-    assert _run(server, tmp_path, body) == given
+    assert run(server, tmp_path, body) == given
     (row,) = rows(tmp_path / "table")
     assert (row["id"], row["file_name"]) == (1, "1.json")
     assert json.loads(row["_rescued_data"])["other"] == 2
@@ -122,7 +170,7 @@ _REFUSED = {
 """What a user writes, and the error's class and a part of its message."""
 
 
-def test_an_error_is_ours_by_class_and_message(server, tmp_path):
+def test_an_error_is_ours_by_class_and_message(server, tmp_path, run):
     calls = "\n".join(f"found.append(caught(lambda: {body}))" for body in _REFUSED)
     body = f"""
 def given(schema):
@@ -134,25 +182,28 @@ def to_table(frame):
 found = []
 {calls}
 """
-    found = _run(server, tmp_path, body)
+    found = run(server, tmp_path, body)
     assert len(found) == len(_REFUSED)
     for (kinds, text), (kind, message) in zip(found, _REFUSED.values(), strict=True):
         assert kind in kinds, text
         assert message in text
 
 
-def test_another_version_of_the_package_or_of_python_is_refused_by_name(server, tmp_path):
+def test_another_version_of_the_package_or_of_python_is_refused_by_name(server, tmp_path, run):
     drop(tmp_path / "in", "1.json", [{"id": 1}])
     body = """
 from airflow_cloudfiles.engine.spark import connect
 version, connect.__version__ = connect.__version__, "0.0.9"
 found = [caught(lambda: reader().load(str(root / "in")))]
 connect.__version__ = version
-sys.version_info = (3, 99, *sys.version_info[2:])
-airflow_cloudfiles.register(spark)
-found.append(caught(lambda: reader().load(str(root / "in"))))
+own, sys.version_info = sys.version_info, (3, 99, *sys.version_info[2:])
+try:
+    airflow_cloudfiles.register(spark)
+    found.append(caught(lambda: reader().load(str(root / "in"))))
+finally:
+    sys.version_info = own
 """
-    (version, refused), (python, other) = _run(server, tmp_path, body)
+    (version, refused), (python, other) = run(server, tmp_path, body)
 
     assert version[0] == python[0] == "SparkServerError"
     assert "has airflow_cloudfiles 0.1.0, the client has 0.0.9" in refused
@@ -161,7 +212,7 @@ found.append(caught(lambda: reader().load(str(root / "in"))))
     assert not (tmp_path / "state").exists()
 
 
-def test_a_view_and_a_configuration_are_seen_by_their_own_session_only(server, tmp_path):
+def test_a_view_and_a_configuration_are_seen_by_their_own_session_only(server, tmp_path, run):
     drop(tmp_path / "in", "1.json", [{"id": 1}])
     body = """
 reader(**{"checkpointLocation": str(root / "state")}).load(
@@ -173,7 +224,7 @@ other = SparkSession.builder.remote(remote).create()
 found = [other.catalog.tableExists("landed"), other.conf.get("spark.sql.shuffle.partitions")]
 other.stop()
 """
-    assert _run(server, tmp_path, body) == [False, "2"]
+    assert run(server, tmp_path, body) == [False, "2"]
     assert rows(tmp_path / "table") == [{"id": "1"}]
 
 
@@ -188,11 +239,12 @@ query = write(reader().load(str(root / "in")))
 query.awaitTermination()
 found = pyspark.__version__
 """
-    assert _run(server, tmp_path, body, bare_python).startswith("4.")
+    with _process(tmp_path, bare_python) as run:
+        assert run(server, tmp_path, body).startswith("4.")
     assert rows(tmp_path / "table") == [{"id": "1", "_rescued_data": None}]
 
 
-def test_a_plain_query_does_not_read_again_what_jobs_have_ingested(server, tmp_path):
+def test_a_plain_query_does_not_read_again_what_jobs_have_ingested(server, tmp_path, run):
     """Spark's checkpoint knows nothing of jobs, and another sink would have their rows twice."""
     stream = ConnectStream(tmp_path)
     land(stream, 2)
@@ -205,7 +257,7 @@ def test_a_plain_query_does_not_read_again_what_jobs_have_ingested(server, tmp_p
 """
     for _ in range(2):  # before it has a checkpoint, and when it has one
         stream.run(server.remote)
-        kinds, message = _run(
+        kinds, message = run(
             server, tmp_path, f"found = caught(lambda: {body.strip()}.awaitTermination())"
         )
         assert "StateConflictError" in kinds
@@ -216,15 +268,15 @@ def test_a_plain_query_does_not_read_again_what_jobs_have_ingested(server, tmp_p
     assert ids(stream) == each_once(3)
 
 
-def test_jobs_go_on_behind_a_plain_query_and_it_may_repeat_its_batch(server, tmp_path):
+def test_jobs_go_on_behind_a_plain_query_and_it_may_repeat_its_batch(server, tmp_path, run):
     stream = ConnectStream(tmp_path)
     land(stream, 1)
     plain = 'write(reader().load(str(root / "in"))).awaitTermination()\nfound = None'
-    _run(server, tmp_path, plain)
+    run(server, tmp_path, plain)
     (tmp_path / "state" / "commits" / "0").unlink()
     (tmp_path / "state" / "commits" / ".0.crc").unlink()
     land(stream, 1, first=1)
-    _run(server, tmp_path, plain)
+    run(server, tmp_path, plain)
     assert ids(stream) == each_once(2)
     land(stream, 1, first=2)
     assert stream.run(server.remote)["rows"] == 3

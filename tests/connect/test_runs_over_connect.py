@@ -128,8 +128,8 @@ def test_a_new_column_fails_the_run_by_name_and_the_next_has_it(server, stream):
 
 def test_a_run_that_is_ended_stops_its_query_and_no_other(server, tmp_path):
     one, other = (ConnectStream(tmp_path / name, **SMALL) for name in ("one", "other"))
-    for each in (one, other):
-        land(each, MANY)
+    land(one, 2 * MANY)  # so that it has not ended when the other one begins
+    land(other, MANY)
     ended, kept = one.begin(server.remote), other.begin(server.remote)
     until(lambda: one.batches() >= 1 and other.batches() >= 1)
     ended.run.kill()
@@ -141,7 +141,7 @@ def test_a_run_that_is_ended_stops_its_query_and_no_other(server, tmp_path):
     assert one.batches() == done, "the query went on without its client"
     one.take_the_rest_at_once()
     one.run(server.remote)
-    assert ids(one) == ids(other) == each_once(MANY)
+    assert (ids(one), ids(other)) == (each_once(2 * MANY), each_once(MANY))
 
 
 def test_the_query_of_a_killed_client_gives_way_to_the_next_run(server, stream):

@@ -107,7 +107,6 @@ class ConnectServer:
         As a warm Spark's JVM starts: `java` itself with the classes of an earlier one, which are
         the same ones.
         """
-        home = spark_home()
         self.temporary.mkdir(exist_ok=True)
         conf = {
             "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -137,7 +136,8 @@ class ConnectServer:
                 stderr=log,
                 env={
                     **os.environ,
-                    "SPARK_HOME": str(home),
+                    # With it, Python imports PySpark from a zip file, and compiles it each time.
+                    **({"SPARK_HOME": str(spark_home())} if self._is_bare else {}),
                     "SPARK_LOCAL_IP": "127.0.0.1",
                     "SPARK_CONNECT_AUTHENTICATE_TOKEN": self.token,
                     "PYSPARK_PYTHON": self._python,
