@@ -403,9 +403,10 @@ def test_a_task_that_a_user_marks_failed_ends_its_spark(airflow: AirflowHome, ro
 def test_a_deferred_sensor_takes_a_message_and_credentials_stay_where_they_are(
     airflow: AirflowHome, aws: Aws, root: Path, shared: Path
 ) -> None:
-    """The source, the state and the table are in S3; the run is one of a warm Spark.
+    """The source, the state and the table are in S3.
 
-    The stream is described in YAML, waits for a person's approval, and has a function.
+    The stream is described in YAML, waits for a person's approval, and has a function; then another
+    one is run by a warm Spark.
     """
     markers = [SECRET, TOKEN]
     source, queue = bucket_with_queue(aws)
@@ -442,6 +443,7 @@ def test_a_deferred_sensor_takes_a_message_and_credentials_stay_where_they_are(
     report = airflow.api.xcom(dag_id, run_id, "ingest")
     assert (report["rows"], report["transform"]) == (1, "marked_rows:stamped")
     assert report["schema_version"] == 1
+    assert airflow.api.xcom(dag_id, run_id, "keeps_warm")["rows"] == 1
     assert not has_marker(json.dumps([question, report]).encode(), markers)
     assert queue_size(aws, queue) == 0  # B142: acknowledged, behind the file log
     pages = pages_of(airflow, dag_id, run_id)  # the state is reached by the task's connection
@@ -450,7 +452,7 @@ def test_a_deferred_sensor_takes_a_message_and_credentials_stay_where_they_are(
     assert "a b.json" in pages["/files"][1]
     assert "0 rows with rescued data were read" in pages["/rescued"][1]
     assert not [each for each in markers if each in json.dumps(pages)]
-    for task_id in ("arrived", "ingest"):
+    for task_id in ("arrived", "ingest", "keeps_warm"):
         rendered = json.dumps(airflow.api.task(dag_id, run_id, task_id)["rendered_fields"])
         assert source in rendered
         assert not [each for each in markers if each in rendered]

@@ -149,4 +149,15 @@ for name, stream in streams_from_file(Path(__file__).with_name("marked.yaml")).i
     stream["ingest"]["require_approval"] = approval.TaskAwaitingInput is not None
     where = {"source": "s3://nowhere", "lake": "s3://nowhere", "queue": ""}
     with DAG(name, schedule=None, params=where):
-        CloudFilesTaskGroup(name, **stream, prefix_group_id=False)
+        function = CloudFilesTaskGroup(name, **stream, prefix_group_id=False)
+        warm = CloudFilesIngestOperator(  # a run with a function has a Spark of its own
+            task_id="keeps_warm",
+            source=stream["source"],
+            format=stream["format"],
+            checkpoint_location="{{ params.lake }}/warm/state",
+            target="{{ params.lake }}/warm/table",
+            conn_id=stream["conn_id"],
+            master="local[1]",
+            keep_warm="2 minutes",
+        )
+        function >> warm

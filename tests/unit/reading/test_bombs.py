@@ -40,11 +40,24 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def columnar(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """The same of files with their own types, which another process has made."""
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files with their own types, which another process has made."""
     folder: Path = tmp_path_factory.mktemp("columnar")
     _run("columnar_bombs", "make", folder)
-    found: dict[str, dict[str, Any]] = json.loads(_run("columnar_bombs", "read", folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def columnar(made: Path) -> dict[str, dict[str, Any]]:
+    """What each of them came to."""
+    found: dict[str, dict[str, Any]] = json.loads(_run("columnar_bombs", "read", made))
+    return found
+
+
+@pytest.fixture(scope="module")
+def left(made: Path) -> dict[str, dict[str, Any]]:
+    """The same of those that nothing bounds."""
+    found: dict[str, dict[str, Any]] = json.loads(_run("columnar_bombs", "left", made))
     return found
 
 
@@ -76,3 +89,13 @@ def test_memory_does_not_depend_on_what_a_file_of_columns_describes(
         assert expected in found["error"], "the option that limits it, if one does"
     else:
         assert (found["rows"], found["error"]) == (expected, "")
+
+
+@pytest.mark.parametrize("name", columnar_bombs.LEFT)
+def test_what_is_left_is_read_with_as_much_memory_as_it_describes(
+    left: dict[str, dict[str, Any]], name: str
+) -> None:
+    """As `SECURITY.md` says: when one of them is bounded, it belongs to the others."""
+    found = left[name]
+    assert (found["rows"], found["error"]) == (columnar_bombs.LEFT[name][3], "")
+    assert found["grew_mb"] > MOST_COLUMNAR_MB
