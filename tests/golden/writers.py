@@ -75,6 +75,7 @@ NO_FORMAT: dict[str, str] = {
     "job/jvm.py:_launched": "a command line, named by the hash of all that it follows from",
     "job/launch.py:_hand_over": _RUN,
     "job/run.py:_hand_back": _RUN,
+    "job/supervisor.py:run": "a pipe of its own says that a signal has come",
     "job/warm/client.py:WarmDriver.__init__": _MEMORY,
     "job/warm/client.py:_start": _SCRIPT,
     "job/warm_server/connect_jvm.py:ConnectJvm.__init__": _SCRIPT,
