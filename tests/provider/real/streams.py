@@ -88,7 +88,8 @@ with DAG("asks_deferred", schedule=None):
         task_id="ingest",
         require_approval=HAS_PARKING,
         deferrable=True,
-        poke_interval=1,
+        # The scheduler fails a task that is resumed before it knows that the worker has left.
+        poke_interval=10,
         retries=0,
         **_of("asks_deferred"),
         **SERVER,
