@@ -115,9 +115,25 @@ def test_a_daemon_is_forked_with_the_streams_and_the_environment_of_its_launcher
     port = _port(daemon)
     assert _answer(port) == b"ok"
     assert _answer(port, "another") == b"err"
-    assert any("fork_server" in _command(pid) for pid in descendants(os.getpid()))
+    assert _forked()
     output, errors = daemon.communicate(timeout=PATIENCE_SECONDS)  # closes its standard input
     assert (daemon.returncode, output, errors) == (DAEMON_ENDS_WITH, b"", b"")
+
+
+_BEFORE: set[int] = set()
+"""Fork servers of this process that other tests share, and what they have forked."""
+
+
+@pytest.fixture(autouse=True)
+def _look_around() -> None:
+    _BEFORE.clear()
+    _BEFORE.update(_forked())
+
+
+def _forked() -> list[int]:
+    """The fork server of a test, and what it has forked."""
+    below = set(descendants(os.getpid())) - _BEFORE
+    return [pid for pid in below if "fork_server" in _command(pid)]
 
 
 def _command(pid: int) -> str:
@@ -129,7 +145,7 @@ def _command(pid: int) -> str:
 def test_the_server_has_one_thread_and_so_has_what_it_forks(server: Listening) -> None:
     daemon = _start(server, "-m", DAEMON, WORKER)
     _port(daemon)
-    forked = [pid for pid in descendants(os.getpid()) if "fork_server" in _command(pid)]
+    forked = _forked()
     assert len(forked) == 2  # itself and the daemon
     for pid in forked:
         assert len(list(Path(f"/proc/{pid}/task").iterdir())) == 1
@@ -141,7 +157,7 @@ def test_a_killed_launcher_takes_its_process_along(server: Listening) -> None:
     daemon = _start(server, "-m", DAEMON, WORKER)
     port = _port(daemon)
     with _worker(port) as (worker, _):
-        forked = [pid for pid in descendants(os.getpid()) if "fork_server" in _command(pid)]
+        forked = _forked()
         assert worker in forked
         assert len(forked) == 3
         daemon.kill()
@@ -255,7 +271,7 @@ def test_a_server_that_is_not_used_is_closed(
 ) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     idle = forked_python.started()
-    [server] = [pid for pid in descendants(os.getpid()) if "fork_server" in _command(pid)]
+    [server] = _forked()
     conf = {"spark.cloudFiles.forkServer": "false"}
     assert forked_python.start(tmp_path, conf, idle) is None
     assert not is_there(server)
