@@ -85,11 +85,25 @@ def _read(pid: int, name: str) -> str:
 
 def _below() -> set[int]:
     """The processes that this test has started: its server, and what that has forked."""
+    return _all_below() - _BEFORE
+
+
+def _all_below() -> set[int]:
     return {
         pid
         for pid in descendants(os.getpid())
         if is_there(pid) and (_read(pid, "comm").strip() == NAME or WORKER in _read(pid, "cmdline"))
     }
+
+
+_BEFORE: set[int] = set()
+"""What other tests of this process share."""
+
+
+@pytest.fixture(autouse=True)
+def _look_around() -> None:
+    _BEFORE.clear()
+    _BEFORE.update(_all_below())
 
 
 def test_forked_processes_give_the_schema_of_one_process(
