@@ -7,7 +7,7 @@ import pytest
 from airflow_cloudfiles import cloud_files_metrics
 from airflow_cloudfiles.engine.errors import QueueError, StateError
 from airflow_cloudfiles.engine.files import START, Offset
-from airflow_cloudfiles.engine.intake import metrics
+from airflow_cloudfiles.engine.intake.recorded import metrics
 from airflow_cloudfiles.engine.intake.recorded.metrics import source_metrics
 from tests.support.written_state import WrittenState
 
