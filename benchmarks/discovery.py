@@ -192,6 +192,15 @@ def _s3(files: int, arguments: argparse.Namespace, results: list[dict[str, Any]]
         shutil.rmtree(work, ignore_errors=True)
 
 
+def _tell(count: int, case: str, figures: dict[str, Any]) -> None:
+    told = {name: figures[name] for name in _TOLD if name in figures}
+    print(
+        f"{count:>13,} {case:44}{figures['seconds']:9.2f} s{figures['cpu_seconds']:9.2f} CPU s"
+        f"{figures['resident_mb']:7.0f} MB  {told}",
+        flush=True,
+    )
+
+
 def _state(files: int, arguments: argparse.Namespace, results: list[dict[str, Any]]) -> None:
     """A state of very many files: its size, and what it costs to open, to list, to grow."""
     work = Path(tempfile.mkdtemp(prefix="cloudfiles-bench-", dir=arguments.data))
@@ -200,13 +209,7 @@ def _state(files: int, arguments: argparse.Namespace, results: list[dict[str, An
 
     def step(case: str, what: str, **more: Any) -> None:
         result = measure.contender({**task, "step": what, **more}, module="benchmarks.large_state")
-        figures = result.figures
-        told = {name: figures[name] for name in _TOLD if name in figures}
-        print(
-            f"{files:>13,} {case:44}{figures['seconds']:9.2f} s{figures['cpu_seconds']:9.2f} CPU s"
-            f"{figures['resident_mb']:7.0f} MB  {told}",
-            flush=True,
-        )
+        _tell(files, case, result.figures)
         results.append({"case": f"{files:,} files in the state, {case}", **asdict(result)})
 
     grown, listed = files + files // 100, min(files, arguments.listed)
@@ -233,13 +236,7 @@ def _inventory(files: int, arguments: argparse.Namespace, results: list[dict[str
         os.environ["CLOUDFILES_CACHE_DIR"] = str(work / task["name"] / "cache")
         given = {"engine": "cloudFiles", "files": files, **task}
         result = measure.contender(given, module=f"benchmarks.{module}")
-        figures = result.figures
-        told = {name: figures[name] for name in _TOLD if name in figures}
-        print(
-            f"{files:>13,} {case:44}{figures['seconds']:9.2f} s{figures['cpu_seconds']:9.2f} CPU s"
-            f"{figures['resident_mb']:7.0f} MB  {told}",
-            flush=True,
-        )
+        _tell(files, case, result.figures)
         results.append({"case": f"{files:,} files, {case}", **asdict(result)})
 
     try:
@@ -265,13 +262,7 @@ def _runs(runs: int, arguments: argparse.Namespace, results: list[dict[str, Any]
 
     def step(case: str, what: str, **more: Any) -> None:
         result = measure.contender({**task, "step": what, **more}, module="benchmarks.many_runs")
-        figures = result.figures
-        told = {name: figures[name] for name in _TOLD if name in figures}
-        print(
-            f"{runs:>13,} {case:44}{figures['seconds']:9.2f} s{figures['cpu_seconds']:9.2f} CPU s"
-            f"{figures['resident_mb']:7.0f} MB  {told}",
-            flush=True,
-        )
+        _tell(runs, case, result.figures)
         results.append({"case": f"{runs:,} runs, {case}", **asdict(result)})
 
     try:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 
-ALL = os.environ.get("EXAMPLES") == "all"
-"""Whether every length and every bit of each object is tried, which takes minutes."""
+from tests.support.laws import ALL
+
 _SHARE = 40
 
 
