@@ -62,6 +62,18 @@ def pytest_report_header() -> str:
     return "examples: all" if laws.ALL else f"examples: some, again by EXAMPLES_SEED={laws.SEED}"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Have `caplog` show messages as they are.
+
+    It is attached to each logger that does not propagate. Those that PySpark makes for errors in
+    queries have any handler write JSON from then on, in all tests that follow.
+    """
+    logs = item.config.pluginmanager.get_plugin("logging-plugin")
+    for handler in (logs.caplog_handler, logs.report_handler):
+        handler.setFormatter(logs.formatter)
+
+
 def pytest_unconfigure() -> None:
     """Remove what Airflow and the streams of the tests wrote beside their folders."""
     for folder in (_AIRFLOW_HOME, _CACHE):

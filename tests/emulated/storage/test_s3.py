@@ -42,12 +42,7 @@ def proxied(aws, microburst):
     """A bucket behind a proxy: (the store, the proxy, the store without the proxy)."""
     proxy = microburst(aws.endpoint)
     uri = aws.bucket()
-    return open_store(uri, fresh(aws, proxy)), proxy, open_store(uri, aws.access)
-
-
-def fresh(aws, proxy):
-    """An access with which no client was made yet: no connection of an earlier test is open."""
-    return replace(aws.access_through(proxy.endpoint), role_session_name=uuid.uuid4().hex)
+    return open_store(uri, aws.access_through(proxy.endpoint)), proxy, open_store(uri, aws.access)
 
 
 def fault(operation, times=1, **what):
@@ -67,7 +62,7 @@ def test_2500_objects_cost_three_requests(aws_serving, microburst, tmp_path):  #
     aws = aws_serving(tmp_path / "data")
     proxy = microburst(aws.endpoint)
     proxy.rules([{"service": "s3", "operation": "ListObjectsV2", "latency": 1}])
-    store = open_store("s3://landing/in", fresh(aws, proxy))
+    store = open_store("s3://landing/in", aws.access_through(proxy.endpoint))
     assert keys(store) == sorted(names)
     assert store.requests == {"list": 3}
     assert len(proxy.fired()) == 3
@@ -192,7 +187,7 @@ def test_conflicts_that_do_not_end_are_an_error(proxied):
 def test_a_log_knows_that_it_won_though_the_answer_was_lost(aws, microburst, monkeypatch, attempts):
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", attempts)
     proxy = microburst(aws.endpoint.removeprefix("http://"), "tcp")
-    store = open_store(aws.bucket(), fresh(aws, proxy))
+    store = open_store(aws.bucket(), aws.access_through(proxy.endpoint))
     cut = {"cut_reply": {"after_bytes": 5}, "times": 1}
     proxy.rules([{"service": "tcp", "operation": "conn", "payload": "PUT /.*/log/0", **cut}])
     assert NumberedLog(store, "log").append(0, {"by": "me"}) is True
